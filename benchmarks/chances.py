@@ -1,4 +1,5 @@
-"""How often a change between two spans, or a cycle, is found where there is none, and where there is one."""
+"""How often a change between two spans, or a cycle, is found where there is none, and where there
+is one."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from shoal.server_node.clusters.history.cycles import cycles_of
 SEED: Final = 7
 """not that of the choice of the method"""
 BINS: Final = (12, 28, 60, 288)
-"""bins of each span: three days, a week and two of them in bins of 6 hours, and a day in bins of 5 minutes"""
+"""bins of each span: three days, a week and two of them in bins of 6 hours, and a day in bins of 5
+minutes"""
 CORRELATIONS: Final = (0.0, 0.5, 0.8, 0.95)
 LEVELS: Final = (0.05, 0.01, 0.001)
 SHIFTS: Final = (1.0, 2.0)
@@ -48,7 +50,8 @@ def main(quick: bool, out: Path) -> None:
 
 
 def measured(series: int) -> Iterator[dict[str, Any]]:
-    """Measure for each length and correlation the share of series with a chance below each level, still and shifted."""
+    """Measure for each length and correlation the share of series with a chance below each level,
+    still and shifted."""
     rng = np.random.default_rng(SEED)
     for bins in BINS:
         width = FINE_S if bins == max(BINS) else PLACES_S
@@ -62,14 +65,22 @@ def measured(series: int) -> Iterator[dict[str, Any]]:
                 "bins": bins,
                 "correlation": correlation,
                 "false": {str(level): float(np.mean(still < level)) for level in LEVELS},
-                "found": {str(by): float(np.mean(chances(values, bins, width, by) < LEVELS[1])) for by in SHIFTS},
+                "found": {
+                    str(by): float(np.mean(chances(values, bins, width, by) < LEVELS[1]))
+                    for by in SHIFTS
+                },
             }
 
 
 def measured_cycles(series: int) -> Iterator[dict[str, Any]]:
-    """Measure the same for the day in six-hour bins, without one and with one that is a share of the variance."""
-    rng, phases = np.random.default_rng(SEED), DAY_S // PLACES_S
-    swings = {f"{one:g}": one for one in CORRELATIONS} | {"a period of 25 h": None, "a day that wanders": None}
+    """Measure the same for the day in six-hour bins, without one and with one that is a share of
+    the variance."""
+    rng = np.random.default_rng(SEED)
+    phases = DAY_S // PLACES_S
+    swings = {f"{one:g}": one for one in CORRELATIONS} | {
+        "a period of 25 h": None,
+        "a day that wanders": None,
+    }
     for days in PERIODS:
         at = np.arange(days * phases)
         for name, correlation in swings.items():
@@ -82,14 +93,19 @@ def measured_cycles(series: int) -> Iterator[dict[str, Any]]:
                 values = np.sin(2 * np.pi * at * PLACES_S / (25 * 3600))[:, None] + noise
             chance = [cycle_chances(values, phases)]
             for share in CYCLES:
-                day = np.sin(2 * np.pi * at / phases)[:, None] * np.sqrt(2 * share / (1 - share)) * values.std()
+                day = (
+                    np.sin(2 * np.pi * at / phases)[:, None]
+                    * np.sqrt(2 * share / (1 - share))
+                    * values.std()
+                )
                 chance.append(cycle_chances(values + day, phases))
             yield {
                 "days": days,
                 "without": name,
                 "false": {str(level): float(np.mean(chance[0] < level)) for level in LEVELS[:2]},
                 "found": {
-                    str(share): float(np.mean(one < LEVELS[1])) for share, one in zip(CYCLES, chance[1:], strict=True)
+                    str(share): float(np.mean(one < LEVELS[1]))
+                    for share, one in zip(CYCLES, chance[1:], strict=True)
                 },
             }
 
@@ -102,12 +118,16 @@ def cycle_chances(values: Floats, phases: int) -> Floats:
     return found.chances
 
 
-def resonance(rng: np.random.Generator, bins: int, series: int, period: int, radius: float = 0.97) -> Floats:
+def resonance(
+    rng: np.random.Generator, bins: int, series: int, period: int, radius: float = 0.97
+) -> Floats:
     """(bins, series) of AR(2) around one frequency."""
     skipped = 500
     values = rng.normal(size=(bins + skipped, series))
     for at in range(2, len(values)):
-        values[at] += 2 * radius * np.cos(2 * np.pi / period) * values[at - 1] - radius**2 * values[at - 2]
+        values[at] += (
+            2 * radius * np.cos(2 * np.pi / period) * values[at - 1] - radius**2 * values[at - 2]
+        )
     return values[skipped:]
 
 
@@ -121,7 +141,8 @@ def alike(rng: np.random.Generator, bins: int, series: int, correlation: float) 
 
 def chances(values: Floats, bins: int, width: int, by: float) -> Floats:
     """values (2 bins, s) -> (s,) the chance of the second half, moved by `by`, against the first."""
-    at, ones = width * np.arange(2 * bins), np.ones(bins)
+    at = width * np.arange(2 * bins)
+    ones = np.ones(bins)
     halves = Series(at[:bins], values[:bins], ones), Series(at[bins:], values[bins:] + by, ones)
     return difference(*halves, width).chance
 

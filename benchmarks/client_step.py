@@ -37,41 +37,57 @@ PARTS: dict[str, tuple[Any, str]] = {
     "publish": (Outbox, "publish_pending"),
     "count (metrics)": (ClientMonitoring, "stepped"),
 }
-"""parts of `ClientNode.step`, by the function that does the part; no function calls another one of them"""
+"""parts of `ClientNode.step`, by the function that does the part; no function calls another one of
+them"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="A short stream, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A short stream, in seconds: shows that it runs; no figures to keep.",
+)
 @out_option("client_step")
 def main(quick: bool, out: Path) -> None:
-    """Drive a client node in this process over readings of 16 features with formal privacy. About half a minute."""
+    """Drive a client node in this process over readings of 16 features with formal privacy. About
+    half a minute."""
     readings = 2_000 if quick else 40_000
     machine = facts(("shoal", "numpy", "msgpack", "numba"))
     cases = [measure(case, readings, form) for form in FORMS for case in CASES]
     result = {
         "made_by": "python -m benchmarks.client_step" + " --quick" * quick,
         "machine": machine,
-        "stream": {"readings": readings, "d": DIMENSIONS, "privacy": "formal", "settings": "defaults"},
+        "stream": {
+            "readings": readings,
+            "d": DIMENSIONS,
+            "privacy": "formal",
+            "settings": "defaults",
+        },
         "cases": cases,
     }
     write(out, "client_step", result, markdown(result))
     for case in cases:
         rate = rounded(case["readings_per_cpu_s"])
-        click.echo(f"{case['name']}, {case['kernels']}: {case['nodes']} nodes, {rate} readings per CPU s")
+        click.echo(
+            f"{case['name']}, {case['kernels']}: {case['nodes']} nodes, {rate} readings per CPU s"
+        )
     click.echo(f"written to {out}/client_step.json and {out}/client_step.md")
 
 
 def measure(case: Case, readings: int, form: str) -> dict[str, Any]:
-    """Run the client over readings that are all in its log, as fast as possible, in one form of the kernels."""
+    """Run the client over readings that are all in its log, as fast as possible, in one form of the
+    kernels."""
     use(form)
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder) / "site", case)
         site.write(readings)
         with resumed(open_client(load_config(site.file), CLIENT)) as client, timed() as spent:
-            started, used = time.monotonic(), time.process_time()
+            started = time.monotonic()
+            used = time.process_time()
             while client.step():
                 pass
-            used, took = time.process_time() - used, time.monotonic() - started
+            used = time.process_time() - used
+            took = time.monotonic() - started
         nodes = site.nodes()
     shares = {part: seconds / used for part, seconds in spent.items()}
     return {
@@ -87,12 +103,14 @@ def measure(case: Case, readings: int, form: str) -> dict[str, Any]:
 
 @contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Processor seconds spent in each part within the context. A few clock readings per step cost nothing, whereas a
-    profiler overrates small functions."""
+    """Processor seconds spent in each part within the context. A few clock readings per step cost
+    nothing, whereas a profiler overrates small functions."""
     spent = dict.fromkeys(PARTS, 0.0)
     with ExitStack() as stack:
         for part, (owner, name) in PARTS.items():
-            stack.enter_context(patch.object(owner, name, _clocked(getattr(owner, name), part, spent)))
+            stack.enter_context(
+                patch.object(owner, name, _clocked(getattr(owner, name), part, spent))
+            )
         yield spent
 
 
@@ -105,9 +123,18 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     lines = [
         ["nodes", *(str(case["nodes"]) for case in cases)],
-        ["readings per CPU second", *(f"**{rounded(case['readings_per_cpu_s'])}**" for case in cases)],
-        ["readings per second of wall-clock time", *(rounded(case["readings_per_s"]) for case in cases)],
-        *([part, *(f"{case['shares'][part]:.0%}" for case in cases)] for part in (*PARTS, "everything else")),
+        [
+            "readings per CPU second",
+            *(f"**{rounded(case['readings_per_cpu_s'])}**" for case in cases),
+        ],
+        [
+            "readings per second of wall-clock time",
+            *(rounded(case["readings_per_s"]) for case in cases),
+        ],
+        *(
+            [part, *(f"{case['shares'][part]:.0%}" for case in cases)]
+            for part in (*PARTS, "everything else")
+        ),
     ]
     return "\n".join(
         [
@@ -121,7 +148,9 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def _clocked(function: Callable[..., Any], part: str, spent: dict[str, float]) -> Callable[..., Any]:
+def _clocked(
+    function: Callable[..., Any], part: str, spent: dict[str, float]
+) -> Callable[..., Any]:
     @wraps(function)
     def clocked(*args: Any, **named: Any) -> Any:
         start = time.process_time()

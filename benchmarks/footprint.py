@@ -1,4 +1,5 @@
-"""Memory and processor time of a client process, the size of its installation, and the time of `import shoal`."""
+"""Memory and processor time of a client process, the size of its installation, and the time of
+`import shoal`."""
 
 from __future__ import annotations
 
@@ -19,15 +20,22 @@ from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 
 HERE = Path(__file__).parent.parent
 GOAL = {"distributions": 12, "installed_mb": 110.0, "resident_mb": 64.0, "import_s": 0.15}
-"""upper limits for a small machine; MB are 10^6 bytes, resident memory is the peak over the whole stream"""
+"""upper limits for a small machine; MB are 10^6 bytes, resident memory is the peak over the whole
+stream"""
 IMPORTS = 5
-_IMPORT = "import time; began = time.perf_counter(); import shoal; print(time.perf_counter() - began)"
+_IMPORT = (
+    "import time; began = time.perf_counter(); import shoal; print(time.perf_counter() - began)"
+)
 STAGES = 5
 """memory is taken before the first reading and after each fifth of the stream"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="A short stream, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="A short stream, in seconds: shows that it runs; no figures to keep.",
+)
 @click.option(
     "--install",
     "fresh",
@@ -37,16 +45,21 @@ STAGES = 5
 )
 @out_option("footprint")
 def main(quick: bool, fresh: bool, out: Path) -> None:
-    """Measure a real `shoal client` process over a stream of readings of 16 features with formal privacy.
+    """Measure a real `shoal client` process over a stream of readings of 16 features with formal
+    privacy.
 
     Linux only: the figures are read from /proc. A full run takes about two minutes.
     """
     if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
+        raise click.UsageError(
+            "this system has no /proc to read the footprint of a process from; run it on Linux"
+        )
     readings = 5_000 if quick else 100_000
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "msgpack", "pydantic", "prometheus-client"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "msgpack", "pydantic", "prometheus-client"))
     with tempfile.TemporaryDirectory() as scratch:
-        python, installation = Path(sys.executable), None
+        python = Path(sys.executable)
+        installation = None
         if fresh:
             python = install(HERE, Path(scratch) / "environment")
             installation = weigh(python)
@@ -59,7 +72,12 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
         "made_by": "python -m benchmarks.footprint" + " --quick" * quick + " --install" * fresh,
         "took_s": round(time.monotonic() - started),
         "machine": machine,
-        "stream": {"readings": readings, "d": DIMENSIONS, "privacy": "formal", "settings": "defaults"},
+        "stream": {
+            "readings": readings,
+            "d": DIMENSIONS,
+            "privacy": "formal",
+            "settings": "defaults",
+        },
         "installation": installation,
         "import_s": import_s,
         "cases": cases,
@@ -70,9 +88,12 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
 
 
 def import_time_s(python: Path) -> float:
-    """Seconds of `import shoal` in a fresh process: the least of several, as other work only adds to it."""
+    """Seconds of `import shoal` in a fresh process: the least of several, as other work only adds
+    to it."""
     command = [str(python), "-I", "-c", _IMPORT]
-    runs = (subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(IMPORTS))
+    runs = (
+        subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(IMPORTS)
+    )
     return min(float(run.stdout) for run in runs)
 
 
@@ -112,7 +133,8 @@ def measure(case: Case, python: Path, folder: Path, readings: int) -> dict[str, 
         "nodes": site.nodes(),
         "rss_start_mib": start.resident_mib,
         "rss_by_stage_mib": resident,
-        # The kernel's counters of one process differ by some pages, so its peak can be below what was read before.
+        # The kernel's counters of one process differ by some pages, so its peak can be below what
+        # was read before.
         "rss_max_mib": max(end.peak_mib, *resident),
         "rss_last_over_first_stage": resident[-1] / resident[0],
         "cpu_start_s": start.cpu_s,
@@ -155,7 +177,9 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _goals(goal: dict[str, Any]) -> str:
     verdicts = {True: "reached", False: "missed", None: "not measured"}
-    each = ", ".join(f"{name} {rounded(GOAL[name])}: {verdicts[goal['reached'][name]]}" for name in GOAL)
+    each = ", ".join(
+        f"{name} {rounded(GOAL[name])}: {verdicts[goal['reached'][name]]}" for name in GOAL
+    )
     return f"Goals, at most (MB are 10^6 bytes, MiB 2^20; 100 000 readings are an hour of 28 a second): {each}.\n"
 
 

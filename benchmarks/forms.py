@@ -22,7 +22,8 @@ def use(form: str) -> None:
 def seconds_by_form(
     prepare: Callable[[int], Mapping[str, Callable[[], object]]], turns: int
 ) -> dict[str, dict[str, list[float]]]:
-    """`prepare(turn)` gives what is measured, by name -> name -> form -> processor seconds of each turn.
+    """`prepare(turn)` gives what is measured, by name -> name -> form -> processor seconds of each
+    turn.
 
     What is measured is prepared anew for each form and turn, and called once before the first.
     """

@@ -1,4 +1,5 @@
-"""How well algorithms that learn rows made from private counts find clusters, beside the same on noisy rows."""
+"""How well algorithms that learn rows made from private counts find clusters, beside the same on
+noisy rows."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ from shoal.privacy.count_noise import CountMechanism, count_noise
 
 SEEDS = (7001, 7002, 7003, 7004, 7005)
 """seeds of the published figures; rules were chosen on others"""
-READINGS, JUDGED = 20_000, 2000
+READINGS = 20_000
+JUDGED = 2000
 """learnt, and predicted afterwards"""
-CLIENTS, WINDOW = 25, 400
+CLIENTS = 25
+WINDOW = 400
 EPSILONS = (1.0, 2.0, 4.0)
 SOURCE = bytes(16)
 
@@ -50,20 +53,24 @@ def blobs(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]
 
 def unequal(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
     """Ten Gaussian clusters of unequal sizes and shapes in any direction; some overlap."""
-    middles, share = _apart(10, d, 0.18, generator), generator.dirichlet(np.full(10, 5.0))
-    labels, rows = generator.choice(10, n, p=share), np.empty((n, d))
+    middles = _apart(10, d, 0.18, generator)
+    share = generator.dirichlet(np.full(10, 5.0))
+    labels = generator.choice(10, n, p=share)
+    rows = np.empty((n, d))
     for cluster in range(10):
         own = labels == cluster
         turned = np.linalg.qr(generator.normal(size=(d, d)))[0]
         rows[own] = (
-            middles[cluster] + generator.normal(size=(own.sum(), d)) * generator.uniform(0.015, 0.06, d) @ turned
+            middles[cluster]
+            + generator.normal(size=(own.sum(), d)) * generator.uniform(0.015, 0.06, d) @ turned
         )
     return np.clip(rows, 0.0, 1.0), labels
 
 
 def moons(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
     """Two half circles, one within the other."""
-    labels, angle = generator.integers(2, size=n), generator.uniform(0.0, math.pi, n)
+    labels = generator.integers(2, size=n)
+    angle = generator.uniform(0.0, math.pi, n)
     side = 1.0 - 2.0 * labels
     rows = np.stack([np.cos(angle) * side + labels, np.sin(angle) * side + 0.5 * labels], axis=1)
     rows += generator.normal(0.0, 0.06, (n, 2))
@@ -72,9 +79,12 @@ def moons(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]
 
 def bars(n: int, d: int, generator: np.random.Generator) -> tuple[Floats, Ints]:
     """Three slanting bars; no single feature shows more than one hump."""
-    labels, along = generator.integers(3, size=n), generator.uniform(-0.35, 0.35, n)
+    labels = generator.integers(3, size=n)
+    along = generator.uniform(-0.35, 0.35, n)
     across = (labels - 1) * 0.14
-    rows = np.stack([0.5 + along + across, 0.5 + along - across], axis=1) + generator.normal(0.0, 0.015, (n, 2))
+    rows = np.stack([0.5 + along + across, 0.5 + along - across], axis=1) + generator.normal(
+        0.0, 0.015, (n, 2)
+    )
     return np.clip(rows, 0.0, 1.0), labels
 
 
@@ -93,14 +103,20 @@ def from_counts(name: str, rows: Floats, epsilon: float, seed: int) -> ServerHal
     """A server that has absorbed private counts of all windows, the clients' windows in turn."""
     algorithm = streaming_algorithm(name)
     assert isinstance(algorithm, CountingAlgorithm)
-    noise, d = count_noise(epsilon), rows.shape[1]
+    noise = count_noise(epsilon)
+    d = rows.shape[1]
     options = {"noise_variance": noise.variance, "window_readings": WINDOW}
-    server, counter = algorithm.server(options, d), algorithm.counter(options, d)
-    mechanisms = [CountMechanism(noise, _key(seed), str(client), SOURCE, name) for client in range(CLIENTS)]
+    server = algorithm.server(options, d)
+    counter = algorithm.counter(options, d)
+    mechanisms = [
+        CountMechanism(noise, _key(seed), str(client), SOURCE, name) for client in range(CLIENTS)
+    ]
     for number in range(0, len(rows) // CLIENTS, WINDOW):
         for client, mechanism in enumerate(mechanisms):
             window = rows[client::CLIENTS][number : number + WINDOW]
-            counted = counter.count(window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number)
+            counted = counter.count(
+                window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number
+            )
             places = (number, number, number + len(window) - 1)
             private = mechanism.release(counted.counts, places, counter.plan_digest)
             server.absorb([Contribution(str(client), number + 1, counted.update(private))], b"")
@@ -109,29 +125,40 @@ def from_counts(name: str, rows: Floats, epsilon: float, seed: int) -> ServerHal
 
 
 def from_rows(name: str, rows: Floats, epsilon: float | None, seed: int) -> ServerHalf:
-    """A server that has absorbed what clients have learnt from noisy rows, or from the rows themselves."""
-    algorithm, d = streaming_algorithm(name), rows.shape[1]
+    """A server that has absorbed what clients have learnt from noisy rows, or from the rows
+    themselves."""
+    algorithm = streaming_algorithm(name)
+    d = rows.shape[1]
     bounds = Bounds([0.0] * d, [1.0] * d)
     mode = (
-        load_mode("off")(bounds) if epsilon is None else load_mode("formal")(bounds, {"epsilon_per_reading": epsilon})
+        load_mode("off")(bounds)
+        if epsilon is None
+        else load_mode("formal")(bounds, {"epsilon_per_reading": epsilon})
     )
     options = {"client_share_max": 1.0} if name == "fcac" else {}  # as from counts
-    server, halves = algorithm.server(options, d), [algorithm.client(options, d) for _ in range(CLIENTS)]
+    server = algorithm.server(options, d)
+    halves = [algorithm.client(options, d) for _ in range(CLIENTS)]
     mechanisms = [mode.mechanism(_key(seed), str(client), SOURCE) for client in range(CLIENTS)]
     for first in range(0, len(rows) // CLIENTS, WINDOW):
         for client, (half, mechanism) in enumerate(zip(halves, mechanisms, strict=True)):
             part = rows[client::CLIENTS][first : first + WINDOW]
-            places = np.stack([np.zeros(len(part), np.int64), np.arange(first, first + len(part))], axis=1)
+            places = np.stack(
+                [np.zeros(len(part), np.int64), np.arange(first, first + len(part))], axis=1
+            )
             half.learn(mechanism.privatise(part, places).rows)
             server.absorb(
-                [Contribution(str(client), first + 1, half.contribute())], f"{seed} {first} {client}".encode()
+                [Contribution(str(client), first + 1, half.contribute())],
+                f"{seed} {first} {client}".encode(),
             )
     return server
 
 
-def measure(family: Family, method: str, epsilon: float | None, seeds: tuple[int, ...]) -> dict[str, Any]:
+def measure(
+    family: Family, method: str, epsilon: float | None, seeds: tuple[int, ...]
+) -> dict[str, Any]:
     """Agreement (adjusted Rand index) and numbers of clusters, one for each seed."""
-    agreement, clusters = [], []
+    agreement = []
+    clusters = []
     for seed in seeds:
         rows, labels = family.make(READINGS + JUDGED, family.d, np.random.default_rng(seed))
         run = from_counts if method.endswith("_from_counts") else from_rows
@@ -162,11 +189,24 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
     columns = list(dict.fromkeys((one["method"], one["epsilon"]) for one in measured))
     lines = []
     for name, d in dict.fromkeys((one["family"], one["d"]) for one in measured):
-        here = {(one["method"], one["epsilon"]): one for one in measured if (one["family"], one["d"]) == (name, d)}
+        here = {
+            (one["method"], one["epsilon"]): one
+            for one in measured
+            if (one["family"], one["d"]) == (name, d)
+        }
         true = next(iter(here.values()))["true"]
-        cells = [f"{mean(here[c]['ari']):.2f} ({mean(here[c]['clusters']):.1f})" if c in here else "" for c in columns]
+        cells = [
+            f"{mean(here[c]['ari']):.2f} ({mean(here[c]['clusters']):.1f})" if c in here else ""
+            for c in columns
+        ]
         lines.append([f"{name}, d = {d}, K = {true}", *cells])
-    head = ["data", *(f"{method} {'no noise' if epsilon is None else f'ε {epsilon:g}'}" for method, epsilon in columns)]
+    head = [
+        "data",
+        *(
+            f"{method} {'no noise' if epsilon is None else f'ε {epsilon:g}'}"
+            for method, epsilon in columns
+        ),
+    ]
     return (
         f"# Learning from counts on a grid\n\nMade by `{made_by}`: {READINGS} readings of {CLIENTS} clients in windows "
         f"of {WINDOW}; mean adjusted Rand index on {JUDGED} more of them, and in brackets the mean number of clusters, "
@@ -175,20 +215,32 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One family and one seed: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="One family and one seed: shows that it runs; no figures to keep."
+)
 @out_option("from_counts")
 def main(quick: bool, out: Path) -> None:
-    """Measure cluster_tree and FCAC on rows made from private counts, on noisy rows, and without noise."""
-    machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.from_counts"
+    """Measure cluster_tree and FCAC on rows made from private counts, on noisy rows, and without
+    noise."""
+    machine = facts(("shoal", "numpy", "scikit-learn"))
+    made_by = "python -m benchmarks.from_counts"
     seeds, families = (SEEDS[:1], FAMILIES[1:2]) if quick else (SEEDS, FAMILIES)
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1):
         for family in families:
             for learner in ("cluster_tree", "fcac"):
                 counted = f"{learner}_from_counts"
-                cells = [measure(family, counted, epsilon, seeds) for epsilon in EPSILONS[-1 if quick else 0 :]]
-                cells += [measure(family, learner, epsilon, seeds) for epsilon in (EPSILONS[-1], None)]
-                click.echo(f"{family.name} d={family.d} {learner}: " + " ".join(f"{mean(c['ari']):.2f}" for c in cells))
+                cells = [
+                    measure(family, counted, epsilon, seeds)
+                    for epsilon in EPSILONS[-1 if quick else 0 :]
+                ]
+                cells += [
+                    measure(family, learner, epsilon, seeds) for epsilon in (EPSILONS[-1], None)
+                ]
+                click.echo(
+                    f"{family.name} d={family.d} {learner}: "
+                    + " ".join(f"{mean(c['ari']):.2f}" for c in cells)
+                )
                 measured += cells
             # After each family: a run that is stopped has written those that it has measured.
             result = {"made_by": made_by, "machine": machine, "cells": measured}

@@ -1,8 +1,9 @@
-"""What missing values cost: clusterings of streams of which a part of the values is missing, beside whole streams.
+"""What missing values cost: clusterings of streams of which a part of the values is missing, beside
+whole streams.
 
-Each learner learns a stream whole, and again with a share of its values missing at random. Both label the whole rows,
-so that the difference is what the gaps cost in learning; the rows with gaps are labelled too, of which no labelling
-can tell more than they have.
+Each learner learns a stream whole, and again with a share of its values missing at random. Both
+label the whole rows, so that the difference is what the gaps cost in learning; the rows with gaps
+are labelled too, of which no labelling can tell more than they have.
 """
 
 from __future__ import annotations
@@ -57,15 +58,23 @@ def measure(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
         generator = np.random.default_rng([seed, 7])
         lacks = generator.random(case.rows.shape) < SHARE
         lacks[lacks.all(axis=1), 0] = False
-        gaps, judged = np.where(lacks, np.nan, case.rows), slice(case.judged_from, None)
-        truth, rows = case.truth[judged], case.rows[judged]
-        by_whole, by_gaps = case.learn(case.rows), case.learn(gaps)
+        gaps = np.where(lacks, np.nan, case.rows)
+        judged = slice(case.judged_from, None)
+        truth = case.truth[judged]
+        rows = case.rows[judged]
+        by_whole = case.learn(case.rows)
+        by_gaps = case.learn(gaps)
         ari = {
             "whole": adjusted_rand_score(truth, by_whole(rows)),
             "gaps": adjusted_rand_score(truth, by_gaps(rows)),
             "rows_with_gaps": adjusted_rand_score(truth, by_gaps(gaps[judged])),
         }
-        yield {"stream": case.stream, "learner": case.learner, "seed": seed, **{k: float(v) for k, v in ari.items()}}
+        yield {
+            "stream": case.stream,
+            "learner": case.learner,
+            "seed": seed,
+            **{k: float(v) for k, v in ari.items()},
+        }
 
 
 def cases(seed: int, quick: bool) -> Iterator[Case]:
@@ -89,7 +98,9 @@ def cases(seed: int, quick: bool) -> Iterator[Case]:
         counted = maker(seed)
         for epsilon in EPSILONS:
 
-            def count(rows: Floats, epsilon: float | None = epsilon, owner: Ints = counted.owner) -> Any:
+            def count(
+                rows: Floats, epsilon: float | None = epsilon, owner: Ints = counted.owner
+            ) -> Any:
                 federation = CountingFederation({}, rows.shape[1], 1, seed, epsilon, 400)
                 federation.learn(rows, owner, is_last=True)
                 return federation.predict
@@ -100,11 +111,15 @@ def cases(seed: int, quick: bool) -> Iterator[Case]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The page."""
-    cells, lines, summary = result["cells"], [], []
+    cells = result["cells"]
+    lines = []
+    summary = []
     keys = list(dict.fromkeys((cell["stream"], cell["learner"]) for cell in cells))
 
     def means(own: list[dict[str, Any]]) -> list[str]:
-        whole, gaps, rows = (mean(cell[name] for cell in own) for name in ("whole", "gaps", "rows_with_gaps"))
+        whole, gaps, rows = (
+            mean(cell[name] for cell in own) for name in ("whole", "gaps", "rows_with_gaps")
+        )
         return [f"{whole:.3f}", f"{gaps:.3f}", f"{gaps - whole:+.3f}", f"{rows:.3f}"]
 
     for learner in dict.fromkeys(cell["learner"] for cell in cells):
@@ -122,20 +137,29 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep.")
-@click.option("--choosing", is_flag=True, help="The seeds on which the rules were chosen, and not those reported.")
+@click.option(
+    "--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep."
+)
+@click.option(
+    "--choosing",
+    is_flag=True,
+    help="The seeds on which the rules were chosen, and not those reported.",
+)
 @out_option("gaps")
 def main(quick: bool, choosing: bool, out: Path) -> None:
     """Measure what missing values cost."""
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
-    machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.gaps"
+    machine = facts(("shoal", "numpy", "scikit-learn"))
+    made_by = "python -m benchmarks.gaps"
     cells = []
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for seed in seeds:
             for cell in measure(seed, quick):
                 cells.append(cell)
-                click.echo(f"{cell['stream']}, {cell['learner']}: {cell['whole']:.3f} -> {cell['gaps']:.3f}")
+                click.echo(
+                    f"{cell['stream']}, {cell['learner']}: {cell['whole']:.3f} -> {cell['gaps']:.3f}"
+                )
     made_by += " --quick" * quick + " --choosing" * choosing
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}
     write(out, "gaps", result, markdown(result))

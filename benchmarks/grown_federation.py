@@ -1,7 +1,9 @@
-"""A federation of one size, in this process: `python -m benchmarks.grown_federation SIZE`, SIZE a `Size` as JSON.
+"""A federation of one size, in this process: `python -m benchmarks.grown_federation SIZE`, SIZE a
+`Size` as JSON.
 
-Its clients run one after the other and the server after each block of readings, and it prints the `Cost` as JSON. With
-regions, each is such a federation, and contributes to another one, which has no other clients.
+Its clients run one after the other and the server after each block of readings, and it prints the
+`Cost` as JSON. With regions, each is such a federation, and contributes to another one, which has
+no other clients.
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ from shoal.transports.base import RecordBatch, publish_batch
 
 SEED = 4
 BLOCK_READINGS = 20_000
-"""readings that a client's log gets before the client learns them, and the server what the client has published"""
+"""readings that a client's log gets before the client learns them, and the server what the client
+has published"""
 STEP_CLIENTS = 50
-"""clients that publish between two steps of the server: it stores what it has learnt whenever it has nothing to do"""
+"""clients that publish between two steps of the server: it stores what it has learnt whenever it
+has nothing to do"""
 UPDATE_ROWS = 500
 """readings of an update, those of `publish_readings`"""
 SNAPSHOT_UPDATES = 20
@@ -72,9 +76,11 @@ class Size:
     """blobs in the stream"""
     models: int = 1
     regions: int = 0
-    """federations, each with `clients` clients, that contribute to an upstream federation; 0: one, which does not"""
+    """federations, each with `clients` clients, that contribute to an upstream federation; 0: one,
+    which does not"""
     epsilon_per_feature: float = 20.0
-    """epsilon; at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its limit of nodes"""
+    """epsilon; at 20 the blobs stand apart; at 5 noise hides them, and a model fills up to its
+    limit of nodes"""
 
     @property
     def readings_total(self) -> int:
@@ -130,7 +136,9 @@ def cost_of(size: Size, folder: Path) -> Cost:
     with ExitStack() as stack:
         above = opened(stack, folder, UPSTREAM, size) if size.regions else None
         for number in range(1, size.regions + 1) if above else [0]:
-            federation = opened(stack, folder, f"federation-{number}", size, _UPSTREAM_SECTION if above else "")
+            federation = opened(
+                stack, folder, f"federation-{number}", size, _UPSTREAM_SECTION if above else ""
+            )
             copy = _bridge_step(stack, federation.config) if above else None
             for _ in steps(federation, size):
                 if copy is not None and above is not None:
@@ -150,7 +158,10 @@ def cost_of(size: Size, folder: Path) -> Cost:
         client_bytes=clients - readings,
         readings_bytes=readings,
         server_bytes=sum(_folder_bytes(each.config.server.folder) for each in federations),
-        log_bytes=sum(_folder_bytes(each.config.server.folder.parent, LOG_FILES, False) for each in federations),
+        log_bytes=sum(
+            _folder_bytes(each.config.server.folder.parent, LOG_FILES, False)
+            for each in federations
+        ),
         update_bytes=sum(_update_bytes(each.config) for each in federations),
         absorbed=absorbed,
         nodes=nodes,
@@ -179,11 +190,14 @@ def _bridge_step(stack: ExitStack, region: Config) -> Callable[[], bool]:
     """One step of the bridge of a region."""
     upstream = load_upstream(region)
     assert upstream is not None
-    return stack.enter_context(resumed(open_bridge(region, upstream.config, lambda snapshot: None))).step
+    return stack.enter_context(
+        resumed(open_bridge(region, upstream.config, lambda snapshot: None))
+    ).step
 
 
 def steps(federation: Federation, size: Size) -> Iterator[None]:
-    """Let each client learn each block of its readings, and the server absorb what it has published."""
+    """Let each client learn each block of its readings, and the server absorb what it has
+    published."""
     for number in range(1, size.clients + 1):
         for block in _blocks(size, federation.config, number):
             with resumed(open_client(federation.config, f"client-{number}")) as client:
@@ -195,9 +209,12 @@ def steps(federation: Federation, size: Size) -> Iterator[None]:
 
 
 def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], None]]:
-    """Writers, one for each block of readings of a client: each writes its block to the client's readings log."""
+    """Writers, one for each block of readings of a client: each writes its block to the client's
+    readings log."""
     # A walk along the blobs first, so that there are as many nodes as blobs in any dimension.
-    stream = Blobs(size.features, size.clusters, min(size.readings // 2, 100 * size.clusters), SEED, number)
+    stream = Blobs(
+        size.features, size.clusters, min(size.readings // 2, 100 * size.clusters), SEED, number
+    )
 
     def write(first: int, rows: int) -> None:
         with closing(open_client_log(config, f"client-{number}")) as log:
@@ -205,7 +222,10 @@ def _blocks(size: Size, config: Config, number: int) -> Iterator[Callable[[], No
             # The server keeps a history by time, so every size has the readings of one day.
             times = (np.arange(first, first + rows) * (DAY_S / size.readings)).tolist()
             publish_batch(
-                log, READINGS, RecordBatch(Reading.encode_many(times, stream.draw(rows)), Reading.headers()), 0
+                log,
+                READINGS,
+                RecordBatch(Reading.encode_many(times, stream.draw(rows)), Reading.headers()),
+                0,
             )
             log.flush()
 
@@ -234,7 +254,8 @@ def _folder_bytes(folder: Path, pattern: str = "*", within: bool = True) -> int:
 
 
 def _update_bytes(config: Config) -> int:
-    at, size = {0: 0}, 0
+    at = {0: 0}
+    size = 0
     wanted = ("type", Update.TYPE.encode())
     with closing(open_log(config.log)) as log:
         while True:
@@ -243,7 +264,11 @@ def _update_bytes(config: Config) -> int:
                 return size
             for record in records:
                 if wanted in record.headers:
-                    parts = [record.key or b"", record.value or b"", *(content for _, content in record.headers)]
+                    parts = [
+                        record.key or b"",
+                        record.value or b"",
+                        *(content for _, content in record.headers),
+                    ]
                     size += sum(map(len, parts)) + sum(len(name) for name, _ in record.headers)
 
 
@@ -252,7 +277,10 @@ def _own_process() -> int:
 
 
 def _federation_file(size: Size, name: str) -> str:
-    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(size.features))
+    features = "".join(
+        f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n'
+        for number in range(size.features)
+    )
     models = "".join(
         f'[[models]]\nname = "model-{number}"\nalgorithm = "fcac"\noptions = {{ nodes_max = {size.nodes} }}\n'
         for number in range(1, size.models + 1)

@@ -1,4 +1,5 @@
-"""How time, memory, disk and bytes grow with readings, clients, nodes, features, clusters, models and regions."""
+"""How time, memory, disk and bytes grow with readings, clients, nodes, features, clusters, models
+and regions."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from benchmarks.process import ONE_THREAD
 from benchmarks.results import rounded, table, write
 
 FITTED = 3
-"""number of sizes, the largest, that slopes are computed from: what a process takes at its start hides growth among the
-smallest"""
+"""number of sizes, the largest, that slopes are computed from: what a process takes at its start
+hides growth among the smallest"""
 TOLERANCE = 0.15
 """tolerance of a slope: twice as much may take 2^0.15 = 1.11 times what is proportional"""
 HEADS = {
@@ -49,35 +50,62 @@ class Axis(NamedTuple):
     """further ones, with --long"""
     base: Size
     exponents: Mapping[str, float]
-    """cost -> the most that it may grow: as this power of the size. Costs that are not here are not judged"""
+    """cost -> the most that it may grow: as this power of the size. Costs that are not here are not
+    judged"""
 
     def sizes(self, quick: bool, longer: bool) -> list[int]:
         """Those of a quick, a usual or a long run."""
         return list(self.quick) if quick else [*self.usual, *(self.more if longer else ())]
 
 
-LINEAR = dict.fromkeys(("client_s", "server_s", "memory_mib", "client_bytes", "server_bytes", "log_bytes"), 1.0)
+LINEAR = dict.fromkeys(
+    ("client_s", "server_s", "memory_mib", "client_bytes", "server_bytes", "log_bytes"), 1.0
+)
 REGIONS = "regions"
 BOUNDED = {"memory_mib": 0.0, "client_bytes": 0.0, "server_bytes": 0.0}
 AXES = (
     # The log keeps updates until its retention removes them; nothing else may hold on to readings.
-    Axis("readings", (2_000, 4_000), (10_000, 100_000, 10**6, 10**7), (10**8,), Size(), LINEAR | BOUNDED),
+    Axis(
+        "readings",
+        (2_000, 4_000),
+        (10_000, 100_000, 10**6, 10**7),
+        (10**8,),
+        Size(),
+        LINEAR | BOUNDED,
+    ),
     Axis("clients", (1, 2), (1, 10, 100, 1_000, 10_000), (), Size(readings=1_000), LINEAR),
     # Each row is compared with each node; the server also keeps an edge where nodes are neighbours.
     Axis("nodes", (10, 20), (50, 100, 200, 400), (800,), Size(epsilon_per_feature=5.0), LINEAR),
     Axis("features", (2, 4), (2, 8, 32, 128), (512,), Size(), LINEAR),
     Axis("clusters", (4, 8), (8, 32, 128), (512,), Size(nodes=1_000), LINEAR),
     Axis("models", (1, 2), (1, 2, 4, 8), (16,), Size(readings=50_000), LINEAR),
-    Axis(REGIONS, (1, 2), (1, 2, 4, 8), (16,), Size(readings=10_000, clients=4), LINEAR | {"upstream_s": 1.0}),
+    Axis(
+        REGIONS,
+        (1, 2),
+        (1, 2, 4, 8),
+        (16,),
+        Size(readings=10_000, clients=4),
+        LINEAR | {"upstream_s": 1.0},
+    ),
 )
 QUICK_READINGS = 1_500
 """readings of each client, on all axes but that of readings"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep.")
-@click.option("--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Half an hour more.")
-@click.option("--axis", "names", multiple=True, type=click.Choice([axis.size for axis in AXES]), help="Only these.")
+@click.option(
+    "--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep."
+)
+@click.option(
+    "--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Half an hour more."
+)
+@click.option(
+    "--axis",
+    "names",
+    multiple=True,
+    type=click.Choice([axis.size for axis in AXES]),
+    help="Only these.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -86,12 +114,18 @@ QUICK_READINGS = 1_500
     help="Folder for growth.json, growth.md and growth.svg.",
 )
 def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
-    """Run federations of many sizes, each in a process of its own, one size varied at a time. Half an hour; Linux."""
+    """Run federations of many sizes, each in a process of its own, one size varied at a time. Half
+    an hour; Linux."""
     if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
-    kernels = os.environ.get("SHOAL_KERNELS") or ("compiled" if find_spec("numba") and not quick else "numpy")
+        raise click.UsageError(
+            "this system has no /proc to read the footprint of a process from; run it on Linux"
+        )
+    kernels = os.environ.get("SHOAL_KERNELS") or (
+        "compiled" if find_spec("numba") and not quick else "numpy"
+    )
     flags = " --quick" * quick + " --long" * longer + "".join(f" --axis {name}" for name in names)
-    made_by, machine = f"python -m benchmarks.growth{flags}", facts(("shoal", "numpy", "msgpack", "numba"))
+    made_by = f"python -m benchmarks.growth{flags}"
+    machine = facts(("shoal", "numpy", "msgpack", "numba"))
     found = earlier(out) if names else {}
     run(Size(readings=1_000), kernels)  # which compiles the kernels where that has not been done
     for axis in AXES:
@@ -114,7 +148,8 @@ def earlier(folder: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     result = json.loads(file.read_text(encoding="utf-8"))
-    # A run of all axes before they could be measured one by one has its command and machine once, for all of them.
+    # A run of all axes before they could be measured one by one has its command and machine once,
+    # for all of them.
     about = {"made_by": result["made_by"], "machine": result["machine"]}
     return {axis["axis"]: about | axis for axis in result["axes"]}
 
@@ -126,7 +161,9 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
     for number in sizes:
         size = replace(base, **{axis.size: number})
         points.append({"size": number, "readings": size.readings_total} | run(size, kernels))
-        click.echo(f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s")
+        click.echo(
+            f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s"
+        )
     slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
     return {
         "axis": axis.size,
@@ -134,7 +171,9 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
         "points": points,
         "slopes": slopes,
         "exponents": dict(axis.exponents),
-        "faster": sorted(cost for cost, value in slopes.items() if value > axis.exponents[cost] + TOLERANCE),
+        "faster": sorted(
+            cost for cost, value in slopes.items() if value > axis.exponents[cost] + TOLERANCE
+        ),
     }
 
 
@@ -154,19 +193,28 @@ def run(size: Size, kernels: str) -> dict[str, Any]:
 
 
 def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The power of the size with which a cost grows: the slope of the line through the logarithms of the largest."""
-    x, y = np.log(sizes[-FITTED:]), np.log(np.maximum(costs[-FITTED:], 1e-9))
+    """The power of the size with which a cost grows: the slope of the line through the logarithms
+    of the largest."""
+    x = np.log(sizes[-FITTED:])
+    y = np.log(np.maximum(costs[-FITTED:], 1e-9))
     return float(np.polyfit(x, y, 1)[0])
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a Markdown page."""
-    faster = [f"{axis['axis']}: {HEADS[cost]}" for axis in result["axes"] for cost in axis["faster"]]
+    faster = [
+        f"{axis['axis']}: {HEADS[cost]}" for axis in result["axes"] for cost in axis["faster"]
+    ]
     parts = [
         f"# Growth\n\nMade by `{result['made_by']}`; do not edit.\n",
         "Slopes are powers: at 1 a cost doubles with the size, at 0 it stays; the largest three sizes count. *May* is "
         f"the most that a cost may grow; beyond it by more than {TOLERANCE:g} it grows faster than it must.\n",
-        ("Faster than they must: " + "; ".join(faster) if faster else "Nothing grows faster than it must.") + "\n",
+        (
+            "Faster than they must: " + "; ".join(faster)
+            if faster
+            else "Nothing grows faster than it must."
+        )
+        + "\n",
         "![Costs by size](growth.svg)\n",
         *(_axis_table(axis) for axis in result["axes"]),
         "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns readings of "
@@ -180,18 +228,34 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _axis_table(axis: dict[str, Any]) -> str:
-    heads = {cost: head for cost, head in HEADS.items() if cost != "upstream_s" or axis["axis"] == REGIONS}
+    heads = {
+        cost: head
+        for cost, head in HEADS.items()
+        if cost != "upstream_s" or axis["axis"] == REGIONS
+    }
     lines = [
-        [rounded(point["size"]), *(_shown(cost, point) for cost in heads), str(point["nodes"]), str(point["clusters"])]
+        [
+            rounded(point["size"]),
+            *(_shown(cost, point) for cost in heads),
+            str(point["nodes"]),
+            str(point["clusters"]),
+        ]
         for point in axis["points"]
     ]
-    slopes, may = axis["slopes"], axis["exponents"]
-    lines.append(["**slope**", *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in heads), "", ""])
-    lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in heads), "", ""])
-    heading, machine = [axis["axis"], *heads.values(), "nodes of the server", "clusters"], axis["machine"]
-    made = (
-        f"`{axis['made_by']}`, {machine['measured_at']}, {machine['cpu']}, load {machine['load_average_1min']} before"
+    slopes = axis["slopes"]
+    may = axis["exponents"]
+    lines.append(
+        [
+            "**slope**",
+            *(f"**{slopes[cost]:.2f}**" if cost in slopes else "" for cost in heads),
+            "",
+            "",
+        ]
     )
+    lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in heads), "", ""])
+    heading = [axis["axis"], *heads.values(), "nodes of the server", "clusters"]
+    machine = axis["machine"]
+    made = f"`{axis['made_by']}`, {machine['measured_at']}, {machine['cpu']}, load {machine['load_average_1min']} before"
     return f"## {axis['axis'].capitalize()}\n\n{table(heading, lines)}\n{made}.\n"
 
 

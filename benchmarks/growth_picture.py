@@ -20,7 +20,8 @@ COLUMNS = 3
 
 
 def draw(result: dict[str, Any], picture: Path) -> None:
-    """One panel for each axis: each cost relative to the one at the smallest size, and a dashed line for as fast."""
+    """One panel for each axis: each cost relative to the one at the smallest size, and a dashed
+    line for as fast."""
     rows = -(-len(result["axes"]) // COLUMNS)
     figure = Figure(figsize=(10, 3 * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -30,13 +31,21 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         for cost, (colour, label) in COLOURS.items():
             costs = [point[cost] for point in axis["points"]]
             relative = [each / max(costs[0], 1e-9) for each in costs]
-            panel.plot(sizes, relative, color=colour, label=label, marker="o", markersize=3, linewidth=1.5)
+            panel.plot(
+                sizes, relative, color=colour, label=label, marker="o", markersize=3, linewidth=1.5
+            )
         panel.plot(
-            sizes, [size / sizes[0] for size in sizes], color="black", linestyle=(0, (2, 3)), label="as the size"
+            sizes,
+            [size / sizes[0] for size in sizes],
+            color="black",
+            linestyle=(0, (2, 3)),
+            label="as the size",
         )
         panel.set(xscale="log", yscale="log", title=axis["axis"], xlabel=axis["axis"])
     for panel in panels[len(result["axes"]) :]:
         panel.set_visible(False)
     panels[0].set_ylabel("relative to the smallest size")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
+    )
     figure.savefig(picture)

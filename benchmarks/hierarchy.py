@@ -1,16 +1,18 @@
-"""FCAC on two levels: what it costs in accuracy that regions contribute to an upstream federation, beside a flat one.
+"""FCAC on two levels: what it costs in accuracy that regions contribute to an upstream federation,
+beside a flat one.
 
     python -m benchmarks.hierarchy --data FOLDER
 
-The folder has the data sets as NAME.csv.gz: columns of features, then `label`. Both federations have the same clients
-with the same readings; only the way to the upstream server differs.
+The folder has the data sets as NAME.csv.gz: columns of features, then `label`. Both federations
+have the same clients with the same readings; only the way to the upstream server differs.
 
-A region sends its clients' nodes up as they are, and keeps the updates in one contribution apart, because FCAC
-decides within each update which nodes have high winning counts, and learns these first. With all nodes of a
-contribution sorted together, ARI on optdigits was 0.42 instead of 0.49. With the nodes of the region's own CAEFC, the
-upstream server learnt from 400 nodes where a flat server learns from 3,500: ARI fell from 0.92 to 0.63 on xclara,
-from 0.69 to 0.47 on s_set1 and from 0.50 to 0.42 on optdigits, by more than the spread over four seeds. The design
-was changed twice after these streams were seen, and no others were tried.
+A region sends its clients' nodes up as they are, and keeps the updates in one contribution apart,
+because FCAC decides within each update which nodes have high winning counts, and learns these
+first. With all nodes of a contribution sorted together, ARI on optdigits was 0.42 instead of 0.49.
+With the nodes of the region's own CAEFC, the upstream server learnt from 400 nodes where a flat
+server learns from 3,500: ARI fell from 0.92 to 0.63 on xclara, from 0.69 to 0.47 on s_set1 and from
+0.50 to 0.42 on optdigits, by more than the spread over four seeds. The design was changed twice
+after these streams were seen, and no others were tried.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ STREAMS = (
 )
 EXTRA = ("date", "part")
 """columns that are no features"""
-REGIONS, CLIENTS_EACH = 3, 4
+REGIONS = 3
+CLIENTS_EACH = 4
 UPDATE_ROWS = 100
 CONTRIBUTE_ROWS = 1000
 """readings of a region between two contributions"""
@@ -59,7 +62,8 @@ class Regional:
     """A region: what its clients contribute, put together, goes to the upstream server."""
 
     def __init__(self, name: str, d: int, upstream: UpstreamServer) -> None:
-        self._name, self._upstream = name, upstream
+        self._name = name
+        self._upstream = upstream
         self._aggregator = FcacAggregator({"nodes_max": NODES_MAX}, d)
         self._rows = self._sequence = 0
 
@@ -73,7 +77,9 @@ class Regional:
 
     def contribute(self) -> None:
         self._sequence += 1
-        self._upstream.absorb(Contribution(self._name, self._sequence, self._aggregator.contribute()))
+        self._upstream.absorb(
+            Contribution(self._name, self._sequence, self._aggregator.contribute())
+        )
 
 
 class UpstreamServer:
@@ -90,7 +96,8 @@ class UpstreamServer:
 
 def run(rows: Floats, labels: Ints, levels: int, seed: int) -> Outcome:
     """One federation over rows (n, d), dealt to the clients at random."""
-    d, clients_total = rows.shape[1], REGIONS * CLIENTS_EACH
+    d = rows.shape[1]
+    clients_total = REGIONS * CLIENTS_EACH
     top = UpstreamServer(d)
     regions = [Regional(f"region-{number}", d, top) for number in range(REGIONS)]
     clients = [FCAC.client({}, d) for _ in range(clients_total)]
@@ -114,9 +121,12 @@ def load(folder: Path, name: str) -> tuple[Floats, Ints]:
         head, *lines = csv.reader(file)
     lines = lines[:: max(1, len(lines) // ROWS_MAX)]
     features = [column for column, title in enumerate(head) if title not in (*EXTRA, "label")]
-    labels = np.unique([one[head.index("label")] for one in lines], return_inverse=True)[1].astype(np.int64)
+    labels = np.unique([one[head.index("label")] for one in lines], return_inverse=True)[1].astype(
+        np.int64
+    )
     rows = np.array([[float(one[column]) for column in features] for one in lines])
-    low, high = rows.min(axis=0), rows.max(axis=0)
+    low = rows.min(axis=0)
+    high = rows.max(axis=0)
     return (rows - low) / np.where(high > low, high - low, 1.0), labels
 
 
@@ -136,7 +146,8 @@ def line(name: str, flat: Sequence[Outcome], levels: Sequence[Outcome]) -> list[
 
 def holds(flat: Sequence[Outcome], levels: Sequence[Outcome]) -> bool:
     """Whether two levels lose no more than the spread of the flat federation over its seeds."""
-    before, after = [one.ari for one in flat], [one.ari for one in levels]
+    before = [one.ari for one in flat]
+    after = [one.ari for one in levels]
     return bool(np.mean(after) >= np.mean(before) - np.std(before))
 
 
@@ -177,9 +188,19 @@ def main(data: Path, seeds: int, quick: bool, out: Path) -> None:
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a Markdown page."""
-    head = ["stream", "flat: ARI", "clusters", "inputs", "two levels: ARI", "clusters", "inputs", "within its spread"]
+    head = [
+        "stream",
+        "flat: ARI",
+        "clusters",
+        "inputs",
+        "two levels: ARI",
+        "clusters",
+        "inputs",
+        "within its spread",
+    ]
     streams = {
-        name: [[Outcome(**one) for one in runs] for runs in kinds.values()] for name, kinds in result["streams"].items()
+        name: [[Outcome(**one) for one in runs] for runs in kinds.values()]
+        for name, kinds in result["streams"].items()
     }
     seeds = len(next(iter(streams.values()))[0])
     return "\n".join(

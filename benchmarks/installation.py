@@ -20,31 +20,46 @@ _LIST = (
 
 
 def install(source: Path, folder: Path) -> Path:
-    """A fresh environment in `folder` with the distribution at `source`, without extras; its Python."""
+    """A fresh environment in `folder` with the distribution at `source`, without extras; its
+    Python."""
     copy = _copy(source, folder.with_name("sources"))
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(copy)], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(copy)],
+        check=True,
+    )
     return python
 
 
 def weigh(python: Path) -> dict[str, Any]:
-    """The distributions of an environment, without the installer's own, and their size in MB (10^6 bytes)."""
-    listed = subprocess.run([python, "-c", _LIST], check=True, capture_output=True, text=True).stdout
-    found = {name: what for name, what in json.loads(listed).items() if name.lower() not in INSTALLER}
+    """The distributions of an environment, without the installer's own, and their size in MB (10^6
+    bytes)."""
+    listed = subprocess.run(
+        [python, "-c", _LIST], check=True, capture_output=True, text=True
+    ).stdout
+    found = {
+        name: what for name, what in json.loads(listed).items() if name.lower() not in INSTALLER
+    }
     return {
         "distributions": len(found),
         "mb": round(sum(size for _, size in found.values()) / 1e6, 1),
-        "of_which_mb": {f"{name} {version}": round(size / 1e6, 1) for name, (version, size) in sorted(found.items())},
+        "of_which_mb": {
+            f"{name} {version}": round(size / 1e6, 1)
+            for name, (version, size) in sorted(found.items())
+        },
     }
 
 
 def _copy(source: Path, folder: Path) -> Path:
-    """Copy what a build needs to `folder`: a build leaves files beside its sources that a later one would include."""
+    """Copy what a build needs to `folder`: a build leaves files beside its sources that a later one
+    would include."""
     folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(source / name, folder)
-    packages = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    packages = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["packages"]
     for name in sorted({package.partition(".")[0] for package in packages}):
         shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder

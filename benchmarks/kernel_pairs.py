@@ -1,4 +1,5 @@
-"""What the compiled form of each kernel gains: both forms in turns in one process, on the sizes that the models use."""
+"""What the compiled form of each kernel gains: both forms in turns in one process, on the sizes
+that the models use."""
 
 from __future__ import annotations
 
@@ -25,14 +26,28 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.kernels.arrays import Floats
 from shoal.kernels.cells import CellCounts
 from shoal.kernels.constants import FEW_FEATURES
-from shoal.kernels.density_tree import Neighbours, core_distances, find_valleys, groups_of, mass_around, spanning_tree
+from shoal.kernels.density_tree import (
+    Neighbours,
+    core_distances,
+    find_valleys,
+    groups_of,
+    mass_around,
+    spanning_tree,
+)
 from shoal.kernels.distance import block_rows
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.gaussian import mixture_responsibilities, spherical_spread, whitening
 from shoal.kernels.landmarks import add_gram, nearest_weights
 from shoal.kernels.lloyd import assign_block
-from shoal.kernels.sketching import Sketch, located, merge_targets, merged, spread_ties, squared_among
+from shoal.kernels.sketching import (
+    Sketch,
+    located,
+    merge_targets,
+    merged,
+    spread_ties,
+    squared_among,
+)
 from shoal.privacy.count_noise import count_noise
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES, KeyedRandomness
 from shoal.privacy.laplace import discrete_laplace
@@ -57,7 +72,11 @@ def ready(work: Work) -> Prepare:
 def blobs(generator: np.random.Generator, n: int, d: int) -> Floats:
     """n rows (n, d) around `CLUSTERS` centres in the unit cube."""
     centres = generator.uniform(0.2, 0.8, (CLUSTERS, d))
-    return np.clip(centres[generator.integers(CLUSTERS, size=n)] + 0.03 * generator.standard_normal((n, d)), 0.0, 1.0)
+    return np.clip(
+        centres[generator.integers(CLUSTERS, size=n)] + 0.03 * generator.standard_normal((n, d)),
+        0.0,
+        1.0,
+    )
 
 
 def networks(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Prepare]]:
@@ -75,20 +94,28 @@ def networks(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str,
 
 
 def rounds(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Prepare]]:
-    """The sums of k-means, fuzzy c-means, mixtures and spectral clustering, block by block as the models take them."""
+    """The sums of k-means, fuzzy c-means, mixtures and spectral clustering, block by block as the
+    models take them."""
     for k in (3, 10, 40):
         n = block_rows(k, d)
-        rows, centres = blobs(generator, n, d), blobs(generator, k, d)
+        rows = blobs(generator, n, d)
+        centres = blobs(generator, k, d)
         size = f"{n} rows, k = {k}"
         yield "assign_rows", size, ready(partial(assign_block, rows, centres))
         if d <= FEW_FEATURES:
-            whiten, logs = whitening("full", spherical_spread("full", np.full(d, 0.01), k), d), np.full(k, -np.log(k))
+            whiten = whitening("full", spherical_spread("full", np.full(d, 0.01), k), d)
+            logs = np.full(k, -np.log(k))
             mixture = "full", rows, centres, whiten, logs
             yield "fuzzy_weights", size, ready(partial(fuzzy_weights, rows, centres, 2.0))
-            yield "mixture_responsibilities", size, ready(partial(mixture_responsibilities, *mixture))
+            yield (
+                "mixture_responsibilities",
+                size,
+                ready(partial(mixture_responsibilities, *mixture)),
+            )
     for q, near in ((60, 3), (200, 5)):
         n = block_rows(q, d)
-        rows, landmarks = blobs(generator, n, d), blobs(generator, q, d)
+        rows = blobs(generator, n, d)
+        landmarks = blobs(generator, q, d)
         size = f"{n} rows, {q} landmarks, {near} near"
         yield (
             "nearest_weights",
@@ -110,12 +137,18 @@ def cells(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Pr
     """The counts of dbscan: in a table while the grid has few cells, or else in a hash table."""
     # dbscan takes six features at most.
     features = min(d, 6)
-    for name, side in (("count_in_table", 64 if d == 2 else 4), ("count_in_slots", 512 if d == 2 else 8)):
-        low, step = np.zeros(features), np.full(features, 1.0 / side)
+    for name, side in (
+        ("count_in_table", 64 if d == 2 else 4),
+        ("count_in_slots", 512 if d == 2 else 8),
+    ):
+        low = np.zeros(features)
+        step = np.full(features, 1.0 / side)
         for n in (2000, 20_000):
             rows = blobs(generator, n, features)
 
-            def prepare(side: int = side, low: Floats = low, step: Floats = step, rows: Floats = rows) -> Work:
+            def prepare(
+                side: int = side, low: Floats = low, step: Floats = step, rows: Floats = rows
+            ) -> Work:
                 return partial(count, CellCounts(side, low, step), rows)
 
             yield name, f"{n} rows, {side}^{features} cells", prepare
@@ -132,12 +165,17 @@ def sketches(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str,
         yield "near_pairs, unite", size, ready(partial(merge_targets, sketch, n // 2, 100.0))
         yield "merge_points", size, ready(partial(merged, sketch, into))
         yield "all_exceed", size, ready(partial(spread_ties, points))
-    squared, masses = squared_among(located(points).points), sketch.mass
+    squared = squared_among(located(points).points)
+    masses = sketch.mass
     cores = core_distances(squared, masses, 100.0)
     edges, lengths = spanning_tree(squared, cores)
     edges = edges[np.argsort(lengths, kind="stable")]
     heavy = np.full(len(edges), 300.0)
-    yield "core_distances", size, ready(lambda: Neighbours(squared).core_distances(masses, [50.0, 100.0, 200.0]))
+    yield (
+        "core_distances",
+        size,
+        ready(lambda: Neighbours(squared).core_distances(masses, [50.0, 100.0, 200.0])),
+    )
     yield "mass_around", size, ready(partial(mass_around, squared, cores, [masses]))
     yield "spanning_tree", size, ready(partial(spanning_tree, squared, cores))
 
@@ -156,11 +194,16 @@ def windows(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, 
     options = {"noise_variance": noise.variance, "window_readings": WINDOW}
     counter = DENSITY_TREE.counter(options, d)
     counter.adopt(DensityTreeServer(d, **options).snapshot())
-    rows, valid = blobs(generator, WINDOW, d), np.ones(WINDOW, dtype=np.bool_)
+    rows = blobs(generator, WINDOW, d)
+    valid = np.ones(WINDOW, dtype=np.bool_)
     yield "count_window", f"{WINDOW} rows", ready(partial(counter.count, rows, valid, b"client", 7))
     counts = generator.poisson(30.0, (10 * d, 64)).astype(np.float64)
     variances = np.full_like(counts, noise.variance)
-    yield "find_valleys", f"{10 * d} histograms", ready(partial(find_valleys, counts, variances, 0.6))
+    yield (
+        "find_valleys",
+        f"{10 * d} histograms",
+        ready(partial(find_valleys, counts, variances, 0.6)),
+    )
 
 
 def noises(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Prepare]]:
@@ -194,16 +237,19 @@ def seconds(prepare: Prepare, calls: int) -> float:
 
 
 def gain(prepare: Prepare, turns: int) -> dict[str, float]:
-    """The median and the quartiles of the ratios of turns that follow each other, and the median of the compiled form.
+    """The median and the quartiles of the ratios of turns that follow each other, and the median of
+    the compiled form.
 
-    The forms change places from turn to turn: a machine that becomes slower in between favours neither.
+    The forms change places from turn to turn: a machine that becomes slower in between favours
+    neither.
     """
     calls = 1
     for form in FORMS:
         use(form)
         seconds(prepare, 2)
         calls = max(calls, min(100, int(TURN_S / max(seconds(prepare, 2), 1e-6))))
-    ratios, compiled = [], []
+    ratios = []
+    compiled = []
     gc.collect()
     for turn in range(turns):
         took = {}
@@ -213,7 +259,12 @@ def gain(prepare: Prepare, turns: int) -> dict[str, float]:
         ratios.append(took[NUMPY] / took[COMPILED])
         compiled.append(took[COMPILED])
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return {"gain": middle, "low": low, "high": high, "compiled_us": 1e6 * statistics.median(compiled)}
+    return {
+        "gain": middle,
+        "low": low,
+        "high": high,
+        "compiled_us": 1e6 * statistics.median(compiled),
+    }
 
 
 def summary(pairs: list[dict[str, Any]]) -> list[list[str]]:
@@ -224,18 +275,23 @@ def summary(pairs: list[dict[str, Any]]) -> list[list[str]]:
         for d in sorted({pair["d"] for pair in pairs}):
             gains = [pair["gain"] for pair in pairs if pair["kernel"] == kernel and pair["d"] == d]
             line.append(
-                " to ".join(dict.fromkeys(f"×{rounded(each)}" for each in (min(gains), max(gains)))) if gains else ""
+                " to ".join(dict.fromkeys(f"×{rounded(each)}" for each in (min(gains), max(gains))))
+                if gains
+                else ""
             )
         lines.append(line)
     return lines
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
+)
 @out_option("kernel_pairs")
 def main(quick: bool, out: Path) -> None:
     """Measure each compiled kernel beside its NumPy form. A full run takes about five minutes."""
-    machine, pairs = facts(("shoal", "numpy", "numba")), list[dict[str, Any]]()
+    machine = facts(("shoal", "numpy", "numba"))
+    pairs = list[dict[str, Any]]()
     widths, turns = ((2,), 2) if quick else (WIDTHS, 11)
     with threadpool_limits(limits=1):
         for d in widths:

@@ -18,11 +18,15 @@ from shoal.kernels.forms import COMPILED
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
+)
 @out_option("kernels")
 def main(quick: bool, out: Path) -> None:
-    """Measure cluster_tree and density_tree in both forms of the kernels. A full run takes about two minutes."""
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "numba"))
+    """Measure cluster_tree and density_tree in both forms of the kernels. A full run takes about
+    two minutes."""
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "numba"))
     use(COMPILED)
     with threadpool_limits(limits=1):
         cluster_tree = speed.measure((2,) if quick else (2, 16, 64), 2 if quick else 25)

@@ -1,8 +1,10 @@
-"""What kinds of features gain: circular features and categories, beside the same values taken for plain numbers.
+"""What kinds of features gain: circular features and categories, beside the same values taken for
+plain numbers.
 
-Circular: a direction or an hour as a number from 0, as a circle that is cut at 0 or where the first readings are
-fewest, and as two coordinates, its cosine and sine. Category: over how much of the distance between two values each is
-spread, and one coordinate for each value. Rows of streams go to five clients in turn.
+Circular: a direction or an hour as a number from 0, as a circle that is cut at 0 or where the first
+readings are fewest, and as two coordinates, its cosine and sine. Category: over how much of the
+distance between two values each is spread, and one coordinate for each value. Rows of streams go to
+five clients in turn.
 """
 
 from __future__ import annotations
@@ -49,13 +51,17 @@ class Stream(NamedTuple):
 def sectors(random: np.random.Generator, n: int) -> Stream:
     """Four directions, one of them north."""
     of = random.integers(4, size=n)
-    return _turned(355 / 360 + of / 4 + random.normal(0, 15 / 360, n), 0.4 + random.normal(0, 0.1, n), of)
+    return _turned(
+        355 / 360 + of / 4 + random.normal(0, 15 / 360, n), 0.4 + random.normal(0, 0.1, n), of
+    )
 
 
 def calm(random: np.random.Generator, n: int) -> Stream:
     """North and south winds, and calm air, which comes from anywhere."""
     of = random.integers(3, size=n)
-    way = np.where(of == 0, random.random(n), np.where(of == 1, 352, 170) / 360 + random.normal(0, 18 / 360, n))
+    way = np.where(
+        of == 0, random.random(n), np.where(of == 1, 352, 170) / 360 + random.normal(0, 18 / 360, n)
+    )
     speed = np.where(of == 0, 0.08 + random.normal(0, 0.03, n), 0.5 + random.normal(0, 0.08, n))
     return _turned(way, speed, of)
 
@@ -94,14 +100,20 @@ CIRCULAR: Final[Mapping[str, Callable[[np.random.Generator, int], Stream]]] = {
 
 
 def modes(values: int, clusters: int, alike: bool) -> Callable[[np.random.Generator, int], Stream]:
-    """Clusters of a category of this many values and two numbers; `alike`: two differ in the category alone."""
+    """Clusters of a category of this many values and two numbers; `alike`: two differ in the
+    category alone."""
 
     def make(random: np.random.Generator, n: int) -> Stream:
         of = random.integers(clusters, size=n)
         middles = random.uniform(0.15, 0.85, (clusters, 2))
         if alike:
             middles = np.repeat(middles[: (clusters + 1) // 2], 2, axis=0)[:clusters]
-        return Stream(np.column_stack([of % values, np.clip(middles[of] + random.normal(0, 0.04, (n, 2)), 0, 1)]), of)
+        return Stream(
+            np.column_stack(
+                [of % values, np.clip(middles[of] + random.normal(0, 0.04, (n, 2)), 0, 1)]
+            ),
+            of,
+        )
 
     return make
 
@@ -116,7 +128,8 @@ CATEGORIES: Final[Mapping[str, tuple[int, Callable[[np.random.Generator, int], S
 
 def circular_forms(rows: Floats) -> Iterator[tuple[str, Floats, dict[str, Any]]]:
     """What the feature is taken for -> rows as models learn them, and the options of density_tree."""
-    way, others = rows[:, 0], rows[:, 1:]
+    way = rows[:, 0]
+    others = rows[:, 1:]
     yield "a number", rows, {}
     yield "a circle, cut at 0", rows, {"circular": "0"}
     yield (
@@ -125,19 +138,28 @@ def circular_forms(rows: Floats) -> Iterator[tuple[str, Floats, dict[str, Any]]]
         {"circular": "0"},
     )
     angle = 2 * np.pi * way
-    yield "cosine and sine", np.column_stack([0.5 + 0.5 * np.cos(angle), 0.5 + 0.5 * np.sin(angle), others]), {}
+    yield (
+        "cosine and sine",
+        np.column_stack([0.5 + 0.5 * np.cos(angle), 0.5 + 0.5 * np.sin(angle), others]),
+        {},
+    )
 
 
 def category_forms(
     rows: Floats, values: int, random: np.random.Generator
 ) -> Iterator[tuple[str, Floats, dict[str, Any]]]:
     """Forms as of `circular_forms`, for a category of this many values."""
-    place, others = rows[:, 0], rows[:, 1:]
+    place = rows[:, 0]
+    others = rows[:, 1:]
     for share in SPREADS:
         spread = (place + 0.5 + share * (random.random(len(place)) - 0.5)) / values
         yield f"spread over {share:g} of a step", np.column_stack([spread, others]), {}
     # Two values are then as far apart as two neighbours at the ends of a feature of half the range.
-    yield "one coordinate a value", np.column_stack([0.5 * (place[:, None] == np.arange(values)), others]), {}
+    yield (
+        "one coordinate a value",
+        np.column_stack([0.5 * (place[:, None] == np.arange(values)), others]),
+        {},
+    )
 
 
 def measure(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
@@ -153,19 +175,30 @@ def measure(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def _measured(
-    kind: str, name: str, seed: int, stream: Stream, forms: Iterator[tuple[str, Floats, dict[str, Any]]]
+    kind: str,
+    name: str,
+    seed: int,
+    stream: Stream,
+    forms: Iterator[tuple[str, Floats, dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
     for form, rows, options in forms:
         for learner, found in _labelled(rows, options, seed):
             cell = {"kind": kind, "stream": name, "form": form, "learner": learner, "seed": seed}
-            yield {**cell, "ari": float(adjusted_rand_score(stream.truth, found)), "clusters": len(np.unique(found))}
+            yield {
+                **cell,
+                "ari": float(adjusted_rand_score(stream.truth, found)),
+                "clusters": len(np.unique(found)),
+            }
 
 
 def _labelled(rows: Floats, options: dict[str, Any], seed: int) -> Iterator[tuple[str, Ints]]:
     for epsilon in EPSILONS:
         federation = CountingFederation(options, rows.shape[1], 1, seed, epsilon, 400)
         federation.learn(rows, np.arange(len(rows)) % CLIENTS, is_last=True)
-        yield f"density_tree, ε {'none' if epsilon is None else f'{epsilon:g}'}", federation.predict(rows)
+        yield (
+            f"density_tree, ε {'none' if epsilon is None else f'{epsilon:g}'}",
+            federation.predict(rows),
+        )
     for name, kind in (("cluster_tree", ClusterTree), ("fcac", FCAC)):
         model = kind(clients=CLIENTS)
         for first in range(0, len(rows), BATCH_ROWS):
@@ -181,7 +214,9 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     for kind in ("circular", "category"):
         cells = [cell for cell in result["cells"] if cell["kind"] == kind]
-        forms, learners = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("form", "learner"))
+        forms, learners = (
+            list(dict.fromkeys(cell[key] for cell in cells)) for key in ("form", "learner")
+        )
         lines = []
         for stream in (*dict.fromkeys(cell["stream"] for cell in cells), "all"):
             for learner in learners:
@@ -190,7 +225,8 @@ def markdown(result: dict[str, Any]) -> str:
                     own = [
                         cell["ari"]
                         for cell in cells
-                        if (cell["form"], cell["learner"]) == (form, learner) and stream in (cell["stream"], "all")
+                        if (cell["form"], cell["learner"]) == (form, learner)
+                        and stream in (cell["stream"], "all")
                     ]
                     line.append(f"{mean(own):.2f} ({min(own):.2f})")
                 lines.append(line)
@@ -199,13 +235,20 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep.")
-@click.option("--choosing", is_flag=True, help="The seeds on which the treatments were chosen, not those reported.")
+@click.option(
+    "--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep."
+)
+@click.option(
+    "--choosing",
+    is_flag=True,
+    help="The seeds on which the treatments were chosen, not those reported.",
+)
 @out_option("kinds")
 def main(quick: bool, choosing: bool, out: Path) -> None:
     """Measure what kinds of features gain."""
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
-    machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.kinds"
+    machine = facts(("shoal", "numpy", "scikit-learn"))
+    made_by = "python -m benchmarks.kinds"
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         cells = [cell for seed in seeds for cell in measure(seed, quick)]

@@ -1,9 +1,11 @@
-"""Messages per second through the embedded log and through a plain file: one writer process, one reader process.
+"""Messages per second through the embedded log and through a plain file: one writer process, one
+reader process.
 
     python -m benchmarks.log --repeats 3
 
-Every figure is messages per second from the first publish to the last record read; beside it, in the same run, a plain
-append-only file written and read the same way, with and without fsync. Writes benchmarks/results/log.json.
+Every figure is messages per second from the first publish to the last record read; beside it, in
+the same run, a plain append-only file written and read the same way, with and without fsync. Writes
+benchmarks/results/log.json.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from shoal.transports.sqlite.log import SqliteLog
 
 RESULTS = Path(__file__).parent / "results" / "log.json"
 TOPIC = "bench"
-SHAPES = ((1000, 100, 40_000), (1000, 1000, 60_000), (1000, 1, 2000), (100_000, 10, 2000), (100_000, 1, 500))
+SHAPES = (
+    (1000, 100, 40_000),
+    (1000, 1000, 60_000),
+    (1000, 1, 2000),
+    (100_000, 10, 2000),
+    (100_000, 1, 500),
+)
 """bytes of a message, messages of a commit, messages in all"""
 spawn = multiprocessing.get_context("spawn")
 Writer = Callable[[Path, bool, int, int, int], None]
@@ -55,20 +63,25 @@ def write_file(path: Path, durable: bool, size: int, batch: int, total: int) -> 
 
 def read_log(path: Path, total: int) -> None:
     with closing(SqliteLog(path)) as log:
-        at, seen = {0: 0}, 0
+        at = {0: 0}
+        seen = 0
         while seen < total:
             records, at = log.read(TOPIC, at, timeout_s=60)
             if not records:
                 raise SystemExit(f"no message after message {seen}")
-            seen = check(seen, [struct.unpack_from("<q", record.value or b"")[0] for record in records])
+            seen = check(
+                seen, [struct.unpack_from("<q", record.value or b"")[0] for record in records]
+            )
 
 
 def read_file(path: Path, total: int) -> None:
     with path.open("rb") as file:
-        rest, seen = b"", 0
+        rest = b""
+        seen = 0
         while seen < total:
             rest += file.read(1 << 20)
-            at, numbers = 0, []
+            at = 0
+            numbers = []
             while len(rest) - at >= 16:
                 size, number = struct.unpack_from("<qq", rest, at)
                 if len(rest) - at < 8 + size:
@@ -89,7 +102,9 @@ def check(seen: int, numbers: list[int]) -> int:
     return seen + len(numbers)
 
 
-def writing(go: Connection, write: Writer, path: Path, durable: bool, size: int, batch: int, total: int) -> None:
+def writing(
+    go: Connection, write: Writer, path: Path, durable: bool, size: int, batch: int, total: int
+) -> None:
     go.send("ready")
     go.recv()
     write(path, durable, size, batch, total)
@@ -106,7 +121,9 @@ def once(kind: str, durable: bool, size: int, batch: int, total: int) -> float:
             path.touch()
         here, there = spawn.Pipe()
         write, read = (write_log, read_log) if kind == "log" else (write_file, read_file)
-        writer = spawn.Process(target=writing, args=(there, write, path, durable, size, batch, total))
+        writer = spawn.Process(
+            target=writing, args=(there, write, path, durable, size, batch, total)
+        )
         writer.start()
         here.recv()
         began = time.perf_counter()
@@ -143,9 +160,15 @@ def compare(size: int, batch: int, total: int, durable: bool, repeats: int) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each case, taken in turn (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the messages to send (default 1.0)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each case, taken in turn (default 3)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the messages to send (default 1.0)"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     machine = {
@@ -160,7 +183,9 @@ def main() -> None:
         total = max(1, round(full * options.scale / batch)) * batch
         rows += [compare(size, batch, total, durable, options.repeats) for durable in (True, False)]
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": machine, "repeats": options.repeats, "rows": rows}, indent=2) + "\n")
+    options.out.write_text(
+        json.dumps({"machine": machine, "repeats": options.repeats, "rows": rows}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

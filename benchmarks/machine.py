@@ -38,7 +38,8 @@ def one_line(machine: dict[str, Any]) -> str:
 
 
 def _cpu() -> str:
-    """The processor as the kernel names it; family and model tell apart processors with one marketing name."""
+    """The processor as the kernel names it; family and model tell apart processors with one
+    marketing name."""
     listing = Path("/proc/cpuinfo")
     if not listing.exists():
         return platform.processor() or platform.machine()

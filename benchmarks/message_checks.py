@@ -1,8 +1,10 @@
-"""Hand-written checks of messages beside the same checks declared for pydantic: time per update and snapshot, memory.
+"""Hand-written checks of messages beside the same checks declared for pydantic: time per update and
+snapshot, memory.
 
     python -m benchmarks.message_checks
 
-Both forms take the fields of a decoded message. Each figure is the smallest of several runs, in microseconds.
+Both forms take the fields of a decoded message. Each figure is the smallest of several runs, in
+microseconds.
 """
 
 from __future__ import annotations
@@ -92,11 +94,22 @@ class CheckedSnapshot(Checked):
 def _messages() -> tuple[Update, Snapshot]:
     """An update of CA+ and a snapshot of CAEFC, of 500 nodes each."""
     common: dict[str, Any] = {
-        **{"federation": "office", "contract": "0" * 32, "model": "rooms", "algorithm": "fcac", "readings": 500},
-        **{"privacy": {"mode": "formal", "epsilon": 4.0, "epsilon_per_feature": [1.0] * 4}, "made_at": 1e9},
+        **{
+            "federation": "office",
+            "contract": "0" * 32,
+            "model": "rooms",
+            "algorithm": "fcac",
+            "readings": 500,
+        },
+        **{
+            "privacy": {"mode": "formal", "epsilon": 4.0, "epsilon_per_feature": [1.0] * 4},
+            "made_at": 1e9,
+        },
         "arrays": {"weight": np.zeros((NODES, 4)), "count": np.ones(NODES, np.int64)},
     }
-    identities = [[number, number, "night", True, number, 5, 1e9, 0.05] for number in range(IDENTITIES)]
+    identities = [
+        [number, number, "night", True, number, 5, 1e9, 0.05] for number in range(IDENTITIES)
+    ]
     counts: dict[str, Any] = dict.fromkeys(("updates", "clients", "clusters", "nodes", "pooled"), 5)
     return (
         Update(client="client-1", sequence=7, **common),
@@ -120,9 +133,13 @@ print(line.split()[1])
 
 
 def _kilobytes(form: str) -> int:
-    """Most memory of a process that has loaded settings and messages, and with `pydantic` the declared checks too."""
+    """Most memory of a process that has loaded settings and messages, and with `pydantic` the
+    declared checks too."""
     command = [sys.executable, "-c", MEMORY, form]
-    return min(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(5))
+    return min(
+        int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    )
 
 
 def main() -> None:
@@ -130,7 +147,8 @@ def main() -> None:
     for message, form in zip(_messages(), (CheckedUpdate, CheckedSnapshot), strict=True):
         table = dict(vars(message))
         whole = _microseconds(partial(type(message).decode, message.encode(), message.headers()))
-        by_hand, declared = _microseconds(partial(type(message), **table)), _microseconds(partial(form, **table))
+        by_hand = _microseconds(partial(type(message), **table))
+        declared = _microseconds(partial(form, **table))
         checked = f"checks by hand {by_hand:.1f} us, by pydantic {declared:.1f} us"
         sys.stdout.write(f"{message.TYPE}: decoded in {whole:.1f} us; {checked}\n")
     more = _kilobytes("pydantic") - _kilobytes("hand")

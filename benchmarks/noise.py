@@ -28,7 +28,9 @@ FORMS = (NUMPY, COMPILED)
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
+)
 @out_option("noise")
 def main(quick: bool, out: Path) -> None:
     """Measure the noise of the mode `formal`, and of counts. A quarter of a minute."""
@@ -47,7 +49,8 @@ def main(quick: bool, out: Path) -> None:
 
 
 def of_rows(d: int, epsilon: float, turns: int) -> dict[str, Any]:
-    """Microseconds of processor time for a reading. Raises RuntimeError if the forms do not give the same bits."""
+    """Microseconds of processor time for a reading. Raises RuntimeError if the forms do not give
+    the same bits."""
     mode = load_mode("formal")(Bounds([0.0] * d, [1.0] * d), {"epsilon_per_reading": epsilon * d})
     mechanism = mode.mechanism(bytes(32), "measured", bytes(16))
     readings = np.random.default_rng(SEED).random((CHUNK_ROWS, d))
@@ -90,7 +93,10 @@ def in_turns(work: Callable[[], bytes], turns: int) -> dict[str, list[float]]:
 def compared(took: dict[str, list[float]]) -> dict[str, Any]:
     """Microseconds for a reading in each form, and how many times as fast the compiled one is."""
     ratios = [numpy / compiled for numpy, compiled in zip(took[NUMPY], took[COMPILED], strict=True)]
-    each = {form: spread([1e6 * chunk / CHUNK_ROWS for chunk in seconds]) for form, seconds in took.items()}
+    each = {
+        form: spread([1e6 * chunk / CHUNK_ROWS for chunk in seconds])
+        for form, seconds in took.items()
+    }
     return each | {"ratio": spread(ratios)}
 
 
@@ -104,12 +110,21 @@ def markdown(result: dict[str, Any]) -> str:
         for row in result["rows"]
     ]
     counts = [
-        [f"{row['cells']} cells, epsilon {row['epsilon']:g}", rounded(row["us"]["median"])] for row in result["counts"]
+        [f"{row['cells']} cells, epsilon {row['epsilon']:g}", rounded(row["us"]["median"])]
+        for row in result["counts"]
     ]
     return "\n".join(
         [
             f"# Keyed noise\n\nMade by `{result['made_by']}`; do not edit.\n",
-            table(["a reading in the mode `formal`", "NumPy form, µs", "compiled, µs", "times as fast"], rows),
+            table(
+                [
+                    "a reading in the mode `formal`",
+                    "NumPy form, µs",
+                    "compiled, µs",
+                    "times as fast",
+                ],
+                rows,
+            ),
             table(["noise of a window of counts", "µs"], counts),
             f"Processor time of one thread, the median of all turns; {CHUNK_ROWS} readings at once. Both forms gave "
             "the same bits. The noise of counts has one form: one digest makes all of its bits, so that nothing can be "

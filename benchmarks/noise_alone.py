@@ -1,8 +1,9 @@
 """How often models that learn from private counts show a cluster where there is nothing but noise.
 
-Each stream is 10,000 windows of one client none of whose readings are valid, counted, made private and absorbed by the
-server's own code, and looked at after every window. What a model shows depends on what it has added up since its start,
-so one stream is one chance. The tree of density_tree grows in as many streams more.
+Each stream is 10,000 windows of one client none of whose readings are valid, counted, made private
+and absorbed by the server's own code, and looked at after every window. What a model shows depends
+on what it has added up since its start, so one stream is one chance. The tree of density_tree grows
+in as many streams more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from shoal.algorithms.registry import counting_names, streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 from shoal.privacy.count_noise import count_noise
 
-WINDOWS, WINDOW, EPSILON = 10_000, 400, 4.0
+WINDOWS = 10_000
+WINDOW = 400
+EPSILON = 4.0
 STREAMS: Final = 200
 WIDTHS: Final = (2,)
 GROWING: Final = ("density_tree",)
@@ -33,12 +36,15 @@ SHOWN_MAX: Final = 1 / 200
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few windows, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few windows, in seconds: shows that it runs; no figures to keep."
+)
 @click.option("--seeds", default=STREAMS, show_default=True, help="Streams of each model.")
 @out_option("noise_alone")
 def main(quick: bool, seeds: int, out: Path) -> None:
     """Count the streams of noise alone in which a cluster is shown."""
-    started, machine = time.monotonic(), facts(("shoal", "numpy"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy"))
     windows, streams, whole = (20, 2, 1) if quick else (WINDOWS, seeds, seeds)
     with threadpool_limits(limits=1):
         rows = [
@@ -69,14 +75,17 @@ def measured(name: str, d: int, seeds: Sequence[int], windows: int, grows: bool)
     return {"algorithm": name, "d": d, "grows": grows, "streams": len(seeds), "shown": shown}
 
 
-def shows_a_cluster(algorithm: CountingAlgorithm, d: int, seed: int, windows: int, grows: bool) -> bool:
+def shows_a_cluster(
+    algorithm: CountingAlgorithm, d: int, seed: int, windows: int, grows: bool
+) -> bool:
     """Whether anything is shown after one of the windows. Without `grows` a tree stays as it began."""
     noise = count_noise(EPSILON)
     given = {"noise_variance": noise.variance, "window_readings": WINDOW}
     grown = {} if grows or not algorithm.samples_axes else {"grow_readings": NEVER}
     server = algorithm.server({**given, **grown}, d)
     client = algorithm.counter(given, d)
-    rows, valid = np.zeros((WINDOW, d)), np.zeros(WINDOW, dtype=np.bool_)
+    rows = np.zeros((WINDOW, d))
+    valid = np.zeros(WINDOW, dtype=np.bool_)
     counted = client.count(rows, valid, b"client", 0)
     for number in range(windows):
         if grows and number % 5 == 0:
@@ -91,14 +100,21 @@ def shows_a_cluster(algorithm: CountingAlgorithm, d: int, seed: int, windows: in
 
 
 def looks(number: int, windows: int) -> bool:
-    """Whether to look after this window: what has been found stays found, so every fiftieth and the last are enough."""
+    """Whether to look after this window: what has been found stays found, so every fiftieth and the
+    last are enough."""
     return number % 50 == 0 or number == windows - 1
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
     lines = [
-        [row["algorithm"], str(row["d"]), "yes" if row["grows"] else "no", str(row["streams"]), str(row["shown"])]
+        [
+            row["algorithm"],
+            str(row["d"]),
+            "yes" if row["grows"] else "no",
+            str(row["streams"]),
+            str(row["shown"]),
+        ]
         for row in result["rows"]
     ]
     return "\n".join(
@@ -106,7 +122,9 @@ def markdown(result: dict[str, Any]) -> str:
             f"# Clusters from noise alone\n\nMade by `{result['made_by']}`; do not edit.\n",
             f"Streams of {result['windows']} windows of {WINDOW} readings, none of them valid, at an epsilon of "
             f"{EPSILON:g} a reading.\n",
-            table(["algorithm", "features", "tree grows", "streams", "of them show a cluster"], lines),
+            table(
+                ["algorithm", "features", "tree grows", "streams", "of them show a cluster"], lines
+            ),
             f"Goal: at most 1 of 200 streams: {'reached' if result['reached'] else 'missed'}.\n",
             one_line(result["machine"]) + "\n",
         ]

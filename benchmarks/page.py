@@ -1,4 +1,5 @@
-"""The live page in Chromium with 1000 nodes: from a press to the picture that it changes, and what takes longest.
+"""The live page in Chromium with 1000 nodes: from a press to the picture that it changes, and what
+takes longest.
 
     python -m benchmarks.page           half a minute; needs Chromium
 
@@ -25,19 +26,29 @@ from benchmarks.results import out_option, rounded, spread, table, write
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.server_node.status import ClientStatus, StatusBoard
 from shoal.server_node.web import page_server
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
-CLUSTERS, NODES, CLIENTS, FEATURES = 60, 1000, 200, 4
+CLUSTERS = 60
+NODES = 1000
+CLIENTS = 200
+FEATURES = 4
 MODELS = ("fcac", "other")
 BINS = {FINE_S: 288, COARSE_S: 1440}
 """a day and a month"""
 GOAL_MS = 50.0
-WIDTH, HEIGHT = 1280, 2600
-"""size of the window, high enough that the map is on the screen: else its nodes would not be drawn"""
+WIDTH = 1280
+HEIGHT = 2600
+"""size of the window, high enough that the map is on the screen: else its nodes would not be drawn
+"""
 SAMPLING_US = 100
 SLOWEST = 8
 """functions that are named"""
@@ -57,12 +68,11 @@ new PerformanceObserver(list => list.getEntries().forEach(({duration, scripts}) 
 new PerformanceObserver(list => list.getEntries().forEach(({duration}) => measured.tasks.push(duration)))
   .observe({type: 'longtask'});
 })()"""
-"""`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames, tasks over 50 ms"""
+"""`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames,
+tasks over 50 ms"""
 VERSION_SHOWN = "Number(document.getElementById('counters').lastChild.children[1].textContent)"
 """version of the snapshot, the last of the counters"""
-SETTLED = (
-    "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
-)
+SETTLED = "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
 
 
 def press(tab: Tab, element: str) -> None:
@@ -117,18 +127,32 @@ INTERACTIONS: Final[dict[str, Callable[[Tab, int], None]]] = {
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
+)
 @out_option("page")
 def main(quick: bool, out: Path) -> None:
-    """Measure interactions with the live page in Chromium, about half a minute; without Chromium nothing."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    """Measure interactions with the live page in Chromium, about half a minute; without Chromium
+    nothing."""
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if chromium is None:
-        click.echo("not measured: there is no chromium on the PATH; on Debian: apt install chromium")
+        click.echo(
+            "not measured: there is no chromium on the PATH; on Debian: apt install chromium"
+        )
         return
-    turns, started, machine = 3 if quick else 40, time.monotonic(), facts(("shoal", "starlette", "uvicorn"))
+    turns = 3 if quick else 40
+    started = time.monotonic()
+    machine = facts(("shoal", "starlette", "uvicorn"))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "browser").mkdir()
-        with served_page(Path(folder)) as (url, board), browsing(chromium, Path(folder) / "browser") as browser:
+        with (
+            served_page(Path(folder)) as (url, board),
+            browsing(chromium, Path(folder) / "browser") as browser,
+        ):
             version = browser.call("Browser.getVersion")["product"]
             tab = browser.tab()
             tab.resize(WIDTH, HEIGHT)
@@ -140,10 +164,19 @@ def main(quick: bool, out: Path) -> None:
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "browser": version,
-        "page": {"clusters": CLUSTERS, "nodes": NODES, "clients": CLIENTS, "features": FEATURES, "turns": turns},
+        "page": {
+            "clusters": CLUSTERS,
+            "nodes": NODES,
+            "clients": CLIENTS,
+            "features": FEATURES,
+            "turns": turns,
+        },
         "interactions": found,
         "updates": updates,
-        "goal": {"ms": GOAL_MS, "reached": all(each["ms"]["median"] < GOAL_MS for each in found.values())},
+        "goal": {
+            "ms": GOAL_MS,
+            "reached": all(each["ms"]["median"] < GOAL_MS for each in found.values()),
+        },
     }
     write(out, "page", result, markdown(result))
     click.echo(f"written to {out}/page.json and {out}/page.md")
@@ -152,7 +185,9 @@ def main(quick: bool, out: Path) -> None:
 def opened(tab: Tab) -> dict[str, Callable[[Tab, int], None]]:
     """The interactions, once the page shows everything."""
     tab.until("document.querySelectorAll('#timeline-rows tr').length > 5")
-    tab.until("[...document.querySelectorAll('#timeline-rows path')].some(path => path.getAttribute('d'))")
+    tab.until(
+        "[...document.querySelectorAll('#timeline-rows path')].some(path => path.getAttribute('d'))"
+    )
     tab.until("document.querySelectorAll('#models [role=tab]').length === 2")
     tab.until("!document.getElementById('axes').hidden")  # the map is drawn
     tab.value_of(MEASURE)
@@ -180,10 +215,12 @@ def measure(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> dict[str, 
 
 
 def follow_updates(tab: Tab, board: StatusBoard, updates: int) -> dict[str, Any]:
-    """Publish snapshots in which every node has moved, each once the one before is shown; the tasks over 50 ms."""
+    """Publish snapshots in which every node has moved, each once the one before is shown; the tasks
+    over 50 ms."""
     tab.value_of("void (measured.tasks.length = 0)")
     status = board.status
-    contract, arrays = status.contract.contract, some_nodes(FEATURES, CLUSTERS, NODES)
+    contract = status.contract.contract
+    arrays = some_nodes(FEATURES, CLUSTERS, NODES)
     for version in range(2, updates + 2):
         moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
         snapshots = [a_snapshot(contract, moved, version, model) for model in MODELS]
@@ -191,13 +228,18 @@ def follow_updates(tab: Tab, board: StatusBoard, updates: int) -> dict[str, Any]
         tab.until(f"{VERSION_SHOWN} >= {version}")
     tab.value_of(SETTLED)
     tasks = tab.value_of("measured.tasks.splice(0)")
-    return {"number": updates, "long_tasks": len(tasks), "longest_task_ms": max(tasks, default=None)}
+    return {
+        "number": updates,
+        "long_tasks": len(tasks),
+        "longest_task_ms": max(tasks, default=None),
+    }
 
 
 def profiled(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> list[dict[str, Any]]:
     """The slowest functions while interacting `turns` times, repeated until at least one is known.
 
-    A profile is a sample of moments. On a busy machine they are few, and all may miss a short function.
+    A profile is a sample of moments. On a busy machine they are few, and all may miss a short
+    function.
     """
     tab.call("Profiler.enable")
     tab.call("Profiler.setSamplingInterval", interval=SAMPLING_US)
@@ -213,12 +255,14 @@ def profiled(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> list[dict
 
 
 def functions_of(profile: dict[str, Any], turns: int) -> list[dict[str, Any]]:
-    """The named functions of the page's scripts in which most time passes, per turn, what they call included."""
+    """The named functions of the page's scripts in which most time passes, per turn, what they call
+    included."""
     nodes = {node["id"]: node for node in profile["nodes"]}
     parents = {child: node["id"] for node in profile["nodes"] for child in node.get("children", ())}
     spent: Counter[str] = Counter()
     for sample, took_us in zip(profile["samples"], profile["timeDeltas"], strict=True):
-        names, at = set(), sample
+        names = set()
+        at = sample
         while at in nodes:
             frame = nodes[at]["callFrame"]
             if "127.0.0.1" in frame["url"] and frame["functionName"]:
@@ -231,11 +275,16 @@ def functions_of(profile: dict[str, Any], turns: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def served_page(folder: Path) -> Iterator[tuple[str, StatusBoard]]:
-    """A page with two models of `CLUSTERS` clusters and `NODES` nodes, and a month of history: its URL, its status."""
+    """A page with two models of `CLUSTERS` clusters and `NODES` nodes, and a month of history: its
+    URL, its status."""
     contract = a_contract(FEATURES, models=MODELS)
     arrays = some_nodes(FEATURES, CLUSTERS, NODES)
-    clients = tuple(ClientStatus(f"client-{i:03}", NOW - i % 7, 410, 164_000, 9.3) for i in range(CLIENTS))
-    status = a_status(contract, [a_snapshot(contract, arrays, model=model) for model in MODELS], clients=clients)
+    clients = tuple(
+        ClientStatus(f"client-{i:03}", NOW - i % 7, 410, 164_000, 9.3) for i in range(CLIENTS)
+    )
+    status = a_status(
+        contract, [a_snapshot(contract, arrays, model=model) for model in MODELS], clients=clients
+    )
     board = StatusBoard(status)
     web = page_server(board, CollectorRegistry(), history=history(contract, folder))
     port = web.start()
@@ -249,7 +298,9 @@ def history(contract: Contract, folder: Path) -> HistoryReader:
     """Bins in which all clusters have readings of all clients."""
     rng = np.random.default_rng(1)
     store = HistoryStore(resolve(contract), folder / HISTORY_FILE)
-    clusters: list[list[int | str]] = [[number, f"cluster number {number}", "Light high"] for number in range(CLUSTERS)]
+    clusters: list[list[int | str]] = [
+        [number, f"cluster number {number}", "Light high"] for number in range(CLUSTERS)
+    ]
     names = [f"client-{i:03}" for i in range(CLIENTS)]
     for model in MODELS:
         origin = (contract.federation, contract.digest, model)
@@ -257,9 +308,12 @@ def history(contract: Contract, folder: Path) -> HistoryReader:
         for width, number in BINS.items():
             newest = int(NOW) // width * width
             for start in range(newest - (number - 1) * width, newest + 1, width):
-                parts, sent = rng.poisson(width, CLUSTERS).tolist(), rng.poisson(width, CLIENTS).tolist()
+                parts = rng.poisson(width, CLUSTERS).tolist()
+                sent = rng.poisson(width, CLIENTS).tolist()
                 cells = (
-                    [value for i in range(CLIENTS) for value in (i, i % CLUSTERS, sent[i])] if width == FINE_S else []
+                    [value for i in range(CLIENTS) for value in (i, i % CLUSTERS, sent[i])]
+                    if width == FINE_S
+                    else []
                 )
                 bins.append(HistoryBin.of(*origin, width, start, 1, flat(parts), flat(sent), cells))
         store.apply([HistoryRecord(one.record_key, one) for one in bins])
@@ -273,7 +327,8 @@ def flat(counts: list[int]) -> list[int]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
-    shown, updates = result["page"], result["updates"]
+    shown = result["page"]
+    updates = result["updates"]
     lines = [
         [
             name,
@@ -286,7 +341,10 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"# The live page in a browser\n\nMade by `{result['made_by']}`; do not edit.\n",
-            table(["interaction", "median, ms", "most, ms", f"over {GOAL_MS:g} ms", "where, ms"], lines),
+            table(
+                ["interaction", "median, ms", "most, ms", f"over {GOAL_MS:g} ms", "where, ms"],
+                lines,
+            ),
             f"{shown['nodes']} nodes in {shown['clusters']} clusters, {shown['clients']} clients, {len(MODELS)} models "
             f"and a month of history in {result['browser']}, a window of {WIDTH} x {HEIGHT}. From the event to the end "
             "of the frame that shows it, which comes up to 17 ms later by itself; of a zoom or a move the frame that "

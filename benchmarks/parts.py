@@ -1,4 +1,5 @@
-"""Steadiness of parts on sensor streams: how often their number and names change, and how many readings change part."""
+"""Steadiness of parts on sensor streams: how often their number and names change, and how many
+readings change part."""
 
 from __future__ import annotations
 
@@ -45,7 +46,12 @@ def contract_of(width: int) -> Contract:
     """A federation of this many numbers between 0 and 1."""
     features = [{"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(width)]
     models = [{"name": "clusters", "algorithm": "cluster_tree"}]
-    given = {"federation": {"name": "parts"}, "features": features, "privacy": {"mode": "off"}, "models": models}
+    given = {
+        "federation": {"name": "parts"},
+        "features": features,
+        "privacy": {"mode": "off"},
+        "models": models,
+    }
     return parse_contract(given)
 
 
@@ -55,7 +61,8 @@ def as_one(view: ClusteringView) -> ClusteringView:
 
 
 def anew(view: ClusteringView, probes: Floats, k: int) -> Ints:
-    """(n,) the cell of each probe by k-means that begins anew, numbered by size: what parts would be without memory."""
+    """(n,) the cell of each probe by k-means that begins anew, numbered by size: what parts would
+    be without memory."""
     nodes = np.clip(view.nodes, 0, 1)
     centres = best_kmeans(nodes, k, 0, 4, 50, view.mass)
     held = np.bincount(nearest(nodes, centres)[0], view.mass, len(centres))
@@ -64,12 +71,18 @@ def anew(view: ClusteringView, probes: Floats, k: int) -> Ints:
 
 def measured(rows: Floats) -> dict[str, Any]:
     """What changes from snapshot to snapshot on one stream (n, d)."""
-    contract, parts, learner = contract_of(rows.shape[1]), Parts(), ClusterTree(clients=CLIENTS)
-    algorithm, probes = load_algorithm("cluster_tree"), rows[:: max(1, len(rows) // PROBES)][:PROBES]
+    contract = contract_of(rows.shape[1])
+    parts = Parts()
+    learner = ClusterTree(clients=CLIENTS)
+    algorithm = load_algorithm("cluster_tree")
+    probes = rows[:: max(1, len(rows) // PROBES)][:PROBES]
     before: Sequence[Part] = ()
-    was, was_anew = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    was = np.empty(0, dtype=np.int64)
+    was_anew = np.empty(0, dtype=np.int64)
     counts = {"numbers": 0, "names": 0, "with": 0, "one": 0, "snapshots": 0}
-    moved, moved_anew, spent = [], [], []
+    moved = []
+    moved_anew = []
+    spent = []
     for at in range(0, len(rows), SNAPSHOT_READINGS):
         learner.partial_fit(rows[at : at + SNAPSHOT_READINGS])
         view = algorithm.view(learner._federation.server.snapshot())
@@ -80,15 +93,20 @@ def measured(rows: Floats) -> dict[str, Any]:
         counts["snapshots"] += 1
         counts["one"] += int(len(view.centres) == 1)
         counts["with"] += bool(found)
-        counts["numbers"] += bool(before) and [one.number for one in found] != [one.number for one in before]
+        counts["numbers"] += bool(before) and [one.number for one in found] != [
+            one.number for one in before
+        ]
         if found and len(found) == len(before):
-            counts["names"] += sum(one.label != other.label for one, other in zip(found, before, strict=True))
+            counts["names"] += sum(
+                one.label != other.label for one, other in zip(found, before, strict=True)
+            )
             moved.append(float((now != was).mean()))
             now_anew = anew(view, probes, len(found))
             if len(was_anew):
                 moved_anew.append(float((now_anew != was_anew).mean()))
             was_anew = now_anew
-        before, was = found, now
+        before = found
+        was = now
     per = 1_000 / max(1, counts["with"] * SNAPSHOT_READINGS)
     return {
         "readings": len(rows),
@@ -108,12 +126,17 @@ def measured(rows: Floats) -> dict[str, Any]:
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of the files. [default: SHOAL_DATA]"
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the files. [default: SHOAL_DATA]",
 )
-@click.option("--quick", is_flag=True, help="One file, few readings: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="One file, few readings: shows that it runs; no figures to keep."
+)
 @out_option("parts")
 def main(data: Path | None, quick: bool, out: Path) -> None:
-    """Measure how steady the parts of cluster_tree are on sensor streams, all of whose nodes count as one cluster."""
+    """Measure how steady the parts of cluster_tree are on sensor streams, all of whose nodes count
+    as one cluster."""
     folder = data or Path(os.environ.get("SHOAL_DATA", "data"))
     machine = facts(("shoal", "numpy"))
     streams = {"office": STREAMS["office"]} if quick else STREAMS
@@ -121,11 +144,17 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
     with threadpool_limits(limits=1):
         for name, one in streams.items():
             if not (folder / f"{one.file}.csv.gz").exists():
-                raise click.UsageError(f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA")
+                raise click.UsageError(
+                    f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA"
+                )
             rows = scaled(read(folder, one)[0])
             found[name] = measured(rows[:3_000] if quick else rows)
             click.echo(f"{name}: {found[name]}", err=True)
-    result = {"made_by": "python -m benchmarks.parts" + " --quick" * quick, "machine": machine, "streams": found}
+    result = {
+        "made_by": "python -m benchmarks.parts" + " --quick" * quick,
+        "machine": machine,
+        "streams": found,
+    }
     write(out, "parts", result, markdown(result))
 
 
@@ -145,7 +174,15 @@ def markdown(result: dict[str, Any]) -> str:
         + [rounded(one[key]) for key in ("usual_ms", "most_ms")]
         for name, one in result["streams"].items()
     ]
-    head = ["stream", "readings", "features", "one cluster", "with parts", "parts at the end", "number changes"]
+    head = [
+        "stream",
+        "readings",
+        "features",
+        "one cluster",
+        "with parts",
+        "parts at the end",
+        "number changes",
+    ]
     head += ["name changes", "change part", "k-means anew", "ms", "at most"]
     return "\n".join([
         f"# How steady parts are\n\nMade by `{result['made_by']}`; do not edit.\n",

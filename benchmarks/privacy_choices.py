@@ -1,4 +1,5 @@
-"""What two choices cost: algorithms in rounds on rows drawn from private counts, and a user as the privacy unit."""
+"""What two choices cost: algorithms in rounds on rows drawn from private counts, and a user as the
+privacy unit."""
 
 from __future__ import annotations
 
@@ -33,7 +34,14 @@ QUICK_READINGS: Final = 6000
 ROUNDS: Final = ("kmeans", "fcm", "gmm")
 ROUNDS_MAX: Final = 50
 TOLERANCE: Final = 1e-3
-ROUNDS_STREAMS: Final = ("blobs d=2", "blobs d=8", "hard d=4", "hard d=8", "skewed hard d=8", "class by class d=8")
+ROUNDS_STREAMS: Final = (
+    "blobs d=2",
+    "blobs d=8",
+    "hard d=4",
+    "hard d=8",
+    "skewed hard d=8",
+    "class by class d=8",
+)
 ROUNDS_EPSILONS: Final = (1.0, 2.0, 4.0)
 USERS_STREAMS: Final = ("blobs d=8", "hard d=2", "hard d=8")
 USERS_EPSILONS: Final = (1.0, 4.0)
@@ -54,16 +62,22 @@ def counted(name: str, stream: Stream, epsilon: float, seed: int, **options: Any
     """What an algorithm that learns from private counts finds."""
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, CountingAlgorithm)
-    return np.asarray(algorithm.predict(learn(algorithm, stream, epsilon, seed, **options).snapshot, stream.rows))
+    return np.asarray(
+        algorithm.predict(learn(algorithm, stream, epsilon, seed, **options).snapshot, stream.rows)
+    )
 
 
 def in_rounds(name: str, stream: Stream, epsilon: float | None, seed: int) -> Ints:
-    """What an algorithm in rounds, given K, finds in all noisy rows at once, or in the rows themselves."""
-    algorithm, d = rounds_algorithm(name), stream.rows.shape[1]
+    """What an algorithm in rounds, given K, finds in all noisy rows at once, or in the rows
+    themselves."""
+    algorithm = rounds_algorithm(name)
+    d = stream.rows.shape[1]
     rows = stream.rows
     if epsilon is not None:
         mode = Formal(Bounds(np.zeros(d), np.ones(d)), {"epsilon_per_reading": epsilon})
-        mechanism = mode.mechanism(np.random.default_rng(seed).bytes(32), "benchmark", bytes(SOURCE_BYTES))
+        mechanism = mode.mechanism(
+            np.random.default_rng(seed).bytes(32), "benchmark", bytes(SOURCE_BYTES)
+        )
         places = np.stack([np.zeros(len(rows), dtype=np.int64), np.arange(len(rows))], axis=1)
         rows = mechanism.privatise(rows, places).rows
     hint = InitHint(rows.min(axis=0), rows.max(axis=0), seed, rows[::5])
@@ -84,10 +98,17 @@ def cases(quick: bool) -> Iterator[tuple[Case, Any]]:
                     partial(_told, f"{learner}_from_counts", epsilon=epsilon),
                 )
         for learner, rows_epsilon in product(ROUNDS, (2.0, 4.0, None)):
-            yield Case("rounds", name, learner, rows_epsilon), partial(in_rounds, learner, epsilon=rows_epsilon)
+            yield (
+                Case("rounds", name, learner, rows_epsilon),
+                partial(in_rounds, learner, epsilon=rows_epsilon),
+            )
     for name in USERS_STREAMS[:1] if quick else USERS_STREAMS:
-        for epsilon, (readings, window) in product(USERS_EPSILONS[-1:] if quick else USERS_EPSILONS, USERS):
-            label = partial(counted, "density_tree", epsilon=epsilon, readings_of_a_user=readings, window=window)
+        for epsilon, (readings, window) in product(
+            USERS_EPSILONS[-1:] if quick else USERS_EPSILONS, USERS
+        ):
+            label = partial(
+                counted, "density_tree", epsilon=epsilon, readings_of_a_user=readings, window=window
+            )
             yield Case("users", name, f"{readings} in windows of {window}", epsilon), label
 
 
@@ -107,14 +128,19 @@ def measure(quick: bool) -> Iterator[dict[str, Any]]:
             float(scores(stream.truth, label(stream=stream, seed=seed))["ari"])
             for stream, seed in zip(streams[case.stream], seeds, strict=True)
         ]
-        click.echo(f"{case.stream}, {case.learner}, epsilon {case.epsilon or 'none'}: {mean(agreement):.3f}")
+        click.echo(
+            f"{case.stream}, {case.learner}, epsilon {case.epsilon or 'none'}: {mean(agreement):.3f}"
+        )
         yield {**case._asdict(), "ari": agreement}
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The page."""
     seeds = len(result["cells"][0]["ari"])
-    rounds, users = (_table([cell for cell in result["cells"] if cell["part"] == part]) for part in ("rounds", "users"))
+    rounds, users = (
+        _table([cell for cell in result["cells"] if cell["part"] == part])
+        for part in ("rounds", "users")
+    )
     return (
         f"# Two choices of privacy\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients; mean "
         f"adjusted Rand index over {seeds} seeds.\n\n## Algorithms in rounds on rows drawn from counts\n\nAll but "
@@ -127,22 +153,33 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _table(cells: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys((cell["learner"], cell["epsilon"]) for cell in cells))
-    found = {(cell["stream"], cell["learner"], cell["epsilon"]): mean(cell["ari"]) for cell in cells}
+    found = {
+        (cell["stream"], cell["learner"], cell["epsilon"]): mean(cell["ari"]) for cell in cells
+    }
     names = list(dict.fromkeys(cell["stream"] for cell in cells))
     lines = [
         [learner, "none" if epsilon is None else f"{epsilon:g}"]
-        + [f"{found[name, learner, epsilon]:.2f}" if (name, learner, epsilon) in found else "" for name in names]
+        + [
+            f"{found[name, learner, epsilon]:.2f}" if (name, learner, epsilon) in found else ""
+            for name in names
+        ]
         for learner, epsilon in sorted(columns, key=lambda each: str(each[0]))
     ]
     return table(["learner", "ε", *names], lines)
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One short stream and one seed: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="One short stream and one seed: shows that it runs; no figures to keep.",
+)
 @out_option("privacy_choices")
 def main(quick: bool, out: Path) -> None:
-    """Measure what is found from rows drawn from private counts, and with a user as the privacy unit."""
-    machine, made_by = facts(("shoal", "numpy", "scikit-learn")), "python -m benchmarks.privacy_choices"
+    """Measure what is found from rows drawn from private counts, and with a user as the privacy
+    unit."""
+    machine = facts(("shoal", "numpy", "scikit-learn"))
+    made_by = "python -m benchmarks.privacy_choices"
     with threadpool_limits(limits=1):
         cells = list(measure(quick))
     result = {"made_by": made_by + " --quick" * quick, "machine": machine, "cells": cells}

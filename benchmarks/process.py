@@ -12,7 +12,8 @@ from typing import NamedTuple, Self
 
 QUIET_S = 0.5
 QUIET_CPU = 0.04
-"""processor time that an idle client uses at most, as a share of the time that passes: it polls its logs"""
+"""processor time that an idle client uses at most, as a share of the time that passes: it polls its
+logs"""
 STARTED_WITHIN_S = 300.0
 STOPPED_WITHIN_S = 60.0
 MIB = 1024 * 1024
@@ -32,7 +33,9 @@ class Footprint(NamedTuple):
 
 def footprint_of(process: int) -> Footprint:
     """The footprint of a running process, by its id."""
-    lines = (line.partition(":") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    lines = (
+        line.partition(":") for line in Path(f"/proc/{process}/status").read_text().splitlines()
+    )
     status = {name: value.strip() for name, _, value in lines}
     # User and system time are 14 and 15 of all fields.
     ticks = sum(map(int, _fields_after_name(process)[11:13]))
@@ -45,7 +48,8 @@ def is_asleep(process: int) -> bool:
 
 
 def _fields_after_name(process: int) -> list[str]:
-    """The third and later fields of the kernel's line about a process; its name, in brackets, may hold anything."""
+    """The third and later fields of the kernel's line about a process; its name, in brackets, may
+    hold anything."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -54,23 +58,49 @@ class ClientProcess:
 
     def __init__(self, python: Path, config: Path, name: str, key: Path) -> None:
         """`key` is the client's noise key; when it exists, the client has started."""
-        command = [str(python), "-m", "shoal", "client", "--config", str(config), "--name", name, "--no-wait", "--json"]
+        command = [
+            str(python),
+            "-m",
+            "shoal",
+            "client",
+            "--config",
+            str(config),
+            "--name",
+            name,
+            "--no-wait",
+            "--json",
+        ]
         self._key = key
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ONE_THREAD, cwd=config.parent
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ONE_THREAD,
+            cwd=config.parent,
         )
 
     def settle(self) -> None:
-        """Return when the client waits for readings: it has started, sleeps and hardly used the processor of late."""
+        """Return when the client waits for readings: it has started, sleeps and hardly used the
+        processor of late."""
         now = time.monotonic()
-        until, used, at = now + STARTED_WITHIN_S, self.footprint().cpu_s, now
+        until = now + STARTED_WITHIN_S
+        used = self.footprint().cpu_s
+        at = now
         while at < until:
             time.sleep(QUIET_S)
-            now, spent = time.monotonic(), self.footprint().cpu_s
-            # On a busy machine the time that passes says little: a process that waits for a processor is not idle.
-            if self._key.exists() and is_asleep(self._process.pid) and spent - used < QUIET_CPU * (now - at):
+            now = time.monotonic()
+            spent = self.footprint().cpu_s
+            # On a busy machine the time that passes says little: a process that waits for a
+            # processor is not idle.
+            if (
+                self._key.exists()
+                and is_asleep(self._process.pid)
+                and spent - used < QUIET_CPU * (now - at)
+            ):
                 return
-            used, at = spent, now
+            used = spent
+            at = now
         raise TimeoutError(f"the client was still busy after {STARTED_WITHIN_S:g} s")
 
     def wait_until_learned(self, readings: int) -> None:
@@ -82,7 +112,9 @@ class ClientProcess:
             event = json.loads(line) if line.startswith("{") else {}
             if event.get("event") == "updates_published" and event["readings"] >= readings:
                 return
-        raise RuntimeError(f"the client ended before it had learnt {readings} readings:\n{''.join(lines[-20:])}")
+        raise RuntimeError(
+            f"the client ended before it had learnt {readings} readings:\n{''.join(lines[-20:])}"
+        )
 
     def footprint(self) -> Footprint:
         """The footprint now."""
@@ -93,7 +125,9 @@ class ClientProcess:
         self._process.terminate()
         printed, errors = self._process.communicate(timeout=STOPPED_WITHIN_S)
         if self._process.returncode:
-            raise RuntimeError(f"the client ended with {self._process.returncode}:\n{errors[-2000:]}")
+            raise RuntimeError(
+                f"the client ended with {self._process.returncode}:\n{errors[-2000:]}"
+            )
         totals: dict[str, int] = json.loads(printed.splitlines()[-1])
         return totals
 
@@ -101,7 +135,10 @@ class ClientProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._process.poll() is None:
             self._process.kill()

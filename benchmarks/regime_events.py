@@ -1,4 +1,5 @@
-"""Site events of regimes: false alarms in streams without regimes and in steady ones, and delays of what is planted."""
+"""Site events of regimes: false alarms in streams without regimes and in steady ones, and delays of
+what is planted."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Site:
 
     def __init__(self, rows: Floats, settings: ClientSettings) -> None:
         """Rows (n, d) in unit coordinates."""
-        self.rows, self.half = rows, RegimesClient(rows.shape[1])
+        self.rows = rows
+        self.half = RegimesClient(rows.shape[1])
         self._waiting = WaitingReadings(rows.shape[1])
         self._stays = Stays(contract_of(rows.shape[1]), "c", "m", settings)
         self.found: list[Found] = []
@@ -67,7 +69,8 @@ class Site:
     def label(self, first: int, snapshot: dict[str, Any]) -> None:
         """Label the readings from `first` on that come in one step."""
         rows = self.rows[first : first + STEP]
-        view, labels = REGIMES.view(snapshot), self.half.sequence_labels(snapshot)
+        view = REGIMES.view(snapshot)
+        labels = self.half.sequence_labels(snapshot)
         assert view.regimes is not None
         assert view.identity is not None
         regimes = Regimes.of(view.regimes, view.identity.tolist(), labels.digest, labels.window)
@@ -75,7 +78,10 @@ class Site:
         for place, row in enumerate(rows, first):
             self._waiting.add(Batch(row[None], [(0, place)], [None], []), row[None])
             ready, numbers = self._waiting.take(labels)
-            named = [Label(int(n), int(view.identity[n]) if n >= 0 else None, "", None, 1, None) for n in numbers]
+            named = [
+                Label(int(n), int(view.identity[n]) if n >= 0 else None, "", None, 1, None)
+                for n in numbers
+            ]
             events = self._stays.follow(named, ready.values, ready.places, regimes)
             self.found += [Found(one.kind, _offset(one), place) for one in events]
         self.windows.append(labels.window)
@@ -86,9 +92,11 @@ def _offset(event: SiteEvent) -> int:
 
 
 def run(parts: Sequence[Floats], settings: ClientSettings) -> list[Site]:
-    """A federation of clients with these rows (n, d), in unit coordinates; a snapshot after every step."""
+    """A federation of clients with these rows (n, d), in unit coordinates; a snapshot after every
+    step."""
     sites = [Site(rows, settings) for rows in parts]
-    server, sequence = RegimesServer(parts[0].shape[1]), Counter[int]()
+    server = RegimesServer(parts[0].shape[1])
+    sequence = Counter[int]()
     for first in range(0, max(map(len, parts)), STEP):
         for site in sites:
             site.half.learn(site.rows[first : first + STEP])
@@ -101,7 +109,8 @@ def run(parts: Sequence[Floats], settings: ClientSettings) -> list[Site]:
 
 
 def _absorb(server: RegimesServer, sites: Sequence[Site], sequence: Counter[int]) -> bool:
-    snapshot, worked = server.snapshot(), False
+    snapshot = server.snapshot()
+    worked = False
     for number, site in enumerate(sites):
         site.half.adopt(snapshot)
         arrays = site.half.contribute()
@@ -131,7 +140,9 @@ def matched(site: Site, truth: Ints) -> tuple[int, int, list[int]]:
     A change is one where the regime has changed since the one reported before it.
     """
     true = list(changes_of(truth))
-    false, delays, last = 0, list[int](), 0
+    false = 0
+    delays = list[int]()
+    last = 0
     reported = [one for one in site.found if one.kind == "regime_changed"]
     for one in reported:
         own = [at for at in true if last <= at <= one.place]
@@ -144,7 +155,8 @@ def matched(site: Site, truth: Ints) -> tuple[int, int, list[int]]:
 
 
 Planted = Callable[[np.random.Generator, int], tuple[Floats, int]]
-"""generator, readings -> rows, and the reading at which something begins that was never so before"""
+"""generator, readings -> rows, and the reading at which something begins that was never so before
+"""
 MEANS: Final = 3 / np.sqrt(2) * np.eye(FEATURES)
 """of regimes that are 3 sd apart"""
 DWELL: Final = 150
@@ -154,7 +166,8 @@ PLANTED_CLIENTS: Final = 12
 
 def in_turn(rng: np.random.Generator, n: int, ways: Sequence[int] = (1, 2, 0)) -> Ints:
     """(n,) regimes of which each is always followed by the same one, for gamma-distributed times."""
-    out, now = list[int](), 0
+    out = list[int]()
+    now = 0
     while len(out) < n:
         out += [now] * int(rng.gamma(4, DWELL / 4) + 3)
         now = ways[now]
@@ -165,7 +178,8 @@ def planted(kind: str, rng: np.random.Generator) -> tuple[Floats, int]:
     """Rows (n, d) in which something begins once, near the end, and where it begins."""
     truth = in_turn(rng, READINGS)
     at = int(changes_of(truth)[-12])
-    before, rest = truth[:at], truth[at:]
+    before = truth[:at]
+    rest = truth[at:]
     if kind == "unusual_dwell":
         truth = np.concatenate([before, np.full(8 * DWELL, truth[at]), rest])[:READINGS]
     elif kind == "unseen_change":
@@ -180,20 +194,40 @@ def planted(kind: str, rng: np.random.Generator) -> tuple[Floats, int]:
 
 
 def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[dict[str, Any]]:
-    """For each kind of event, how often it is found where it is planted, with the delay, and how often elsewhere."""
+    """For each kind of event, how often it is found where it is planted, with the delay, and how
+    often elsewhere."""
     for kind in KINDS[1:]:
-        found, delays, elsewhere, clients = 0, list[int](), Counter[str](), 0
+        found = 0
+        delays = list[int]()
+        elsewhere = Counter[str]()
+        clients = 0
         for seed in seeds:
             rng = np.random.default_rng(seed)
             made = [planted(kind, rng) for _ in range(PLANTED_CLIENTS)]
-            for site, (_, at) in zip(run([in_unit(rows) for rows, _ in made], settings), made, strict=True):
-                own = [one for one in site.found if one.kind == kind and at <= one.place < at + 12 * DWELL]
+            for site, (_, at) in zip(
+                run([in_unit(rows) for rows, _ in made], settings), made, strict=True
+            ):
+                own = [
+                    one
+                    for one in site.found
+                    if one.kind == kind and at <= one.place < at + 12 * DWELL
+                ]
                 found += bool(own)
                 delays += [own[0].reported - at] if own else []
-                elsewhere.update(one.kind for one in site.found if one not in own and one.kind != "regime_changed")
+                elsewhere.update(
+                    one.kind
+                    for one in site.found
+                    if one not in own and one.kind != "regime_changed"
+                )
                 clients += 1
         delay = int(np.median(delays)) if delays else None
-        line = {"kind": kind, "clients": clients, "found": found, "delay": delay, "elsewhere": dict(elsewhere)}
+        line = {
+            "kind": kind,
+            "clients": clients,
+            "found": found,
+            "delay": delay,
+            "elsewhere": dict(elsewhere),
+        }
         click.echo(f"planted {line}")
         yield line
 
@@ -201,16 +235,26 @@ def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[
 def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[dict[str, Any]]:
     """Streams whose regimes do not change their ways: each event but a true change is false."""
     for sd, dwell, k in ((3.0, 100.0, 2), (3.0, 100.0, 3), (2.0, 500.0, 2), (3.0, 200.0, 4)):
-        counts, delays, false, reported, true, windows = Counter[str](), list[int](), 0, 0, 0, set[int]()
+        counts = Counter[str]()
+        delays = list[int]()
+        false = 0
+        reported = 0
+        true = 0
+        windows = set[int]()
         for seed in seeds:
-            data, rng = levels(seed, sd, dwell, k), np.random.default_rng(seed)
+            data = levels(seed, sd, dwell, k)
+            rng = np.random.default_rng(seed)
             truth = [stays(rng, READINGS, k, dwell) for _ in range(CLIENTS)]
             means = np.stack([data.rows[data.truth == one].mean(axis=0) for one in range(k)])
             parts = [autoregressive(rng, READINGS, 0.5) + means[one] for one in truth]
-            for site, one in zip(run([in_unit(rows) for rows in parts], settings), truth, strict=True):
+            for site, one in zip(
+                run([in_unit(rows) for rows in parts], settings), truth, strict=True
+            ):
                 counts.update(each.kind for each in site.found)
                 n, wrong, own = matched(site, one)
-                reported, false, delays = reported + n, false + wrong, delays + own
+                reported = reported + n
+                false = false + wrong
+                delays = delays + own
                 true += len(changes_of(one))
                 windows.add(site.windows[-1])
         line = {
@@ -230,7 +274,9 @@ def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[d
 def measure_nulls(seeds: Sequence[int], settings: ClientSettings) -> Iterator[dict[str, Any]]:
     """Streams in which nothing stays: every event is false."""
     for name in NULLS:
-        counts, streams, readings = Counter[str](), 0, 0
+        counts = Counter[str]()
+        streams = 0
+        readings = 0
         for seed in seeds:
             data = null(name, seed)
             parts = [in_unit(data.rows)[data.clients == one] for one in np.unique(data.clients)]
@@ -239,7 +285,12 @@ def measure_nulls(seeds: Sequence[int], settings: ClientSettings) -> Iterator[di
             counts.update(own)
             streams += bool(own)
             readings += len(data.rows)
-        line = {"stream": name, "readings": readings, "streams": streams, **{kind: counts[kind] for kind in KINDS}}
+        line = {
+            "stream": name,
+            "readings": readings,
+            "streams": streams,
+            **{kind: counts[kind] for kind in KINDS},
+        }
         click.echo(f"null {line}")
         yield line
 
@@ -259,11 +310,21 @@ def markdown(result: dict[str, Any]) -> str:
     """The page."""
     rest = [*KINDS[1:]]
     steady = [
-        [*(str(one[key]) for key in ("stream", "readings", "true", "reported", "false", "delay", *rest))]
+        [
+            *(
+                str(one[key])
+                for key in ("stream", "readings", "true", "reported", "false", "delay", *rest)
+            )
+        ]
         for one in result["steady"]
     ]
     planted = [
-        [one["kind"], f"{one['found']} of {one['clients']}", str(one["delay"]), str(sum(one["elsewhere"].values()))]
+        [
+            one["kind"],
+            f"{one['found']} of {one['clients']}",
+            str(one["delay"]),
+            str(sum(one["elsewhere"].values())),
+        ]
         for one in result["planted"]
     ]
     nulls = [
@@ -271,7 +332,9 @@ def markdown(result: dict[str, Any]) -> str:
         for one in result["nulls"]
         if any(one[kind] for kind in KINDS)
     ]
-    sensors = [[str(one[key]) for key in ("stream", "readings", *KINDS)] for one in result["sensors"]]
+    sensors = [
+        [str(one[key]) for key in ("stream", "readings", *KINDS)] for one in result["sensors"]
+    ]
     total = sum(one["readings"] for one in result["nulls"])
     text = (
         f"# Site events of regimes\n\nMade by `{result['made_by']}`, with the default settings. Delays are median "
@@ -286,25 +349,46 @@ def markdown(result: dict[str, Any]) -> str:
         + table(["stream", "readings", *KINDS], nulls)
     )
     if sensors:
-        text += "\n## Sensors\n\nEach as one client.\n\n" + table(["sensor", "readings", *KINDS], sensors)
+        text += "\n## Sensors\n\nEach as one client.\n\n" + table(
+            ["sensor", "readings", *KINDS], sensors
+        )
     return f"{text}\n{one_line(result['machine'])}\n"
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One seed and one sensor at most: shows that it runs; no figures to keep.")
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of data sets.")
-@click.option("--seed", "seeds", type=int, multiple=True, help="Other seeds than those of the published figures.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="One seed and one sensor at most: shows that it runs; no figures to keep.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of data sets.",
+)
+@click.option(
+    "--seed",
+    "seeds",
+    type=int,
+    multiple=True,
+    help="Other seeds than those of the published figures.",
+)
 @out_option("regime_events")
 def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> None:
     """Measure false alarms and delays of the site events of regimes."""
-    settings, own = ClientSettings(label=True), seeds or SEEDS
+    settings = ClientSettings(label=True)
+    own = seeds or SEEDS
     chosen = own[:1] if quick else own
     result = {
-        "made_by": "python -m benchmarks.regime_events" + " --quick" * quick + " --data FOLDER" * (data is not None),
+        "made_by": "python -m benchmarks.regime_events"
+        + " --quick" * quick
+        + " --data FOLDER" * (data is not None),
         "machine": facts(("shoal", "numpy")),
         "steady": list(measure_steady(chosen, settings)),
         "planted": list(measure_planted(chosen, settings)),
-        "nulls": [] if quick else list(measure_nulls([seed % 1000 + 9_101 for seed in chosen], settings)),
+        "nulls": []
+        if quick
+        else list(measure_nulls([seed % 1000 + 9_101 for seed in chosen], settings)),
         "sensors": [] if data is None else list(measure_sensors(data, settings)),
     }
     write(out, "regime_events", result, markdown(result))

@@ -1,6 +1,8 @@
-"""Regimes: streams with regimes, streams that have none, and sensors; beside models that are told their number.
+"""Regimes: streams with regimes, streams that have none, and sensors; beside models that are told
+their number.
 
-hmmlearn and ruptures are measured where they are installed beside shoal; shoal itself needs neither.
+hmmlearn and ruptures are measured where they are installed beside shoal; shoal itself needs
+neither.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ CHOOSING_SEEDS: Final = tuple(range(101, 109))
 """seeds on which a change of the algorithm is judged before the others are looked at"""
 NULL_SEEDS: Final = range(9001, 9013)
 CHOOSING_NULL_SEEDS: Final = range(301, 313)
-READINGS, CLIENTS, FEATURES = 10_000, 4, 3
+READINGS = 10_000
+CLIENTS = 4
+FEATURES = 3
 SEEDS_OF: Final = {"HMM told K": 4, "cluster_tree": 2, "change points + GMM": 2}
 """learners that take long -> of how many seeds they get the streams with regimes"""
 ONLY_NULLS: Final = ("HMM by BIC",)
@@ -66,9 +70,12 @@ class Stream(NamedTuple):
         return int(self.truth.max()) + 1
 
 
-def autoregressive(rng: np.random.Generator, n: int, phi: float | Floats, d: int = FEATURES) -> Floats:
+def autoregressive(
+    rng: np.random.Generator, n: int, phi: float | Floats, d: int = FEATURES
+) -> Floats:
     """(n, d) of variance 1; `phi` is one number or (d,)."""
-    rows, steps = np.zeros((n, d)), rng.normal(size=(n, d)) * np.sqrt(1 - np.square(phi))
+    rows = np.zeros((n, d))
+    steps = rng.normal(size=(n, d)) * np.sqrt(1 - np.square(phi))
     for t in range(1, n):
         rows[t] = phi * rows[t - 1] + steps[t]
     return rows
@@ -85,7 +92,8 @@ def stays(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
 
 
 def means_apart(rng: np.random.Generator, k: int, distance: float) -> Floats:
-    """(k, d) means of which every two are this far apart, or neighbours on a line if there are more than features."""
+    """(k, d) means of which every two are this far apart, or neighbours on a line if there are more
+    than features."""
     if k <= FEATURES:
         axes = np.linalg.qr(rng.normal(size=(FEATURES, FEATURES)))[0]
         apart: Floats = distance / np.sqrt(2) * axes[:k]
@@ -121,7 +129,8 @@ def levels(
     readings: int = READINGS,
     clients: int = CLIENTS,
 ) -> Stream:
-    """Regimes of other means, AR(1) around them; `drift`: deviations by which all means have moved at the end."""
+    """Regimes of other means, AR(1) around them; `drift`: deviations by which all means have moved
+    at the end."""
     means = means_apart(np.random.default_rng(seed), k, distance)
 
     def make(rng: np.random.Generator, truth: Ints) -> Floats:
@@ -129,8 +138,18 @@ def levels(
         return rows + drift * np.linspace(0, 1, len(truth))[:, None]
 
     name = f"{distance:g} sd, K = {k}, AR {phi:g}, dwell {dwell:g}"
-    name += f", drift of {drift:g} sd" * (drift > 0) + f", {readings} readings" * (readings != READINGS)
-    return stream(name + f", {clients} clients" * (clients != CLIENTS), seed, k, dwell, make, readings, clients)
+    name += f", drift of {drift:g} sd" * (drift > 0) + f", {readings} readings" * (
+        readings != READINGS
+    )
+    return stream(
+        name + f", {clients} clients" * (clients != CLIENTS),
+        seed,
+        k,
+        dwell,
+        make,
+        readings,
+        clients,
+    )
 
 
 def spreads(seed: int, dwell: float) -> Stream:
@@ -148,7 +167,8 @@ def oscillations(seed: int, dwell: float) -> Stream:
     """Two regimes of one mean and deviation, of opposite correlation in time."""
 
     def make(rng: np.random.Generator, truth: Ints) -> Floats:
-        rows, phi = rng.normal(size=(len(truth), FEATURES)), np.array([0.8, -0.5])[truth]
+        rows = rng.normal(size=(len(truth), FEATURES))
+        phi = np.array([0.8, -0.5])[truth]
         for t in range(1, len(rows)):
             rows[t] = phi[t] * rows[t - 1] + np.sqrt(1 - phi[t] ** 2) * rows[t]
         return rows
@@ -172,7 +192,11 @@ def grid(quick: bool) -> list[Callable[[int], Stream]]:
     if quick:
         return [partial(levels, distance=3.0, dwell=100.0, k=2)]
     return [
-        *(partial(levels, distance=sd, dwell=dwell, k=2) for sd in (1.0, 2.0, 3.0) for dwell in (20.0, 100.0, 500.0)),
+        *(
+            partial(levels, distance=sd, dwell=dwell, k=2)
+            for sd in (1.0, 2.0, 3.0)
+            for dwell in (20.0, 100.0, 500.0)
+        ),
         *(partial(levels, distance=3.0, dwell=dwell, k=3) for dwell in (100.0, 500.0)),
         *(partial(levels, distance=3.0, dwell=200.0, k=k) for k in (4, 5, 6)),
         partial(levels, distance=3.0, dwell=100.0, k=2, readings=3_000),
@@ -185,7 +209,9 @@ def grid(quick: bool) -> list[Callable[[int], Stream]]:
     ]
 
 
-def sine(rng: np.random.Generator, n: int, period: float, noise: float, d: int = FEATURES) -> Floats:
+def sine(
+    rng: np.random.Generator, n: int, period: float, noise: float, d: int = FEATURES
+) -> Floats:
     """(n, d) of a cycle and noise."""
     times = np.arange(n)[:, None] / period + rng.random()
     rows: Floats = np.sin(2 * np.pi * times + 0.7 * np.arange(d)) + noise * rng.normal(size=(n, d))
@@ -199,7 +225,8 @@ def walk(rng: np.random.Generator, n: int, d: int = FEATURES) -> Floats:
 
 def heavy_autoregressive(rng: np.random.Generator, n: int, d: int = FEATURES) -> Floats:
     """(n, d) AR(1) with steps of heavy tails."""
-    rows, steps = np.zeros((n, d)), rng.standard_t(3, size=(n, d))
+    rows = np.zeros((n, d))
+    steps = rng.standard_t(3, size=(n, d))
     for t in range(1, n):
         rows[t] = 0.95 * rows[t - 1] + steps[t]
     return rows
@@ -210,7 +237,9 @@ NULLS: Final[dict[str, Callable[[np.random.Generator, int, int], Floats]]] = {
     "AR .9": lambda rng, n, d: autoregressive(rng, n, 0.9, d),
     "AR .99": lambda rng, n, d: autoregressive(rng, n, 0.99, d),
     "AR .999": lambda rng, n, d: autoregressive(rng, n, 0.999, d),
-    "AR of several speeds": lambda rng, n, d: autoregressive(rng, n, np.resize([0.995, 0.9, 0.0], d), d),
+    "AR of several speeds": lambda rng, n, d: autoregressive(
+        rng, n, np.resize([0.995, 0.9, 0.0], d), d
+    ),
     "random walk": walk,
     "walk and noise": lambda rng, n, d: 0.1 * walk(rng, n, d) + rng.normal(size=(n, d)),
     "cycle of 100, noise .3": lambda rng, n, d: sine(rng, n, 100, 0.3, d),
@@ -218,7 +247,9 @@ NULLS: Final[dict[str, Callable[[np.random.Generator, int, int], Floats]]] = {
     "cycle of 1000, noise 1": lambda rng, n, d: sine(rng, n, 1000, 1.0, d),
     "cycle of 24, noise .1": lambda rng, n, d: sine(rng, n, 24, 0.1, d),
     "trend": lambda rng, n, d: rng.normal(size=(n, d)) + 3 * np.arange(n)[:, None] / n,
-    "volatility": lambda rng, n, d: rng.normal(size=(n, d)) * np.exp(0.7 * autoregressive(rng, n, 0.99, 1)),
+    "volatility": lambda rng, n, d: (
+        rng.normal(size=(n, d)) * np.exp(0.7 * autoregressive(rng, n, 0.99, 1))
+    ),
     "heavy tails": lambda rng, n, d: rng.standard_t(2.5, size=(n, d)),
     "heavy tails, AR .95": heavy_autoregressive,
     "skewed": lambda rng, n, d: np.exp(autoregressive(rng, n, 0.95, d)),
@@ -232,7 +263,10 @@ def null(name: str, seed: int) -> Stream:
     rng = np.random.default_rng(seed)
     clients = (1, 4, 4, 20)[seed % 4]
     n = READINGS // clients
-    made = [NULLS[name](rng, n, FEATURES) + 3.0 * (seed % 2) * rng.normal(size=FEATURES) for _ in range(clients)]
+    made = [
+        NULLS[name](rng, n, FEATURES) + 3.0 * (seed % 2) * rng.normal(size=FEATURES)
+        for _ in range(clients)
+    ]
     rows = np.concatenate(made)
     return Stream(name, rows, np.zeros(len(rows), dtype=np.int64), np.repeat(np.arange(clients), n))
 
@@ -263,7 +297,9 @@ def standardized(rows: Floats) -> Floats:
 
 def kmeans_told(data: Stream) -> Labels:
     """k-means with the number of regimes."""
-    labels = np.asarray(KMeans(data.k, n_init=3, random_state=0).fit_predict(standardized(data.rows)))
+    labels = np.asarray(
+        KMeans(data.k, n_init=3, random_state=0).fit_predict(standardized(data.rows))
+    )
     return Labels(labels, labels)
 
 
@@ -285,15 +321,20 @@ def hidden_markov(data: Stream, k: int | None) -> Labels:
     """A Gaussian hidden Markov model with k states; None: with the number of the least BIC."""
     hmm = import_module("hmmlearn.hmm")
 
-    rows, lengths = standardized(data.rows), np.bincount(data.clients).tolist()
+    rows = standardized(data.rows)
+    lengths = np.bincount(data.clients).tolist()
     best: tuple[float, Any] | None = None
     for states in [k] if k else range(1, MODELS_MAX + 1):
         for seed in range(2):
-            model = hmm.GaussianHMM(states, "diag", n_iter=40, tol=0.1, random_state=seed, min_covar=1e-2)
+            model = hmm.GaussianHMM(
+                states, "diag", n_iter=40, tol=0.1, random_state=seed, min_covar=1e-2
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it has not converged within 40 steps
                 model.fit(rows, lengths)
-                bic = -2 * model.score(rows, lengths) + (states**2 - 1 + 2 * states * FEATURES) * np.log(len(rows))
+                bic = -2 * model.score(rows, lengths) + (
+                    states**2 - 1 + 2 * states * FEATURES
+                ) * np.log(len(rows))
             if best is None or bic < best[0]:
                 best = bic, model
     assert best is not None
@@ -301,7 +342,8 @@ def hidden_markov(data: Stream, k: int | None) -> Labels:
 
 
 def filtered(model: Any, rows: Floats, clients: Ints) -> Ints:
-    """(n,) the likeliest state of a hidden Markov model by the rows up to each, of one client after the other."""
+    """(n,) the likeliest state of a hidden Markov model by the rows up to each, of one client after
+    the other."""
     gaps = rows[:, None] - model.means_
     variances = np.array([np.diag(one) for one in model.covars_])
     fit = -0.5 * (gaps**2 / variances + np.log(variances)).sum(axis=2)
@@ -323,9 +365,13 @@ def change_points(data: Stream) -> Labels:
     rows = standardized(data.rows)
     ends: list[int] = []
     for client in np.unique(data.clients):
-        first, n = int(np.argmax(data.clients == client)), int((data.clients == client).sum())
-        blocks = rows[first : first + n // BLOCK * BLOCK].reshape(-1, BLOCK, rows.shape[1]).mean(axis=1)
-        noise = np.median(np.abs(np.diff(blocks, axis=0)), axis=0) / 0.95  # a deviation, if the means were constant
+        first = int(np.argmax(data.clients == client))
+        n = int((data.clients == client).sum())
+        blocks = (
+            rows[first : first + n // BLOCK * BLOCK].reshape(-1, BLOCK, rows.shape[1]).mean(axis=1)
+        )
+        # a deviation, if the means were constant
+        noise = np.median(np.abs(np.diff(blocks, axis=0)), axis=0) / 0.95
         blocks = blocks / np.maximum(noise, 1e-3)
         penalty = 2 * rows.shape[1] * np.log(len(blocks))
         found = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(blocks).predict(pen=penalty)
@@ -337,7 +383,10 @@ def change_points(data: Stream) -> Labels:
     like = np.array([[*part.mean(axis=0), *np.log(part.std(axis=0) + 1e-2)] for part in parts])
     like = (like - like.mean(axis=0)) / np.maximum(like.std(axis=0), 1e-6)
     numbers = range(1, min(MODELS_MAX, len(parts) // 4) + 1)
-    models = [GaussianMixture(k, covariance_type="diag", reg_covar=0.02, random_state=0).fit(like) for k in numbers]
+    models = [
+        GaussianMixture(k, covariance_type="diag", reg_covar=0.02, random_state=0).fit(like)
+        for k in numbers
+    ]
     return Labels(np.asarray(min(models, key=lambda model: model.bic(like)).predict(like))[segment])
 
 
@@ -358,17 +407,22 @@ def learners() -> dict[str, Learner]:
 
 
 def delay(data: Stream, live: Ints) -> tuple[float, float]:
-    """Median readings from a change until it is noticed, and the share of changes that are before the next one.
+    """Median readings from a change until it is noticed, and the share of changes that are before
+    the next one.
 
     NaN where none is. A regime's label is that of most of its rows.
     """
-    label = [np.bincount(live[data.truth == one] - live.min()).argmax() + live.min() for one in range(data.k)]
+    label = [
+        np.bincount(live[data.truth == one] - live.min()).argmax() + live.min()
+        for one in range(data.k)
+    ]
     starts = 1 + np.flatnonzero((np.diff(data.truth) != 0) & (np.diff(data.clients) == 0))
     ends = np.append(starts[1:], len(live))
     last = 1 + np.searchsorted(data.clients, data.clients[starts], side="right") - 1
     delays = []
     for start, end in zip(starts, np.minimum(ends, last), strict=True):
-        after, before = label[data.truth[start]], label[data.truth[start - 1]]
+        after = label[data.truth[start]]
+        before = label[data.truth[start - 1]]
         right = np.append(live[start:end] == after, np.zeros(NOTICED, dtype=bool))
         noticed = np.flatnonzero(np.convolve(right, np.ones(NOTICED), "valid") == NOTICED)
         if len(noticed) and after != before:
@@ -391,7 +445,9 @@ def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
             agreement = [adjusted_rand_score(one.truth, found.of_row) for one, found in pairs]
             counted = [len(np.unique(found.of_row)) for found in labels]
             delays = [delay(one, found.live) for one, found in pairs if found.live is not None]
-            click.echo(f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted}, {spent / len(own):.1f} s")
+            click.echo(
+                f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted}, {spent / len(own):.1f} s"
+            )
             yield {
                 "stream": data[0].name,
                 "k": data[0].k,
@@ -408,8 +464,9 @@ def measure_nulls(quick: bool, seeds: range) -> Iterator[dict[str, Any]]:
     """How many streams without regimes each learner takes for several."""
     for name in list(NULLS)[:1] if quick else NULLS:
         for learner, learn in learners().items():
-            # A peer that is told the number has none to find; those by BIC are slow, and one seed shows it. In streams
-            # of odd seeds clients have levels of their own, which are clusters to a peer.
+            # A peer that is told the number has none to find; those by BIC are slow, and one seed
+            # shows it. In streams of odd seeds clients have levels of their own, which are clusters
+            # to a peer.
             if "told" in learner:
                 continue
             even = [seed for seed in seeds if seed % 2 == 0]
@@ -466,7 +523,8 @@ def markdown(result: dict[str, Any]) -> str:
         stream
         for stream in streams
         if "HMM told K" in names
-        and mean(by_stream[stream, "HMM told K"]["ari"]) > mean(by_stream[stream, "regimes"]["ari"]) + 0.02
+        and mean(by_stream[stream, "HMM told K"]["ari"])
+        > mean(by_stream[stream, "regimes"]["ari"]) + 0.02
     ]
     of_seeds = "; ".join(f"{name} over {len(by_stream[streams[0], name]['ari'])}" for name in names)
     text = (
@@ -485,12 +543,18 @@ def _counted(found: list[int]) -> str:
 
 
 def _delays(cells: list[dict[str, Any]], names: list[str], streams: list[str]) -> str:
-    with_delay = [name for name in names if any(cell["noticed"] for cell in cells if cell["learner"] == name)]
+    with_delay = [
+        name for name in names if any(cell["noticed"] for cell in cells if cell["learner"] == name)
+    ]
     by_stream = {(cell["stream"], cell["learner"]): cell for cell in cells}
 
     def entry(stream: str, name: str) -> str:
         cell = by_stream[stream, name]
-        return f"{median(cell['delay']):.0f} ({100 * mean(cell['noticed']):.0f} %)" if cell["delay"] else "-"
+        return (
+            f"{median(cell['delay']):.0f} ({100 * mean(cell['noticed']):.0f} %)"
+            if cell["delay"]
+            else "-"
+        )
 
     lines = [[stream, *(entry(stream, name) for name in with_delay)] for stream in streams]
     return (
@@ -501,7 +565,10 @@ def _delays(cells: list[dict[str, Any]], names: list[str], streams: list[str]) -
 
 
 def _costs(cells: list[dict[str, Any]], names: list[str]) -> str:
-    lines = [[name, f"{mean(cell['seconds'] for cell in cells if cell['learner'] == name):.2f}"] for name in names]
+    lines = [
+        [name, f"{mean(cell['seconds'] for cell in cells if cell['learner'] == name):.2f}"]
+        for name in names
+    ]
     return f"## Cost\n\nProcessor time a stream, labels included.\n\n{table(['learner', 'seconds'], lines)}\n"
 
 
@@ -511,7 +578,9 @@ def _nulls(measured: list[dict[str, Any]]) -> str:
         for name in dict.fromkeys(cell["learner"] for cell in measured)
         if (own := [cell for cell in measured if cell["learner"] == name])
     ]
-    worst = [f"{cell['stream']} {cell['false']}" for cell in measured if cell["learner"] == "regimes"]
+    worst = [
+        f"{cell['stream']} {cell['false']}" for cell in measured if cell["learner"] == "regimes"
+    ]
     return (
         f"## Streams without regimes\n\nStreams of {len(worst)} kinds that were taken for several regimes.\n\n"
         f"{table(['learner', 'false'], lines)}\nOf `Regimes`, by kind: {'; '.join(worst)}.\n"
@@ -538,14 +607,31 @@ def _sensors(measured: list[dict[str, Any]]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="One stream and one seed: shows that it runs; no figures to keep.")
-@click.option("--choosing", is_flag=True, help="Other seeds, to judge a change of the algorithm by; prints only.")
-@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of data sets.")
+@click.option(
+    "--quick", is_flag=True, help="One stream and one seed: shows that it runs; no figures to keep."
+)
+@click.option(
+    "--choosing",
+    is_flag=True,
+    help="Other seeds, to judge a change of the algorithm by; prints only.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of data sets.",
+)
 @out_option("regimes")
 def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
-    """Measure what `Regimes` finds, beside hidden Markov models, change points, mixtures, k-means and cluster_tree."""
-    packages = ("shoal", "numpy", "scikit-learn", *(name for name in ("hmmlearn", "ruptures") if find_spec(name)))
-    machine, made_by = facts(packages), "python -m benchmarks.regimes"
+    """Measure what `Regimes` finds, beside hidden Markov models, change points, mixtures, k-means
+    and cluster_tree."""
+    packages = (
+        "shoal",
+        "numpy",
+        "scikit-learn",
+        *(name for name in ("hmmlearn", "ruptures") if find_spec(name)),
+    )
+    machine = facts(packages)
+    made_by = "python -m benchmarks.regimes"
     with threadpool_limits(limits=1):
         result = {
             "made_by": made_by + " --quick" * quick + " --data FOLDER" * (data is not None),

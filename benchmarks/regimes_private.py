@@ -1,7 +1,8 @@
-"""Regimes from private counts: how many are found at which epsilon, from which windows, and how many are false.
+"""Regimes from private counts: how many are found at which epsilon, from which windows, and how
+many are false.
 
-Clients count, add noise (or have it added to the sum of all), and the server learns, as in a federation.
-`python -m benchmarks.regimes_private` writes `benchmarks/results/regimes_private.md`.
+Clients count, add noise (or have it added to the sum of all), and the server learns, as in a
+federation. `python -m benchmarks.regimes_private` writes `benchmarks/results/regimes_private.md`.
 """
 
 from __future__ import annotations
@@ -49,9 +50,15 @@ class Scheme(NamedTuple):
 
 OWN: Final = (
     Scheme("no noise", None, 400),
-    *(Scheme(f"ε {epsilon:g}, {window}", epsilon, window) for epsilon in (4.0, 1.0) for window in (400, 2000, 10_000)),
+    *(
+        Scheme(f"ε {epsilon:g}, {window}", epsilon, window)
+        for epsilon in (4.0, 1.0)
+        for window in (400, 2000, 10_000)
+    ),
 )
-MASKED: Final = tuple(Scheme(f"masked, ε {epsilon:g}", epsilon, 400, True) for epsilon in (4.0, 1.0))
+MASKED: Final = tuple(
+    Scheme(f"masked, ε {epsilon:g}", epsilon, 400, True) for epsilon in (4.0, 1.0)
+)
 LEVELS: Final = {
     "3 sd, stays of 200": (3.0, 200.0, 2),
     "3 sd, stays of 500": (3.0, 500.0, 2),
@@ -70,23 +77,32 @@ class Streams(NamedTuple):
     truth: Ints
 
 
-def levels(seed: int, distance: float, dwell: float, k: int, clients: int, readings: int) -> Streams:
+def levels(
+    seed: int, distance: float, dwell: float, k: int, clients: int, readings: int
+) -> Streams:
     """Regimes of other means, AR(1) of .5 around them, the same at all clients."""
-    rng, n = np.random.default_rng(seed), readings // clients
+    rng = np.random.default_rng(seed)
+    n = readings // clients
     truth = np.array([stays(rng, n, k, dwell) for _ in range(clients)])
-    around = autoregressive(rng, n, 0.5, clients * FEATURES).reshape(n, clients, FEATURES).transpose(1, 0, 2)
+    around = (
+        autoregressive(rng, n, 0.5, clients * FEATURES)
+        .reshape(n, clients, FEATURES)
+        .transpose(1, 0, 2)
+    )
     rows = around + means_apart(rng, k, distance)[truth]
     return Streams(np.clip((rows + REACH) / (2 * REACH), 0.0, 1.0), truth)
 
 
 def null(kind: str, seed: int, readings: int) -> Floats:
     """A stream in which nothing stays; of every third seed each client has a level of its own."""
-    rng, clients = np.random.default_rng([seed, list(NULLS).index(kind)]), (CLIENTS, CLIENTS // 5)[seed % 2]
+    rng = np.random.default_rng([seed, list(NULLS).index(kind)])
+    clients = (CLIENTS, CLIENTS // 5)[seed % 2]
     n = readings // clients
     rows = NULLS[kind](rng, n, clients * FEATURES).reshape(n, clients, FEATURES).transpose(1, 0, 2)
     rows = rows + 3.0 * (seed % 3 == 0) * rows.std() * rng.normal(size=(clients, 1, FEATURES))
     flat = rows.reshape(-1, FEATURES)
-    low, high = flat.min(axis=0), flat.max(axis=0)
+    low = flat.min(axis=0)
+    high = flat.max(axis=0)
     if seed % 4 < 2:
         low, high = (flat.mean(axis=0) + sign * MARGIN * flat.std(axis=0) for sign in (-1, 1))
     return np.asarray(np.clip((rows - low) / (high - low), 0.0, 1.0), dtype=np.float64)
@@ -96,9 +112,12 @@ def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
     """The server after all windows of readings (clients, n, d)."""
     clients, n, d = rows.shape
     noise: CountNoise | GaussianNoise | None = None
-    clip, summed = 0, clients if scheme.masked else 1
+    clip = 0
+    summed = clients if scheme.masked else 1
     if scheme.masked and scheme.epsilon is not None:
-        clip, variance = sum_terms(scheme.epsilon, DELTA, 1, scheme.window, 2, scheme.window / (4 * BLOCK))
+        clip, variance = sum_terms(
+            scheme.epsilon, DELTA, 1, scheme.window, 2, scheme.window / (4 * BLOCK)
+        )
         noise = gaussian_noise(variance)
     elif scheme.epsilon is not None:
         noise = count_noise(scheme.epsilon)
@@ -107,12 +126,18 @@ def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
         "window_readings": scheme.window,
         "windows_summed": summed,
     }
-    counter, server = PairCounter(d, **options), RegimesFromCountsServer(d, **options)
+    counter = PairCounter(d, **options)
+    server = RegimesFromCountsServer(d, **options)
     for number in range(-(-n // scheme.window)):
         window = rows[:, number * scheme.window : (number + 1) * scheme.window]
         if scheme.masked:
-            counted = counter.count(window[0], np.zeros(len(window[0]), np.bool_), b"", number, (b"all", number))
-            total = sum(clipped(counter, one, b"%d" % client, number, clip) for client, one in enumerate(window))
+            counted = counter.count(
+                window[0], np.zeros(len(window[0]), np.bool_), b"", number, (b"all", number)
+            )
+            total = sum(
+                clipped(counter, one, b"%d" % client, number, clip)
+                for client, one in enumerate(window)
+            )
             assert noise is not None
             private = total + noise.draw(key + b"sum %d" % number, len(counted.counts))
             arrays = {**counted.update(private), "places": np.array([clients * window.shape[1]])}
@@ -127,7 +152,9 @@ def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
     return server
 
 
-def clipped(counter: PairCounter, window: Floats, client: bytes, number: int, clip_squared: int) -> Ints:
+def clipped(
+    counter: PairCounter, window: Floats, client: bytes, number: int, clip_squared: int
+) -> Ints:
     """The counts of a window, cut off at the clip."""
 
     def counts_of(kept: Bools) -> Any:
@@ -137,7 +164,9 @@ def clipped(counter: PairCounter, window: Floats, client: bytes, number: int, cl
     if int(whole.counts @ whole.counts) <= clip_squared:
         return np.asarray(whole.counts)
     order = clip_order(client, number, len(window))
-    return np.asarray(readings_within(counts_of, np.ones(len(window), np.bool_), order, clip_squared)[0].counts)
+    return np.asarray(
+        readings_within(counts_of, np.ones(len(window), np.bool_), order, clip_squared)[0].counts
+    )
 
 
 def agreement(server: RegimesFromCountsServer, streams: Streams) -> tuple[float, float]:
@@ -147,7 +176,9 @@ def agreement(server: RegimesFromCountsServer, streams: Streams) -> tuple[float,
     means = streams.rows[:, : blocks * BLOCK].reshape(clients, blocks, BLOCK, d).mean(axis=2)
     middle = streams.truth[:, : blocks * BLOCK].reshape(clients, blocks, BLOCK)[:, :, BLOCK // 2]
     of_blocks = adjusted_rand_score(middle.ravel(), server.predict(means.reshape(-1, d)))
-    return of_blocks, adjusted_rand_score(streams.truth.ravel(), server.predict(streams.rows.reshape(-1, d)))
+    return of_blocks, adjusted_rand_score(
+        streams.truth.ravel(), server.predict(streams.rows.reshape(-1, d))
+    )
 
 
 def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -156,7 +187,8 @@ def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     parts += [(name, MASKED, MANY, MANY_READINGS, seeds[:4]) for name in list(LEVELS)[:2]]
     for name, schemes, clients, readings, own_seeds in (parts[0], parts[-2]) if quick else parts:
         cells: dict[str, dict[str, Any]] = {
-            one.name: {"stream": name, "scheme": one.name, "ari": [], "single": [], "found": []} for one in schemes
+            one.name: {"stream": name, "scheme": one.name, "ari": [], "single": [], "found": []}
+            for one in schemes
         }
         for seed in own_seeds:
             streams = levels(seed, *LEVELS[name], clients, 160_000 if quick else readings)
@@ -220,13 +252,18 @@ def _entry(cell: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Short streams and one seed: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Short streams and one seed: shows that it runs; no figures to keep.",
+)
 @out_option("regimes_private")
 def main(quick: bool, out: Path) -> None:
     """Measure regimes from private counts."""
     seeds, null_seeds = (SEEDS[:1], NULL_SEEDS[:1]) if quick else (SEEDS, NULL_SEEDS)
     machine = facts(["numpy", "scikit-learn"])
-    cells, nulls = [], []
+    cells = []
+    nulls = []
     for cell in measure(quick, seeds):
         click.echo(f"{cell['stream']}, {cell['scheme']}: {_entry(cell)}")
         cells.append(cell)

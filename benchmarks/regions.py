@@ -1,4 +1,5 @@
-"""Replicas that share regions through Kafka: how long until all updates show after replicas were started and killed."""
+"""Replicas that share regions through Kafka: how long until all updates show after replicas were
+started and killed."""
 
 from __future__ import annotations
 
@@ -38,21 +39,28 @@ from tests.kafka_broker import Broker
 
 NAMES: Final = ("one", "two", "three", "four")
 TAKEOVER_S: Final = 20.0
-"""the goal: at most, from a kill until every update that was fed before and after it shows in a committed snapshot"""
+"""the goal: at most, from a kill until every update that was fed before and after it shows in a
+committed snapshot"""
 
 
 class Trial:
     """Regions, their replicas, and a log to feed the regions through."""
 
-    def __init__(self, regions: Sequence[Region], committed: Committed, log: Log, part: int, seed: int) -> None:
+    def __init__(
+        self, regions: Sequence[Region], committed: Committed, log: Log, part: int, seed: int
+    ) -> None:
         """`part` updates are fed to each region at a time."""
-        self.regions, self._committed, self._log, self._part = regions, committed, log, part
+        self.regions = regions
+        self._committed = committed
+        self._log = log
+        self._part = part
         self._chance = random.Random(seed)
         self.replicas: list[Process] = []
         self.steps: list[dict[str, Any]] = []
 
     def run(self, kills: int) -> dict[str, Any]:
-        """One replica, then four, kills, a pause, and down to one; how long each step took, and what was committed."""
+        """One replica, then four, kills, a pause, and down to one; how long each step took, and
+        what was committed."""
         for number in (1, 2, 4):
             self.start(number)
         for _ in range(kills):
@@ -80,7 +88,8 @@ class Trial:
         self._measured("start it again", lambda: wait_until(lambda: assignments(again) > before))
 
     def pause(self) -> None:
-        """Stop the process of one of them until the others have its regions, then let it go on: Kafka must fence it."""
+        """Stop the process of one of them until the others have its regions, then let it go on:
+        Kafka must fence it."""
         paused = self._busy()
         self._measured("pause one replica", lambda: paused.send(signal.SIGSTOP), feed_first=True)
         before = assignments(paused)
@@ -98,7 +107,9 @@ class Trial:
             while len(self.replicas) > number:
                 ended = self.replicas.pop()
                 if ended.stop():
-                    raise click.ClickException(f"a replica did not end in order:\n{ended.log_text()[-4000:]}")
+                    raise click.ClickException(
+                        f"a replica did not end in order:\n{ended.log_text()[-4000:]}"
+                    )
 
         self._measured(f"stop replicas, {number} left", stop_some, feed_first=True)
 
@@ -140,11 +151,16 @@ class Trial:
             region.feed(self._log, self._part)
 
 
-def run_trial(folder: Path, bootstrap: str, regions: int, kills: int, part: int, seed: int) -> dict[str, Any]:
+def run_trial(
+    folder: Path, bootstrap: str, regions: int, kills: int, part: int, seed: int
+) -> dict[str, Any]:
     """The trial on new regions, and what `absorb` costs alone."""
     parts = 6 + 2 * kills
     made = make_regions(folder, bootstrap, regions, readings_each=10 * -(-part * parts // 3) + 20)
-    with closing(Committed(bootstrap, made)) as committed, closing(open_log(made[0].config.log)) as log:
+    with (
+        closing(Committed(bootstrap, made)) as committed,
+        closing(open_log(made[0].config.log)) as log,
+    ):
         trial = Trial(made, committed, log, part, seed)
         with killed_on_exit(trial.replicas):
             result = trial.run(kills)
@@ -158,29 +174,39 @@ def absorbing(region: Region) -> dict[str, Any]:
     contract = resolve(region.config.contract)
     (model,) = contract.models.values()
     records = all_records(region.config.log.address, region.config.contract.updates_topic)
-    one, state = RegionModel(region.config, contract, model, bytes(16)), None
+    one = RegionModel(region.config, contract, model, bytes(16))
+    state = None
     began = time.process_time()
     for record in records:
         state = absorb(one, state, record).state
     took = time.process_time() - began
-    return {"ms": 1000 * took / len(records), "state_bytes": len(state or b""), "records": len(records)}
+    return {
+        "ms": 1000 * took / len(records),
+        "state_bytes": len(state or b""),
+        "records": len(records),
+    }
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Two regions and one kill: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Two regions and one kill: shows that it runs; no figures to keep.",
+)
 @click.option("--bootstrap", help="host:port of a broker. [default: one is started]")
 @click.option("--seed", default=1, show_default=True, help="Decides which replicas are killed.")
 @out_option("regions")
 def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
     """Measure takeovers of regions by replicas. Takes about six minutes.
 
-    It needs Quix Streams, and a broker or what one is started with (Java 17 and Maven). Where one of them is missing,
-    nothing is measured, and the reason is printed.
+    It needs Quix Streams, and a broker or what one is started with (Java 17 and Maven). Where one
+    of them is missing, nothing is measured, and the reason is printed.
     """
     if why := _missing(bootstrap):
         click.echo(f"not measured: {why}")
         return
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "quixstreams"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "quixstreams"))
     regions, kills, part = (2, 1, 6) if quick else (8, 5, 15)
     with tempfile.TemporaryDirectory() as scratch:
         broker = None if bootstrap else Broker(Path(scratch) / "kafka")
@@ -197,7 +223,9 @@ def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
         "regions": regions,
         **found,
         "goal": {"takeover_s": TAKEOVER_S},
-        "reached": max(found["takeovers_s"]) <= TAKEOVER_S and found["same_bits"] and not found["twice"],
+        "reached": max(found["takeovers_s"]) <= TAKEOVER_S
+        and found["same_bits"]
+        and not found["twice"],
     }
     write(out, "regions", result, markdown(result))
     click.echo(f"written to {out}/regions.json and {out}/regions.md")
@@ -212,7 +240,8 @@ def _missing(bootstrap: str | None) -> str | None:
 
 def markdown(result: dict[str, Any]) -> str:
     """The results as a page."""
-    takeovers, cost = result["takeovers_s"], result["absorb"]
+    takeovers = result["takeovers_s"]
+    cost = result["absorb"]
     return "\n".join(
         [
             "# Replicas that share regions through Kafka",

@@ -1,4 +1,5 @@
-"""Readings per second, start-up and memory of a replay, by engine, number of workers and number of clients."""
+"""Readings per second, start-up and memory of a replay, by engine, number of workers and number of
+clients."""
 
 from __future__ import annotations
 
@@ -25,10 +26,13 @@ from benchmarks.process import MIB, ONE_THREAD
 from benchmarks.results import out_option, rounded, table, write
 from benchmarks.streams import Blobs
 
-DIMENSIONS, CENTRES, SEED = 16, 100, 2
+DIMENSIONS = 16
+CENTRES = 100
+SEED = 2
 EPSILON_PER_FEATURE = 20.0
 PUBLISH_S = 600.0
-"""long, so that at one reading a second updates are of 500 readings, like those of a live client with many waiting"""
+"""long, so that at one reading a second updates are of 500 readings, like those of a live client
+with many waiting"""
 FIRST_TIME = 1.8e9
 STREAMS = 100
 """different streams; client c has stream c mod this"""
@@ -72,10 +76,15 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Small replays, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Small replays, in seconds: shows that it runs; no figures to keep.",
+)
 @out_option("replay")
 def main(quick: bool, out: Path) -> None:
-    """Replay made-up readings with formal privacy, and FCAC, on the engines that are there. About fifteen minutes."""
+    """Replay made-up readings with formal privacy, and FCAC, on the engines that are there. About
+    fifteen minutes."""
     machine = facts(("shoal", "numpy", "numba", "pyarrow", "ray", "pyspark"))
     if not quick:
         subprocess.run([sys.executable, "-m", "shoal", "kernels"], check=True, capture_output=True)
@@ -94,7 +103,9 @@ def main(quick: bool, out: Path) -> None:
 def measurable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
     """The cases whose engine can run here; and of each engine that cannot, why."""
     reasons = {case.engine: _why_not(case.engine) for case in cases}
-    return [case for case in cases if not reasons[case.engine]], [why for why in reasons.values() if why]
+    return [case for case in cases if not reasons[case.engine]], [
+        why for why in reasons.values() if why
+    ]
 
 
 def _why_not(engine: str) -> str:
@@ -102,12 +113,18 @@ def _why_not(engine: str) -> str:
     if package is not None and find_spec(package) is None:
         return f"the engine {engine}, which is not installed: pip install '.[{engine}]' in a clone of shoal"
     if engine == "spark" and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        return "the engine spark, which needs Java 17; on Debian: apt install openjdk-17-jre-headless"
+        return (
+            "the engine spark, which needs Java 17; on Debian: apt install openjdk-17-jre-headless"
+        )
     return ""
 
 
 def _written(
-    out: Path, quick: bool, machine: dict[str, Any], cases: list[dict[str, Any]], left_out: Sequence[str]
+    out: Path,
+    quick: bool,
+    machine: dict[str, Any],
+    cases: list[dict[str, Any]],
+    left_out: Sequence[str],
 ) -> str:
     """Write what is measured so far; returns the page."""
     result = {
@@ -131,13 +148,27 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder) as results:
         config = Path(results) / "plant.toml"
         config.write_text(federation(case.rounds), encoding="utf-8")
-        options = ["--config", config, "--key", key, "--folder", Path(results) / "replay", "--engine", case.engine]
+        options = [
+            "--config",
+            config,
+            "--key",
+            key,
+            "--folder",
+            Path(results) / "replay",
+            "--engine",
+            case.engine,
+        ]
         options += ["--workers", case.workers, "--client-column", "client", "--time-column", "time"]
         replayed = Run(["replay", *options, *["--publish"] * case.served, *files])
         summary = replayed.printed
-        served = Run(["server", "--config", config, "--until-idle", IDLE_S]) if case.served else None
+        served = (
+            Run(["server", "--config", config, "--until-idle", IDLE_S]) if case.served else None
+        )
     return {
-        **{name: getattr(case, name) for name in ("clients", "readings", "engine", "workers", "rounds")},
+        **{
+            name: getattr(case, name)
+            for name in ("clients", "readings", "engine", "workers", "rounds")
+        },
         **{name: summary[name] for name in ("records", "digest", "models", "start_s", "seconds")},
         **replayed.costs(),
         "server": None if served is None else served.costs(),
@@ -160,14 +191,20 @@ class Run:
             self._whole_s = time.perf_counter() - began
             if process.returncode:
                 log.seek(0)
-                raise click.ClickException(f"shoal {words[0]} ended with {process.returncode}:\n{log.read()[-2000:]}")
+                raise click.ClickException(
+                    f"shoal {words[0]} ended with {process.returncode}:\n{log.read()[-2000:]}"
+                )
             output.seek(0)
             self.printed: dict[str, Any] = json.loads(output.read().splitlines()[-1])
         """last line of the output"""
 
     def costs(self) -> dict[str, float]:
         """Seconds from start to end, processor seconds, and the most memory in MiB."""
-        return {"whole_s": self._whole_s, "cpu_s": self._tree.cpu_s, "peak_mib": self._tree.peak_mib}
+        return {
+            "whole_s": self._whole_s,
+            "cpu_s": self._tree.cpu_s,
+            "peak_mib": self._tree.peak_mib,
+        }
 
 
 class Tree:
@@ -199,7 +236,8 @@ class Tree:
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / MIB
 
     def _descendants(self) -> list[int]:
-        found, waiting = [], [self._root]
+        found = []
+        waiting = [self._root]
         while waiting:
             process = waiting.pop()
             found.append(process)
@@ -212,15 +250,20 @@ class Tree:
 
 
 def written(case: Case, folder: Path) -> list[Path]:
-    """Files with the readings of all clients, one a second each, ordered by time; written once for each size."""
+    """Files with the readings of all clients, one a second each, ordered by time; written once for
+    each size."""
     files = [folder / f"{number}.parquet" for number in range(FILES)]
     if files[-1].exists():
         return files
     folder.mkdir()
-    streams = [Blobs(DIMENSIONS, CENTRES, 0, SEED, stream) for stream in range(min(STREAMS, case.clients))]
+    streams = [
+        Blobs(DIMENSIONS, CENTRES, 0, SEED, stream) for stream in range(min(STREAMS, case.clients))
+    ]
     names = pa.array([f"client-{number:06d}" for number in range(case.clients)])
     own = np.arange(case.clients) % len(streams)
-    for file, seconds in zip(files, np.array_split(np.arange(case.readings_each), FILES), strict=True):
+    for file, seconds in zip(
+        files, np.array_split(np.arange(case.readings_each), FILES), strict=True
+    ):
         drawn = np.stack([stream.draw(len(seconds)) for stream in streams], axis=1)
         values = drawn[:, own].reshape(-1, DIMENSIONS)
         clients = pa.array(np.tile(np.arange(case.clients, dtype=np.int32), len(seconds)))
@@ -233,7 +276,9 @@ def written(case: Case, folder: Path) -> list[Path]:
 
 def federation(rounds: bool) -> str:
     """The federation file."""
-    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS))
+    features = "".join(
+        f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS)
+    )
     means = '[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = { clusters = 10 }\n'
     return (
         f'[federation]\nname = "plant"\n{features}'
@@ -245,7 +290,8 @@ def federation(rounds: bool) -> str:
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a Markdown page."""
-    setup, figures = ["clients", "readings", "engine", "workers"], ["start, s", "replay, s", "readings/s"]
+    setup = ["clients", "readings", "engine", "workers"]
+    figures = ["start, s", "replay, s", "readings/s"]
     head = [*setup, *figures, "per CPU second", "peak MiB", "SHA-256 of the updates"]
     return "\n".join(
         [
@@ -263,7 +309,14 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _served(cases: Sequence[dict[str, Any]]) -> list[str]:
     """What it costs a server to absorb the updates of a replay."""
-    head = ["clients, whose updates a server absorbs", "readings", "updates", "CPU s", "readings per CPU s", "peak MiB"]
+    head = [
+        "clients, whose updates a server absorbs",
+        "readings",
+        "updates",
+        "CPU s",
+        "readings per CPU s",
+        "peak MiB",
+    ]
     lines = [
         [
             rounded(case["clients"]),

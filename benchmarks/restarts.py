@@ -1,4 +1,5 @@
-"""A server with many clients: what it takes to ingest their updates, to restart from its checkpoint, and to rebuild.
+"""A server with many clients: what it takes to ingest their updates, to restart from its
+checkpoint, and to rebuild.
 
     python -m benchmarks.restarts
 
@@ -85,12 +86,15 @@ def _publish(config: Config, updates: list[Record], copies: int) -> None:
             for record in updates:
                 update = Update.decode(record.value or b"", record.headers)
                 renamed = replace(update, client=f"{update.client}-{copy}")
-                log.publish(config.contract.updates_topic, renamed.encode(), record.key, record.headers)
+                log.publish(
+                    config.contract.updates_topic, renamed.encode(), record.key, record.headers
+                )
         log.flush()
 
 
 def _until_all_is_there(opening: AbstractContextManager[ServerNode], absorbed: int) -> float:
-    """Open a server and step until it has the readings that it had absorbed, and its status; processor seconds."""
+    """Open a server and step until it has the readings that it had absorbed, and its status;
+    processor seconds."""
     began = time.process_time()
     with opening as server:
         while server.step():
@@ -103,13 +107,16 @@ def _until_all_is_there(opening: AbstractContextManager[ServerNode], absorbed: i
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="20 and 40 clients: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="20 and 40 clients: shows that it runs; no figures to keep."
+)
 @out_option("restarts")
 def main(quick: bool, out: Path) -> None:
     """Measure restarts and rebuilds of servers with up to 10 000 clients, in two minutes."""
     # In the foreground: what they take to be compiled is not what a server takes for an update.
     PROCESS.load()
-    machine, lines = facts(("shoal", "numpy", "msgpack", "numba")), []
+    machine = facts(("shoal", "numpy", "msgpack", "numba"))
+    lines = []
     for clients in (REAL, 2 * REAL) if quick else CLIENTS:
         with tempfile.TemporaryDirectory() as scratch:
             lines.append(measured(clients, Path(scratch)))
@@ -132,7 +139,14 @@ def markdown(result: dict[str, Any]) -> str:
         + [rounded(line["checkpoint_bytes"] / MIB)]
         for line in result["lines"]
     ]
-    heads = ["clients", "updates", "ingests, CPU s", "restarts, CPU s", "rebuilds, CPU s", "checkpoint, MiB"]
+    heads = [
+        "clients",
+        "updates",
+        "ingests, CPU s",
+        "restarts, CPU s",
+        "rebuilds, CPU s",
+        "checkpoint, MiB",
+    ]
     return (
         f"# Restarts of a server\n\nMade by `{result['made_by']}`; do not edit.\n\n{table(heads, cells)}\n"
         f"An FCAC model of 100 nodes and 16 features; each client has {READINGS} readings. It restarts from its "

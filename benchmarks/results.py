@@ -32,7 +32,9 @@ def spread(figures: Sequence[float]) -> dict[str, float]:
 def write(folder: Path, name: str, measured: dict[str, Any], markdown: str) -> None:
     """Write `name`.json and `name`.md into `folder`, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(measured, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(
+        json.dumps(measured, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     (folder / f"{name}.md").write_text(markdown, encoding="utf-8")
 
 

@@ -1,4 +1,5 @@
-"""Clusters of sensor files by algorithm and by what one may turn: the figures of docs/how-to/believe.md."""
+"""Clusters of sensor files by algorithm and by what one may turn: the figures of
+docs/how-to/believe.md."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ ENDS: Final = 0.001, 0.999
 SPECK: Final = 0.01
 """share of the readings below which a cluster is a speck"""
 FILES: Final = {
-    "UCI Air Quality": Table("air_quality_uci", ("timestamp", "CO_GT", "C6H6_GT", "NOx_GT", "NO2_GT", "T")),
+    "UCI Air Quality": Table(
+        "air_quality_uci", ("timestamp", "CO_GT", "C6H6_GT", "NOx_GT", "NO2_GT", "T")
+    ),
     "Beijing PM2.5": Table("beijing_pm25", ("timestamp", "cbwd", "pm2.5", "Is", "Ir")),
     "SKAB valves": Table("skab_valves", ("datetime", "run", "changepoint")),
     "C-MAPSS FD001 engines": Table("cmapss_fd001_train", ("unit", "cycle")),
@@ -58,14 +61,35 @@ def _regimes(rows: Floats) -> Any:
 
 def _choices() -> list[Choice]:
     def of(name: str, fit: Callable[..., Any], *turned: dict[str, Any]) -> list[Choice]:
-        words = [", ".join(f"{option} = {value}" for option, value in one.items()) for one in turned]
-        return [Choice(name, word or "default", partial(fit, **one)) for word, one in zip(words, turned, strict=True)]
+        words = [
+            ", ".join(f"{option} = {value}" for option, value in one.items()) for one in turned
+        ]
+        return [
+            Choice(name, word or "default", partial(fit, **one))
+            for word, one in zip(words, turned, strict=True)
+        ]
 
-    trees, fcac = partial(_fitted, ClusterTree), partial(_fitted, FCAC)
-    means, mixtures = partial(_fitted, FederatedKMeans), partial(_fitted, FederatedGMM)
+    trees = partial(_fitted, ClusterTree)
+    fcac = partial(_fitted, FCAC)
+    means = partial(_fitted, FederatedKMeans)
+    mixtures = partial(_fitted, FederatedGMM)
     return [
-        *of("ClusterTree", trees, {}, {"split_significance": 3.0}, {"split_significance": 2.0}, {"cells_max": 4000}),
-        *of("DensityTree", _of_density, {}, {"epsilon": None}, {"cut_significance": 2.5}, {"depth": 0.2}),
+        *of(
+            "ClusterTree",
+            trees,
+            {},
+            {"split_significance": 3.0},
+            {"split_significance": 2.0},
+            {"cells_max": 4000},
+        ),
+        *of(
+            "DensityTree",
+            _of_density,
+            {},
+            {"epsilon": None},
+            {"cut_significance": 2.5},
+            {"depth": 0.2},
+        ),
         *of("FCAC", fcac, {}, {"edge_factor": 0.3}, {"similarity": "cae"}),
         *of("k-means", means, *({"n_clusters": one} for one in ("silhouette", "gap"))),
         *of("mixture", mixtures, *({"n_clusters": one} for one in ("silhouette", "bic"))),
@@ -82,7 +106,8 @@ def scaled(rows: Floats) -> Floats:
 
 
 def measured(rows: Floats, choice: Choice) -> dict[str, Any]:
-    """Clusters, those of them that are specks, the share of the largest, and seconds of processor time."""
+    """Clusters, those of them that are specks, the share of the largest, and seconds of processor
+    time."""
     began = time.process_time()
     with warnings.catch_warnings(action="ignore"):
         labels = np.asarray(choice.labels(rows))
@@ -98,12 +123,17 @@ def measured(rows: Floats, choice: Choice) -> dict[str, Any]:
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of the files. [default: SHOAL_DATA]"
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the files. [default: SHOAL_DATA]",
 )
-@click.option("--quick", is_flag=True, help="Few readings and files: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few readings and files: shows that it runs; no figures to keep."
+)
 @out_option("sensor_options")
 def main(data: Path | None, quick: bool, out: Path) -> None:
-    """Count the clusters of sensor files by algorithm and option, from the first 8 000 readings of one client."""
+    """Count the clusters of sensor files by algorithm and option, from the first 8 000 readings of
+    one client."""
     folder = data or Path(os.environ.get("SHOAL_DATA", "data"))
     machine = facts(("shoal", "numpy"))
     files = dict(list(FILES.items())[-1:]) if quick else FILES
@@ -112,7 +142,9 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
     with threadpool_limits(limits=1):
         for name, one in files.items():
             if not (folder / f"{one.file}.csv.gz").exists():
-                raise click.UsageError(f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA")
+                raise click.UsageError(
+                    f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA"
+                )
             rows = scaled(read(folder, one)[0][: 600 if quick else READINGS])
             results = {f"{c.algorithm}: {c.turned}": measured(rows, c) for c in choices}
             found[name] = {"readings": len(rows), "features": rows.shape[1], "of": results}
@@ -130,8 +162,13 @@ def markdown(result: dict[str, Any]) -> str:
     files = result["files"]
     names = list(next(iter(files.values()))["of"])
     lines = [[name, *(_cell(one["of"][name]) for one in files.values())] for name in names]
-    head = ["clusters (of them specks)", *(f"{name}, {one['features']}" for name, one in files.items())]
-    took = [[name, *(rounded(one["of"][name]["seconds"]) for one in files.values())] for name in names]
+    head = [
+        "clusters (of them specks)",
+        *(f"{name}, {one['features']}" for name, one in files.items()),
+    ]
+    took = [
+        [name, *(rounded(one["of"][name]["seconds"]) for one in files.values())] for name in names
+    ]
     return "\n".join([
         f"# What to turn, on sensor files\n\nMade by `{result['made_by']}`; do not edit.\n",
         f"The first {READINGS:,} complete readings of each file, with its number of features, scaled to 0-1 between "

@@ -1,4 +1,5 @@
-"""A client's site to measure: a federation file with formal privacy, and readings in the client's readings log."""
+"""A client's site to measure: a federation file with formal privacy, and readings in the client's
+readings log."""
 
 from __future__ import annotations
 
@@ -32,11 +33,13 @@ CASES = (
     Case("blobs stand apart", 20.0),
     Case("noise hides the blobs", 5.0),
 )
-"""the first keeps about a node for each blob; the second fills the model up to the limit of nodes it is served with"""
+"""the first keeps about a node for each blob; the second fills the model up to the limit of nodes
+it is served with"""
 
 
 class Site:
-    """The files of one client. Readings are blobs in the unit cube; their event times are 0, 1, 2, ..."""
+    """The files of one client. Readings are blobs in the unit cube; their event times are 0, 1, 2,
+    ..."""
 
     def __init__(self, folder: Path, case: Case) -> None:
         self.file = folder / "federation.toml"
@@ -53,7 +56,9 @@ class Site:
         with closing(open_log(f"sqlite:{self._readings}")) as log:
             log.ensure(READINGS, READINGS_SETTINGS)
             for row in self._stream.draw(n):
-                log.publish(READINGS, Reading(float(self._written), row).encode(), None, Reading.headers())
+                log.publish(
+                    READINGS, Reading(float(self._written), row).encode(), None, Reading.headers()
+                )
                 self._written += 1
                 if self._written % FLUSH_ROWS == 0:
                     log.flush()
@@ -67,7 +72,9 @@ class Site:
 
 
 def _federation(epsilon_per_feature: float) -> str:
-    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS))
+    features = "".join(
+        f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS)
+    )
     return (
         f'[federation]\nname = "{FEDERATION}"\n{features}'
         f'[privacy]\nmode = "formal"\nepsilon_per_reading = {epsilon_per_feature * DIMENSIONS}\n'

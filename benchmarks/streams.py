@@ -28,11 +28,13 @@ class Batch(NamedTuple):
 
 
 class Blobs:
-    """An endless stream of Gaussian blobs around `centres` uniform centres: a walk first, then all centres alike.
+    """An endless stream of Gaussian blobs around `centres` uniform centres: a walk first, then all
+    centres alike.
 
-    The walk, `walk` rows long, goes along the first feature, ten neighbouring centres at a time, like a sensor that
-    drifts over its range. After it CA+ has about one node per centre in any dimension. Without it CA+ has at most about
-    sixty nodes in two dimensions, for any number of centres.
+    The walk, `walk` rows long, goes along the first feature, ten neighbouring centres at a time,
+    like a sensor that drifts over its range. After it CA+ has about one node per centre in any
+    dimension. Without it CA+ has at most about sixty nodes in two dimensions, for any number of
+    centres.
     """
 
     def __init__(self, d: int, centres: int, walk: int, seed: int, sensor: int = 0) -> None:
@@ -48,7 +50,9 @@ class Blobs:
         """The next rows, (n, d)."""
         centres, d = self._places.shape
         step = np.arange(self._drawn, self._drawn + n)
-        walking = step * (centres - self._near + 1) // max(1, self._walk) + self._generator.integers(self._near, size=n)
+        walking = step * (centres - self._near + 1) // max(
+            1, self._walk
+        ) + self._generator.integers(self._near, size=n)
         resting = self._generator.integers(centres, size=n)
         self._drawn += n
         which = np.where(step < self._walk, walking, resting)
@@ -62,8 +66,8 @@ def in_batches(rows: Floats, size: int) -> list[Batch]:
 
 
 def updates(d: int, centres: int, walk: int, nodes: int, seed: int) -> list[Batch]:
-    """Updates with at least `nodes` nodes together, of ten CA+ clients in turn, each with a stream of its own around
-    the same centres, from its first reading on."""
+    """Updates with at least `nodes` nodes together, of ten CA+ clients in turn, each with a stream
+    of its own around the same centres, from its first reading on."""
     clients = [(CAPlus(d), Blobs(d, centres, walk, seed, sensor)) for sensor in range(CLIENTS)]
     batches: list[Batch] = []
     while sum(len(update.rows) for update in batches) < nodes:

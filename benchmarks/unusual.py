@@ -1,4 +1,5 @@
-"""Delay and false alarms of events of unusual shares on sensor streams, beside ADWIN and Page-Hinkley by feature."""
+"""Delay and false alarms of events of unusual shares on sensor streams, beside ADWIN and
+Page-Hinkley by feature."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ STREAMS: Final = {
     "cmapss": Table("cmapss_fd001_train", ("unit", "cycle")),
 }
 CHOSEN_ON: Final = {"office", "nab", "gas", "skab", "noaa", "wall_robot"}
-"""streams, with other shifts, on which the method was chosen; the others were kept for the report"""
+"""streams, with other shifts, on which the method was chosen; the others were kept for the report
+"""
 SEED: Final = 21
 DAYS: Final = 84
 DAY_BINS: Final = DAY_S // COARSE_S
@@ -61,7 +63,9 @@ class Bins:
             identities, counts = np.unique(labels[bins == place], return_counts=True)
             flat = np.column_stack([identities, counts]).ravel().tolist()
             start = START + place * COARSE_S
-            self._bins[start] = HistoryBin.of("benchmark", "digest", "model", COARSE_S, start, 1, flat, [], [])
+            self._bins[start] = HistoryBin.of(
+                "benchmark", "digest", "model", COARSE_S, start, 1, flat, [], []
+            )
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins that start at these times."""
@@ -84,7 +88,12 @@ class Bins:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--data", type=click.Path(path_type=Path, exists=True), required=True, help="The folder of data sets.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True),
+    required=True,
+    help="The folder of data sets.",
+)
 @click.option("--quick", is_flag=True, help="One stream: shows that it runs; no figures to keep.")
 @out_option("unusual")
 def main(data: Path, quick: bool, out: Path) -> None:
@@ -108,24 +117,37 @@ def measured(data: Path, name: str) -> dict[str, Any]:
     found = dict(methods(plain))
     shifts = []
     for size in SIZES:
-        at = int((QUIET_BINS / DAY_BINS + 7 + rng.integers(0, 45)) * DAY_BINS + rng.integers(0, DAY_BINS))
+        at = int(
+            (QUIET_BINS / DAY_BINS + 7 + rng.integers(0, 45)) * DAY_BINS + rng.integers(0, DAY_BINS)
+        )
         features = rng.permutation(rows.shape[1])[: max(1, rows.shape[1] // 4)]
         moved = shifted(plain, at, features, size)
         delays = {
-            method: next(((one - at) / 2 for one in alarms if at <= one < at + SHIFT_DAYS * DAY_BINS), None)
+            method: next(
+                ((one - at) / 2 for one in alarms if at <= one < at + SHIFT_DAYS * DAY_BINS), None
+            )
             for method, alarms in methods(moved)
         }
         shifts.append({"size": size, "delay_h": delays})
     clusters = len(np.unique(labels_of(plain)))
-    click.echo(f"{name}: {clusters} clusters, alarms { {m: len(a) for m, a in found.items()} }", err=True)
+    click.echo(
+        f"{name}: {clusters} clusters, alarms { {m: len(a) for m, a in found.items()} }", err=True
+    )
     alarms = {method: len(each) for method, each in found.items()}
-    return {"name": name, "features": rows.shape[1], "clusters": clusters, "alarms": alarms, "shifts": shifts}
+    return {
+        "name": name,
+        "features": rows.shape[1],
+        "clusters": clusters,
+        "alarms": alarms,
+        "shifts": shifts,
+    }
 
 
 def unit_rows(data: Path, name: str) -> Floats:
     """(n, d) the rows of a stream, scaled."""
     rows, _ = read(data, STREAMS[name])
-    low, high = np.quantile(rows, 0.001, axis=0), np.quantile(rows, 0.999, axis=0)
+    low = np.quantile(rows, 0.001, axis=0)
+    high = np.quantile(rows, 0.999, axis=0)
     return np.clip((rows - low) / np.where(high > low, high - low, 1.0), -0.5, 1.5)
 
 
@@ -143,7 +165,8 @@ def shifted(replay: Replay, at: int, features: Ints, size: float) -> Replay:
 
 
 def methods(replay: Replay) -> Iterator[tuple[str, list[int]]]:
-    """Each method with the half hours of its alarms, after the first weeks; those within a day of another are one."""
+    """Each method with the half hours of its alarms, after the first weeks; those within a day of
+    another are one."""
     history = Bins(labels_of(replay), replay.bins)
     for level in LEVELS:
         yield f"shoal {level:g}", apart(watched(history, level))
@@ -161,7 +184,8 @@ def methods(replay: Replay) -> Iterator[tuple[str, list[int]]]:
 
 def labels_of(replay: Replay) -> Ints:
     """(n,) the cluster of each row by what was learnt before it, -1 for none."""
-    model, labels = ClusterTree(), np.full(len(replay.rows), -1, dtype=np.int64)
+    model = ClusterTree()
+    labels = np.full(len(replay.rows), -1, dtype=np.int64)
     for first in range(0, len(labels), BLOCK):
         block = replay.rows[first : first + BLOCK]
         if first:
@@ -172,7 +196,8 @@ def labels_of(replay: Replay) -> Ints:
 
 def watched(history: Bins, per_month: float) -> list[int]:
     """The half hours in which unusual shares were reported."""
-    watch, found = UnusualWatch(), []
+    watch = UnusualWatch()
+    found = []
     clusters = dict.fromkeys(range(1000), False)
     for place in range(2, DAYS * DAY_BINS + 2):
         for one in watch.look(history, "model", START + place * COARSE_S, clusters, per_month):
@@ -199,7 +224,10 @@ def markdown(result: dict[str, Any]) -> str:
             f"{one['name']}{' *' if one['name'] in CHOSEN_ON else ''}",
             str(one["clusters"]),
             *(f"{one['alarms'][name] / months:.1f}" for name in names),
-            *(" / ".join(_hours(shift["delay_h"][name]) for shift in one["shifts"]) for name in names),
+            *(
+                " / ".join(_hours(shift["delay_h"][name]) for shift in one["shifts"])
+                for name in names
+            ),
         ]
         for one in result["streams"]
     ]
@@ -207,7 +235,12 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# Unusual shares: delay and false alarms\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(
-                ["stream", "clusters", *(f"{name}: alarms" for name in names), *(f"{name}: delay" for name in names)],
+                [
+                    "stream",
+                    "clusters",
+                    *(f"{name}: alarms" for name in names),
+                    *(f"{name}: delay" for name in names),
+                ],
                 rows,
             ),
             summary(result, names),
@@ -231,7 +264,9 @@ def summary(result: dict[str, Any], names: Sequence[str]) -> str:
         if not some:
             continue
         for name in names:
-            delays = [[one["shifts"][at]["delay_h"][name] for one in some] for at in range(len(SIZES))]
+            delays = [
+                [one["shifts"][at]["delay_h"][name] for one in some] for at in range(len(SIZES))
+            ]
             rows.append(
                 [
                     f"{title}: {name}",
@@ -240,7 +275,12 @@ def summary(result: dict[str, Any], names: Sequence[str]) -> str:
                 ]
             )
     return table(
-        ["streams", "alarms a month", *(f"found of shifts by {size:g} (median hours)" for size in SIZES)], rows
+        [
+            "streams",
+            "alarms a month",
+            *(f"found of shifts by {size:g} (median hours)" for size in SIZES),
+        ],
+        rows,
     )
 
 

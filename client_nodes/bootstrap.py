@@ -1,4 +1,5 @@
-"""Opens what a client runs on: the readings log, noise key and checkpoint in its folder, and the federation's log."""
+"""Opens what a client runs on: the readings log, noise key and checkpoint in its folder, and the
+federation's log."""
 
 from __future__ import annotations
 
@@ -43,11 +44,12 @@ def open_client(
     *,
     needs_contract: bool = False,
 ) -> Iterator[ClientNode]:
-    """Open a client: its folder, its logs, and the contract that it agrees on. `resumed` resumes it and closes all.
+    """Open a client: its folder, its logs, and the contract that it agrees on. `resumed` resumes it
+    and closes all.
 
-    Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no contract that the
-    server has published; `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
-    log says that it was released; and as the logs do.
+    Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no
+    contract that the server has published; `InvalidState` when only one of checkpoint and noise key
+    is there, or neither and the readings log says that it was released; and as the logs do.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
@@ -59,10 +61,12 @@ def open_client(
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         ensure_local_topics(readings, config.client)
-        # Under the checkpoint's lock, and after all that a first start may have to wait for: a key that is made here
-        # has marked nothing yet, which a later start would not know. So the contract is compared before it is made.
+        # Under the checkpoint's lock, and after all that a first start may have to wait for: a key
+        # that is made here has marked nothing yet, which a later start would not know. So the
+        # contract is compared before it is made.
         key_is_new = not (folder / NOISE_KEY).exists()
-        owner, ledger_file = checkpoint_owner(config, client), config.readings_folder / client / LEDGER
+        owner = checkpoint_owner(config, client)
+        ledger_file = config.readings_folder / client / LEDGER
         check_ledger_counts(ledger_file, contract.mode)
         releases = Releases(readings, owner) if contract.mode.formal else None
         published = read_published(log, config.contract)
@@ -71,7 +75,11 @@ def open_client(
             releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)
         fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
-        ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint)) if contract.mode.formal else None
+        ledger = (
+            stack.enter_context(Ledger(ledger_file, owner, fingerprint))
+            if contract.mode.formal
+            else None
+        )
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -82,7 +90,16 @@ def open_client(
             releases=releases,
             published=published,
         )
-        yield ClientNode(contract, client, config.client, resources, log, metrics, clock, config.log.update_bytes_max)
+        yield ClientNode(
+            contract,
+            client,
+            config.client,
+            resources,
+            log,
+            metrics,
+            clock,
+            config.log.update_bytes_max,
+        )
 
 
 def checkpoint_owner(config: Config, client: str) -> str:
@@ -91,13 +108,15 @@ def checkpoint_owner(config: Config, client: str) -> str:
 
 
 def open_checkpoint(config: Config, client: str) -> Checkpoint:
-    """The checkpoint of a client, made if there is none. Raises `InvalidState` when it or the noise key is lost.
+    """The checkpoint of a client, made if there is none. Raises `InvalidState` when it or the noise
+    key is lost.
 
-    Both are needed or both are new. The checkpoint is made first, so an empty one without a key is left by a kill or a
-    start that failed, and a used one without a key is a loss.
+    Both are needed or both are new. The checkpoint is made first, so an empty one without a key is
+    left by a kill or a start that failed, and a used one without a key is a loss.
     """
     folder = config.client.folder / client
-    path, key = folder / CHECKPOINT, folder / NOISE_KEY
+    path = folder / CHECKPOINT
+    key = folder / NOISE_KEY
     if key.exists() and not path.exists():
         raise InvalidState(INCOMPLETE.format(present=key, missing=path.name))
     checkpoint = Checkpoint(path, checkpoint_owner(config, client))

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option, verbose_option
+from shoal.cli.options import (
+    CLIENT_NAME,
+    config_option,
+    log_json_option,
+    until_idle_option,
+    verbose_option,
+)
 from shoal.client_nodes.bootstrap import open_client
 from shoal.client_nodes.monitoring import SHAREABLE
 from shoal.client_nodes.node import ClientNode
@@ -38,20 +44,33 @@ SERVER_START_S = 30.0
 
 @click.command()
 @config_option
-@click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="This client's name, always the same.")
+@click.option(
+    "--name",
+    required=True,
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="This client's name, always the same.",
+)
 @until_idle_option("reading")
-@click.option("--no-wait", is_flag=True, help="Go on at a first start though no server has published its contract yet.")
+@click.option(
+    "--no-wait",
+    is_flag=True,
+    help="Go on at a first start though no server has published its contract yet.",
+)
 @log_json_option
 @verbose_option
-def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_json: bool, verbose: bool) -> None:
+def client(
+    file: Path, name: str, until_idle: float | None, no_wait: bool, as_json: bool, verbose: bool
+) -> None:
     """Run a client node: make this site's readings private, learn them and publish what was learnt.
 
-    At its first start it waits for the contract that the server publishes, and ends if its own differs, before it has
-    published anything.
+    At its first start it waits for the contract that the server publishes, and ends if its own
+    differs, before it has published anything.
 
-    The client reads its own log, which a `shoal producer` writes. The log, the noise key and the checkpoint are in
-    the folder NAME within [client] folder of the federation file. Stop the client with Ctrl-C or SIGTERM, or kill it:
-    started again under the same name it continues where it was; no reading is lost, none is learnt twice.
+    The client reads its own log, which a `shoal producer` writes. The log, the noise key and the
+    checkpoint are in the folder NAME within [client] folder of the federation file. Stop the client
+    with Ctrl-C or SIGTERM, or kill it: started again under the same name it continues where it was;
+    no reading is lost, none is learnt twice.
     """
     config = load_config(file)
     contract = config.resolved
@@ -77,7 +96,9 @@ def client(file: Path, name: str, until_idle: float | None, no_wait: bool, as_js
             until_idle,
             on_step=lambda _: heartbeat.beat(),
         )
-    shareable = {("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE}
+    shareable = {
+        ("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE
+    }
     log_event("stopped", **shareable)
     if rejected:
         kinds = [one.text() for one in rejected[:KINDS_NAMED_MAX]]
@@ -97,7 +118,9 @@ def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetr
 
     metrics = make_metrics(settings)
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
-    log_event("metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics")
+    log_event(
+        "metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+    )
     return metrics
 
 
@@ -118,13 +141,17 @@ def _counted(
     rejected: list[Rejected],
     contract_by: float | None,
 ) -> Iterator[ClientNode]:
-    """The resumed client; its totals and rejected readings are copied to `totals` and `rejected` when it is closed.
+    """The resumed client; its totals and rejected readings are copied to `totals` and `rejected`
+    when it is closed.
 
-    `contract_by`: when a new client no longer waits for the federation's contract, monotonic; None: it does not wait.
+    `contract_by`: when a new client no longer waits for the federation's contract, monotonic; None:
+    it does not wait.
     """
     heartbeat.beat()
     try:
-        with resumed(open_client(config, name, metrics, needs_contract=contract_by is not None)) as node:
+        with resumed(
+            open_client(config, name, metrics, needs_contract=contract_by is not None)
+        ) as node:
             try:
                 yield node
             finally:

@@ -1,4 +1,5 @@
-"""The first stage of a step: reads records of the readings log and decodes them, or rejects them with a reason."""
+"""The first stage of a step: reads records of the readings log and decodes them, or rejects them
+with a reason."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class Batch(NamedTuple):
     """Records of the readings log, decoded."""
 
     values: Floats
-    """(n, d) in the units of the contract; NaN where a value is missing, if the contract lets those be learnt"""
+    """(n, d) in the units of the contract; NaN where a value is missing, if the contract lets those
+    be learnt"""
     places: list[tuple[int, int]]
     """(partition, offset) of each of the n readings"""
     times: list[float | None]
@@ -78,7 +80,8 @@ class Batch(NamedTuple):
     taken_in_ms: Sequence[int] = ()
     """times at which the log took each record in, milliseconds since 1970"""
     users: Sequence[bytes] = ()
-    """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the client"""
+    """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the
+    client"""
     lost: int = 0
     """readings before these that retention had removed, and that `accept_gap` has skipped"""
 
@@ -97,10 +100,15 @@ class Intake:
     """Reads a client's readings log from a position on."""
 
     def __init__(
-        self, readings: Log, width: int, settings: ClientSettings, needs_users: bool = False, gaps: bool = False
+        self,
+        readings: Log,
+        width: int,
+        settings: ClientSettings,
+        needs_users: bool = False,
+        gaps: bool = False,
     ) -> None:
-        """`width` is the number of features d; `needs_users`: readings without a user id are rejected; `gaps`: readings
-        may lack values."""
+        """`width` is the number of features d; `needs_users`: readings without a user id are
+        rejected; `gaps`: readings may lack values."""
         self._readings = readings
         self._gaps = gaps
         self._width = width
@@ -112,39 +120,60 @@ class Intake:
         """whether the newest read found no record that it had not read"""
         self._lost = 0
         self.recent_times: dict[float, None] = {}
-        """the newest distinct times of readings, the oldest first; none unless repeats are dropped"""
-
-    def read(self, timeout_s: float, interrupt: Callable[[], bool] | None = None, limit: int | None = None) -> Batch:
-        """The next batch, at most `limit` records, or as many as the settings and `READINGS_READ_MAX` let it read.
-
-        Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true. Raises as `Log.read`
-        does, and `OffsetOutOfRange` unless the settings accept gaps.
+        """the newest distinct times of readings, the oldest first; none unless repeats are dropped
         """
-        limit = min(self._settings.batch_readings_max, READINGS_READ_MAX) if limit is None else limit
-        accept_gap, left_s = self._settings.accept_gap, timeout_s
+
+    def read(
+        self,
+        timeout_s: float,
+        interrupt: Callable[[], bool] | None = None,
+        limit: int | None = None,
+    ) -> Batch:
+        """The next batch, at most `limit` records, or as many as the settings and
+        `READINGS_READ_MAX` let it read.
+
+        Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true.
+        Raises as `Log.read` does, and `OffsetOutOfRange` unless the settings accept gaps.
+        """
+        limit = (
+            min(self._settings.batch_readings_max, READINGS_READ_MAX) if limit is None else limit
+        )
+        accept_gap = self._settings.accept_gap
+        left_s = timeout_s
         while True:
             # A log can only wait for records, so an interrupt is looked for between short waits.
             wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
             records, self.positions = read_next(
-                self._readings, READINGS, self.positions, limit, wait_s, accept_gap, self._count_lost
+                self._readings,
+                READINGS,
+                self.positions,
+                limit,
+                wait_s,
+                accept_gap,
+                self._count_lost,
             )
             left_s -= wait_s
             self.found_none = not records
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
-                lost, self._lost = self._lost, 0
+                lost = self._lost
+                self._lost = 0
                 if not records:  # every step of an idle client, and of one that answers
                     return no_batch(self._width)._replace(lost=lost)
                 batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
-                # Where a user is the privacy unit, one user's times must not decide on readings of another: the window
-                # of counts drops repeats there.
+                # Where a user is the privacy unit, one user's times must not decide on readings of
+                # another: the window of counts drops repeats there.
                 if self._settings.drop_repeats and not self._needs_users:
                     batch = self._without_repeats(batch, records)
-                return (with_users(batch, records) if self._needs_users else batch)._replace(lost=lost)
+                return (with_users(batch, records) if self._needs_users else batch)._replace(
+                    lost=lost
+                )
 
     def write_rejected(self, batch: Batch) -> None:
-        """Write the rejected readings of a batch to the client's own log; the caller flushes. Raises as the log does.
+        """Write the rejected readings of a batch to the client's own log; the caller flushes.
+        Raises as the log does.
 
-        The key is the reading's place, so writing it again after a kill changes nothing in the compacted view.
+        The key is the reading's place, so writing it again after a kill changes nothing in the
+        compacted view.
         """
         for rejected in batch.rejected:
             record = rejected.record
@@ -164,12 +193,15 @@ class Intake:
             self.positions = positions_in(state)
             self.recent_times = dict.fromkeys(state["recent_times"])
         except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's positions in the readings log are damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's positions in the readings log are damaged: {broken}"
+            ) from None
 
     def _without_repeats(self, batch: Batch, records: Sequence[Record]) -> Batch:
         """The batch with every reading rejected that has the time of an earlier one.
 
-        The time alone decides, and it is not protected: whether a reading is dropped depends on no other one's values.
+        The time alone decides, and it is not protected: whether a reading is dropped depends on no
+        other one's values.
         """
         seen = np.zeros(len(records), dtype=np.bool_)
         for number, time in enumerate(batch.record_times):
@@ -188,20 +220,27 @@ class Intake:
     def lag_records(self) -> int:
         """Number of records that are not read yet."""
         ends = self._readings.bounds(READINGS)
-        return sum(max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items())
+        return sum(
+            max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items()
+        )
 
 
 def positions_in(state: dict[str, Any]) -> Positions:
-    """The positions in what `Intake.state` gave. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
+    """The positions in what `Intake.state` gave. Raises `KeyError`, `TypeError` or `ValueError` for
+    a damaged state."""
     return {int(partition): int(offset) for partition, offset in state["positions"]}
 
 
-def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.inf, gaps: bool = False) -> Batch:
-    """Decode records of the readings log; `width` is the number of features d. Rejects records, and raises nothing.
+def decode_batch(
+    records: Sequence[Record], width: int, ahead_s: float = math.inf, gaps: bool = False
+) -> Batch:
+    """Decode records of the readings log; `width` is the number of features d. Rejects records, and
+    raises nothing.
 
     With `gaps` a reading may lack values, but not all.
 
-    A reading whose time lies more than `ahead_s` seconds after the one at which the log took it in is rejected.
+    A reading whose time lies more than `ahead_s` seconds after the one at which the log took it in
+    is rejected.
     """
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
@@ -224,17 +263,30 @@ def decode_batch(records: Sequence[Record], width: int, ahead_s: float = math.in
             times[number], values[number] = result
             accepted[number] = True
             latest = max(latest, -math.inf if result[0] is None else result[0])
-    # The latest of all beside the earliest arrival: nearly every batch is done with this one comparison.
+    # The latest of all beside the earliest arrival: nearly every batch is done with this one
+    # comparison.
     if latest > min(_taken_in_ms(records), default=0) / 1000 + ahead_s:
         rejected += _reject_future(records, times, accepted, ahead_s)
     kept = np.flatnonzero(accepted).tolist()
     kept_times = [times[number] for number in kept]
-    return Batch(values[accepted], _places(records, kept), kept_times, rejected, kept, times, _taken_in_ms(records))
+    return Batch(
+        values[accepted],
+        _places(records, kept),
+        kept_times,
+        rejected,
+        kept,
+        times,
+        _taken_in_ms(records),
+    )
 
 
 def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:
     """Times at which the log took each record in, milliseconds since 1970."""
-    return records.timestamps_ms if isinstance(records, RecordColumns) else [record.timestamp_ms for record in records]
+    return (
+        records.timestamps_ms
+        if isinstance(records, RecordColumns)
+        else [record.timestamp_ms for record in records]
+    )
 
 
 def _places(records: Sequence[Record], kept: Sequence[int]) -> list[tuple[int, int]]:
@@ -251,7 +303,9 @@ def with_users(batch: Batch, records: Sequence[Record]) -> Batch:
     return batch._replace(users=[user for user in users if user is not None])
 
 
-def _reject(batch: Batch, records: Sequence[Record], rejected: Sequence[bool], reason: Reason) -> Batch:
+def _reject(
+    batch: Batch, records: Sequence[Record], rejected: Sequence[bool], reason: Reason
+) -> Batch:
     """The batch with those of its n readings rejected that are marked in `rejected` (n,)."""
     kept = [position for position, one in enumerate(rejected) if not one]
     numbers = [number for number, one in zip(batch.numbers, rejected, strict=True) if one]
@@ -261,7 +315,10 @@ def _reject(batch: Batch, records: Sequence[Record], rejected: Sequence[bool], r
         times=[batch.times[position] for position in kept],
         rejected=[
             *batch.rejected,
-            *(RejectedReading(records[number], reason, batch.record_times[number]) for number in numbers),
+            *(
+                RejectedReading(records[number], reason, batch.record_times[number])
+                for number in numbers
+            ),
         ],
         numbers=[batch.numbers[position] for position in kept],
     )
@@ -270,20 +327,25 @@ def _reject(batch: Batch, records: Sequence[Record], rejected: Sequence[bool], r
 def _reject_future(
     records: Sequence[Record], times: list[float | None], accepted: Bools, ahead_s: float
 ) -> list[RejectedReading]:
-    """The readings whose time cannot be, no longer marked in `accepted` (n,), and their times taken from `times`.
+    """The readings whose time cannot be, no longer marked in `accepted` (n,), and their times taken
+    from `times`.
 
-    One reading of a far future would push all others out of a window by age, and would keep doing so.
+    One reading of a far future would push all others out of a window by age, and would keep doing
+    so.
     """
     rejected = []
     for number in np.flatnonzero(accepted).tolist():
-        record, time = records[number], times[number]
+        record = records[number]
+        time = times[number]
         if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
             accepted[number], times[number] = False, None
             rejected.append(RejectedReading(record, "time"))
     return rejected
 
 
-def _decode_one(record: Record, width: int, gaps: bool) -> tuple[float | None, Floats] | RejectedReading:
+def _decode_one(
+    record: Record, width: int, gaps: bool
+) -> tuple[float | None, Floats] | RejectedReading:
     try:
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:

@@ -1,7 +1,8 @@
-"""The third stage of a step: models learn noisy rows, and round requests of the server are answered.
+"""The third stage of a step: models learn noisy rows, and round requests of the server are
+answered.
 
-Streaming models learn each row once, and make their updates when these are due. Models in rounds answer from a window
-of the newest rows.
+Streaming models learn each row once, and make their updates when these are due. Models in rounds
+answer from a window of the newest rows.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
 class Learner:
     """Learns each row once, in order, for all streaming models of a client.
 
-    Updates are due after `publish_readings` places of the readings log (or `readings_max` of the contract, if fewer),
-    wherever batches begin and end, and `publish_s` seconds after the previous ones if there was any place since. A
-    rejected reading has its place: when an update is due does not tell whether a reading was valid.
+    Updates are due after `publish_readings` places of the readings log (or `readings_max` of the
+    contract, if fewer), wherever batches begin and end, and `publish_s` seconds after the previous
+    ones if there was any place since. A rejected reading has its place: when an update is due does
+    not tell whether a reading was valid.
     """
 
     def __init__(
@@ -44,14 +46,17 @@ class Learner:
         started_at: float,
         snapshots: Snapshots | None = None,
     ) -> None:
-        """`started_at`: the client's clock now, seconds since 1970. `snapshots` None: no model follows any."""
+        """`started_at`: the client's clock now, seconds since 1970. `snapshots` None: no model
+        follows any."""
         models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(model, contract.width, publisher) for model in models]
         follows = any(model.streaming.follows_snapshots for model in models)
         self._snapshots = snapshots if follows else None
         self._settings = settings
         # The contract limits the readings behind one update.
-        self._publish_readings = min([settings.publish_readings, *(model.declared.readings_max for model in models)])
+        self._publish_readings = min(
+            [settings.publish_readings, *(model.declared.readings_max for model in models)]
+        )
         self._hides_validity = contract.mode.formal
         self._rejected = 0
         self._places_since_update = 0
@@ -75,7 +80,8 @@ class Learner:
 
     @property
     def rejected(self) -> int | None:
-        """Readings not learnt since the client was first started; None where nothing may tell whether one was valid."""
+        """Readings not learnt since the client was first started; None where nothing may tell
+        whether one was valid."""
         return None if self._hides_validity else self._rejected
 
     @property
@@ -85,18 +91,24 @@ class Learner:
 
     @property
     def due(self) -> tuple[int, float]:
-        """Number of places after which the next updates are due; and the moment from which they are due before, seconds
-        since 1970."""
-        return self._publish_readings - self._places_since_update, self._updated_at + self._settings.publish_s
+        """Number of places after which the next updates are due; and the moment from which they are
+        due before, seconds since 1970."""
+        return (
+            self._publish_readings - self._places_since_update,
+            self._updated_at + self._settings.publish_s,
+        )
 
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
-        """Learn the rows of the batch; returns the updates that became due, in the order of the contract's models.
+        """Learn the rows of the batch; returns the updates that became due, in the order of the
+        contract's models.
 
-        What the newest snapshot asks of a model is answered at once. Raises as the log of snapshots does.
+        What the newest snapshot asks of a model is answered at once. Raises as the log of snapshots
+        does.
         """
         updates: list[EncodedUpdate] = []
         self._follow()
-        start, places = 0, len(batch.place_times)
+        start = 0
+        places = len(batch.place_times)
         while start < places:
             stop = min(places, start + self._publish_readings - self._places_since_update)
             # Updates are due by places: rejected and withheld readings have one, and no row.
@@ -113,7 +125,11 @@ class Learner:
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
         # After the updates that were due, which may have answered already.
-        answers = [model.make_update(now, self._span, self.rejected) for model in self._models if model.owes_answer]
+        answers = [
+            model.make_update(now, self._span, self.rejected)
+            for model in self._models
+            if model.owes_answer
+        ]
         return updates + [answer for answer in answers if answer is not None]
 
     def _follow(self) -> None:
@@ -124,7 +140,8 @@ class Learner:
             model.adopt(self._snapshots.newest(model.name))
 
     def reset_published(self, _: float) -> None:
-        """The server has none of the earlier updates: the next ones hold everything, and need no new reading."""
+        """The server has none of the earlier updates: the next ones hold everything, and need no
+        new reading."""
         for model in self._models:
             model.reset_published()
         self._republish = True
@@ -140,7 +157,8 @@ class Learner:
         }
 
     def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
-        """A state of an earlier contract without what models cannot go on with; updates keep their numbers."""
+        """A state of an earlier contract without what models cannot go on with; updates keep their
+        numbers."""
         anew = {"half": None, "readings": 0}
         models = {
             name: own if standing.get(name) == "same" else own | anew
@@ -153,7 +171,8 @@ class Learner:
         """Raises `InvalidState`."""
         try:
             for model in self._models:
-                if (own := state["models"].get(model.name)) is not None:  # else it is new in the contract
+                # else it is new in the contract
+                if (own := state["models"].get(model.name)) is not None:
                     model.restore(own)
             self._rejected = int(state["rejected"])
             self._places_since_update = state["places_since_update"]
@@ -165,7 +184,9 @@ class Learner:
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
         updates = [model.make_update(now, self._span, self.rejected) for model in self._models]
-        self._places_since_update, self._republish, self._span = 0, False, NO_SPAN
+        self._places_since_update = 0
+        self._republish = False
+        self._span = NO_SPAN
         self._updated_at = now
         return [update for update in updates if update is not None]
 
@@ -175,7 +196,9 @@ class Learner:
         return now >= self._updated_at + self._settings.publish_s
 
 
-def saved_sequence_halves(contract: ResolvedContract, state: dict[str, Any]) -> dict[str, SequenceHalf]:
+def saved_sequence_halves(
+    contract: ResolvedContract, state: dict[str, Any]
+) -> dict[str, SequenceHalf]:
     """The halves of `Learner.sequence_halves` in a learner's saved state. Raises `InvalidState`."""
     halves = {}
     for model in contract.models.values():
@@ -224,8 +247,8 @@ class ModelLearner:
         return self._following is not None and self._following.owes_answer
 
     def adopt(self, newest: Snapshot | None) -> None:
-        """Work by the newest snapshot, if the model does. One that is for other options than the contract's is not
-        followed."""
+        """Work by the newest snapshot, if the model does. One that is for other options than the
+        contract's is not followed."""
         if self._following is None or newest is None or newest.version == self._adopted:
             return
         # Also where it cannot be followed: else every step would try again.
@@ -240,7 +263,8 @@ class ModelLearner:
             self._following.adopt(snapshot)
 
     def learn(self, rows: Rows, places: int) -> None:
-        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings log.
+        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings
+        log.
 
         Updates count the rows, or the places where the model counts them.
         """
@@ -248,9 +272,11 @@ class ModelLearner:
         self._readings += places if self._model.counts_places else len(rows)
 
     def make_update(self, now: float, span: TimeSpan, rejected: int | None) -> EncodedUpdate | None:
-        """An update of what changed since the previous one; None when there is nothing to publish yet.
+        """An update of what changed since the previous one; None when there is nothing to publish
+        yet.
 
-        Where all readings were rejected, only their number is published, for those who look at the page.
+        Where all readings were rejected, only their number is published, for those who look at the
+        page.
         """
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
@@ -268,7 +294,11 @@ class ModelLearner:
         self._half.reset_published()
 
     def state(self) -> dict[str, Any]:
-        counts = {"sequence": self._sequence, "readings": self._readings, "reported": self._reported}
+        counts = {
+            "sequence": self._sequence,
+            "readings": self._readings,
+            "reported": self._reported,
+        }
         return {"half": self._half.state(), **counts}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -280,15 +310,19 @@ class ModelLearner:
             self._readings = state["readings"]
             self._reported = state["reported"]
         except (KeyError, TypeError) as broken:
-            raise InvalidState(f"the checkpoint of model {self._model.name} is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint of model {self._model.name} is damaged: {broken}"
+            ) from None
 
 
 class RowWindow:
-    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All models share it."""
+    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All
+    models share it."""
 
     def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
         """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
-        self._rows_max, self._age_max_s = rows_max, age_max_s
+        self._rows_max = rows_max
+        self._age_max_s = age_max_s
         self._rows: Rows = np.empty((0, width))
         self._times: Floats = np.empty(0)
         self._dated: Bools = np.empty(0, dtype=bool)
@@ -322,15 +356,21 @@ class RowWindow:
         )
 
     def state(self) -> StoredPart:
-        """Plain values for `restore`; the same part until rows are added, so that a checkpoint stores them once."""
+        """Plain values for `restore`; the same part until rows are added, so that a checkpoint
+        stores them once."""
         if self._part is None:
-            self._part = StoredPart({"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)})
+            self._part = StoredPart(
+                {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
+            )
         return self._part
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest rows."""
+        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest
+        rows."""
         try:
-            rows, times, dated = state["rows"], state["times"], state["dated"].astype(bool)
+            rows = state["rows"]
+            times = state["times"]
+            dated = state["dated"].astype(bool)
             if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
                 raise InvalidState("the checkpoint's window of rows is inconsistent")
             self._keep(rows, times, dated)
@@ -338,13 +378,21 @@ class RowWindow:
             raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
 
     def _keep(self, rows: Rows, times: Floats, dated: Bools) -> None:
-        rows, times, dated = rows[-self._rows_max :], times[-self._rows_max :], dated[-self._rows_max :]
+        rows = rows[-self._rows_max :]
+        times = times[-self._rows_max :]
+        dated = dated[-self._rows_max :]
         if self._age_max_s and len(times):
-            # Age is relative to the rows, not to this machine's clock, so a replay of old readings has a window too.
+            # Age is relative to the rows, not to this machine's clock, so a replay of old readings
+            # has a window too.
             young = times >= times.max() - self._age_max_s
-            rows, times, dated = rows[young], times[young], dated[young]
+            rows = rows[young]
+            times = times[young]
+            dated = dated[young]
         rows.setflags(write=False)
-        self._rows, self._times, self._dated, self._part = rows, times, dated, None
+        self._rows = rows
+        self._times = times
+        self._dated = dated
+        self._part = None
 
 
 class RejectedRequest(NamedTuple):
@@ -365,8 +413,8 @@ class Answers(NamedTuple):
 class RoundAnswers:
     """Answers the newest round request of each model in rounds, all from one window of rows.
 
-    An answer depends on the request and the window alone. The version of the answered request is stored together
-    with the answer, so no request is answered twice, whenever the client is killed.
+    An answer depends on the request and the window alone. The version of the answered request is
+    stored together with the answer, so no request is answered twice, whenever the client is killed.
     """
 
     def __init__(
@@ -392,13 +440,17 @@ class RoundAnswers:
         learns = any(model.family.client_learns for model in contract.models.values())
         self._reports = bool(self._models) and not learns
         """whether nothing else tells of readings that were all rejected"""
-        self._reported, self._reported_at, self._report_s = 0, -math.inf, settings.publish_s
+        self._reported = 0
+        self._reported_at = -math.inf
+        self._report_s = settings.publish_s
 
     @property
     def expects_requests(self) -> bool:
         """Whether a round of any model is open, so that the next request may arrive at any moment."""
         newest = (self._snapshots.newest(model.name) for model in self._models)
-        return any(snapshot is not None and snapshot.round_request is not None for snapshot in newest)
+        return any(
+            snapshot is not None and snapshot.round_request is not None for snapshot in newest
+        )
 
     def keep(self, batch: PrivateBatch, now: float) -> None:
         """Add the rows of the batch to the window, if any model needs them."""
@@ -430,7 +482,8 @@ class RoundAnswers:
         return answers
 
     def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
-        """An update with the number of rejected readings, of a client that has no row to answer with."""
+        """An update with the number of rejected readings, of a client that has no row to answer
+        with."""
         rejected = self._rejected() or 0
         # A clock that was set back must not lengthen the interval.
         self._reported_at = min(self._reported_at, now)
@@ -438,20 +491,35 @@ class RoundAnswers:
             model = self._models[0]
             self._sequence[model.name] += 1
             content = Content(self._sequence[model.name], 0, {}, now, NO_SPAN, rejected=rejected)
-            self._reported, self._reported_at = rejected, now
+            self._reported = rejected
+            self._reported_at = now
             yield self._publisher.make_update(model, content)
 
     def reset_published(self, _: float) -> None:
-        """The requests answered so far were another server's; the versions of new ones begin at 1 again."""
+        """The requests answered so far were another server's; the versions of new ones begin at 1
+        again."""
         self._answered = dict.fromkeys(self._answered, 0)
 
     def state(self) -> dict[str, Any]:
-        models = {name: {"answered": self._answered[name], "sequence": self._sequence[name]} for name in self._answered}
-        return {"models": models, "window": self.window.state() if models else None, "reported": self._reported}
+        models = {
+            name: {"answered": self._answered[name], "sequence": self._sequence[name]}
+            for name in self._answered
+        }
+        return {
+            "models": models,
+            "window": self.window.state() if models else None,
+            "reported": self._reported,
+        }
 
-    def moved(self, state: dict[str, Any], standing: Mapping[str, Standing], keeps_rows: bool) -> dict[str, Any]:
+    def moved(
+        self, state: dict[str, Any], standing: Mapping[str, Standing], keeps_rows: bool
+    ) -> dict[str, Any]:
         """A state of an earlier contract; `keeps_rows`: whether rows of the two are the same."""
-        models = {name: own for name, own in state["models"].items() if standing.get(name, "gone") != "gone"}
+        models = {
+            name: own
+            for name, own in state["models"].items()
+            if standing.get(name, "gone") != "gone"
+        }
         return {**state, "models": models, "window": state["window"] if keeps_rows else None}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -466,14 +534,17 @@ class RoundAnswers:
                 saved = state["models"][name]
                 self._answered[name], self._sequence[name] = saved["answered"], saved["sequence"]
         except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint of the answered round requests is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint of the answered round requests is damaged: {broken}"
+            ) from None
 
     def _open_request(self, model: ResolvedModel, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)
         request = None if snapshot is None else round_request_of(snapshot)
         if request is None:
             return None
-        # Versions far below are of a server that was restored; the one that was answered may have been forged.
+        # Versions far below are of a server that was restored; the one that was answered may have
+        # been forged.
         answered = self._answered[model.name]
         if answered - VERSIONS_AHEAD_MAX < request.version <= answered:
             return None
@@ -486,8 +557,10 @@ class RoundAnswers:
         snapshot = self._snapshots.newest(model.name)
         assert isinstance(snapshot, Snapshot)
         assert model.rounds is not None
-        rows, span = self.window.rows[-model.declared.readings_max :], self.window.span
-        arrays, sequence = model.rounds.algorithm.answer(snapshot.arrays, rows), self._sequence[model.name] + 1
+        rows = self.window.rows[-model.declared.readings_max :]
+        span = self.window.span
+        arrays = model.rounds.algorithm.answer(snapshot.arrays, rows)
+        sequence = self._sequence[model.name] + 1
         content = Content(sequence, len(rows), arrays, now, span, request.round, self._rejected())
         records = self._publisher.make_update(model, content, snapshot.arrays)
         self._sequence[model.name] += 1

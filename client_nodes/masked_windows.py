@@ -1,12 +1,15 @@
-"""Windows of masked counts: the client counts a whole window, cuts it off at the clip, charges it, and masks it.
+"""Windows of masked counts: the client counts a whole window, cuts it off at the clip, charges it,
+and masks it.
 
-A window is as in `count_windows`, but for two things. The first one is as long as any other: all clients answer the
-same rounds. And a window stays here until a batch has had it: a client that is late for a round answers the next one
-with the same window, which is charged once because it is unmasked once. Meanwhile the next window fills; when it is
-full nothing more is read, so that readings wait in their own log.
+A window is as in `count_windows`, but for two things. The first one is as long as any other: all
+clients answer the same rounds. And a window stays here until a batch has had it: a client that is
+late for a round answers the next one with the same window, which is charged once because it is
+unmasked once. Meanwhile the next window fills; when it is full nothing more is read, so that
+readings wait in their own log.
 
-Everything that a message depends on is in its nonce, and so in its masks: a message made again after a kill has the
-same bytes, and no two vectors ever have the same mask. The ledger is charged before a message goes to the outbox.
+Everything that a message depends on is in its nonce, and so in its masks: a message made again
+after a kill has the same bytes, and no two vectors ever have the same mask. The ledger is charged
+before a message goes to the outbox.
 """
 
 from __future__ import annotations
@@ -49,11 +52,15 @@ class PendingWindow(NamedTuple):
 class MaskedModel:
     """The client half of one model that learns from masked counts."""
 
-    def __init__(self, contract: ResolvedContract, model: ResolvedModel, client: str, noise_key: bytes) -> None:
+    def __init__(
+        self, contract: ResolvedContract, model: ResolvedModel, client: str, noise_key: bytes
+    ) -> None:
         from shoal.privacy.masks import client_public, client_secret, pair_key  # noqa: PLC0415 - needs an extra
 
         assert model.counts is not None
-        self._contract, self._model, self._client = contract, model, client
+        self._contract = contract
+        self._model = model
+        self._client = client
         self._mode = cast("Masked", contract.mode)
         self._counter = model.counts.algorithm.counter(model.options, contract.width)
         self._version = 0
@@ -61,7 +68,8 @@ class MaskedModel:
         self._secret = client_secret(noise_key, names)
         self._public = client_public(self._secret)
         self._pairs = [
-            pair_key(self._secret, helper.key, (*names, helper.name, client)) for helper in self._mode.helpers
+            pair_key(self._secret, helper.key, (*names, helper.name, client))
+            for helper in self._mode.helpers
         ]
         self._public_name = client.encode() + b"\0" + model.name.encode()
         self._cohort = f"{contract.federation}/{model.name}".encode()
@@ -101,7 +109,8 @@ class MaskedModel:
         return self._counter.plan_digest[:PLAN_BYTES] == opened.plan
 
     def make_message(self, window: PendingWindow, opened: OpenRound) -> MaskedCounts:
-        """Count the window for the open round, under the plan that was adopted, and mask the counts."""
+        """Count the window for the open round, under the plan that was adopted, and mask the
+        counts."""
         from shoal.privacy.masks import mask, synthetic_nonce  # noqa: PLC0415 - needs an extra
 
         counts_of = partial(self._count, window, opened.round)
@@ -130,7 +139,9 @@ class MaskedModel:
         )
 
     def _count(self, window: PendingWindow, round_: int, valid: Bools) -> Any:
-        return self._counter.count(window.rows, valid, self._public_name, window.number, (self._cohort, round_))
+        return self._counter.count(
+            window.rows, valid, self._public_name, window.number, (self._cohort, round_)
+        )
 
 
 class MaskedWindows(CountWindows):
@@ -149,7 +160,9 @@ class MaskedWindows(CountWindows):
             )
         publisher: Publisher = parts[0]
         self._digests = publisher.digests
-        self._masked = [MaskedModel(contract, model, client, noise_key) for model in contract.counted]
+        self._masked = [
+            MaskedModel(contract, model, client, noise_key) for model in contract.counted
+        ]
         self._pending: PendingWindow | None = None
         self._left_out = 0
         """windows that were left out, as the budget of the span was spent"""
@@ -157,7 +170,8 @@ class MaskedWindows(CountWindows):
         self._told = -1
 
     def at_limit(self, action: str) -> None:
-        """What to do where the budget of the span is spent: `pause` or `refuse`, as [client] at_epsilon_max says."""
+        """What to do where the budget of the span is spent: `pause` or `refuse`, as [client]
+        at_epsilon_max says."""
         self._drops = action == DROP
 
     @property
@@ -166,7 +180,9 @@ class MaskedWindows(CountWindows):
         # Never a whole window besides the one that waits: it would be closed at once.
         return (self._size if self._pending is not None else 2 * self._size) - 1 - len(self._rows)
 
-    def add(self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True) -> list[EncodedUpdate]:
+    def add(
+        self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True
+    ) -> list[EncodedUpdate]:
         """Add the readings of a batch, and answer the open rounds. Raises as the log does.
 
         `allows_window` is not asked: the budget of these windows is that of the contract.
@@ -199,7 +215,9 @@ class MaskedWindows(CountWindows):
             return False
         size = min(len(self._rows), self._size)
         # Copies, so that a window does not keep the rows of all that were read with it.
-        self._pending = PendingWindow(self._rows[:size].copy(), self._valid[:size].copy(), self.closed)
+        self._pending = PendingWindow(
+            self._rows[:size].copy(), self._valid[:size].copy(), self.closed
+        )
         self._rows, self._valid = self._rows[size:].copy(), self._valid[size:].copy()
         self._opened_at = now if len(self._rows) else None
         self._places += size
@@ -212,14 +230,22 @@ class MaskedWindows(CountWindows):
         updates = []
         for model in self._masked:
             opened = self._snapshots.open_round(model.name)
-            if opened is None or not model.needs_answer(window, opened) or not model.adopt(self._snapshots, opened):
+            if (
+                opened is None
+                or not model.needs_answer(window, opened)
+                or not model.adopt(self._snapshots, opened)
+            ):
                 continue
-            # Before the message is made: a kill in between costs budget that nothing was published for.
+            # Before the message is made: a kill in between costs budget that nothing was published
+            # for.
             if not self._charge(model, window, now):
                 continue
             message = model.make_message(window, opened)
-            agreed, value = self._contract.contract, message.encode()
-            record = OutboxRecord(agreed.updates_topic, value, agreed.update_key(model.name), message.headers())
+            agreed = self._contract.contract
+            value = message.encode()
+            record = OutboxRecord(
+                agreed.updates_topic, value, agreed.update_key(model.name), message.headers()
+            )
             self._digests.add(model.name, opened.round, masked_digest(value))
             updates.append(EncodedUpdate(model.name, [record]))
         return updates
@@ -236,7 +262,13 @@ class MaskedWindows(CountWindows):
         if self._told != window.number:
             self._told = window.number
             action = DROP if self._drops else "pause"
-            log_event("masked_budget_spent", logging.WARNING, model=model.name, window=window.number, action=action)
+            log_event(
+                "masked_budget_spent",
+                logging.WARNING,
+                model=model.name,
+                window=window.number,
+                action=action,
+            )
         return False
 
     def _is_done(self) -> bool:
@@ -254,14 +286,17 @@ class MaskedWindows(CountWindows):
         pending = self._pending
         return {
             **super().state(),
-            "pending": None if pending is None else [pending.rows, pending.valid.astype(np.uint8), pending.number],
+            "pending": None
+            if pending is None
+            else [pending.rows, pending.valid.astype(np.uint8), pending.number],
             "sent_for": {model.name: list(model.sent_for) for model in self._masked},
             "charged": {model.name: model.charged for model in self._masked},
             "masks": {model.name: model.fingerprint for model in self._masked},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`, also when the ledger does not fit or another key made the masks before."""
+        """Raises `InvalidState`, also when the ledger does not fit or another key made the masks
+        before."""
         try:
             if state["masks"] != {model.name: model.fingerprint for model in self._masked}:
                 raise InvalidState(
@@ -270,13 +305,20 @@ class MaskedWindows(CountWindows):
                 )
             if state["pending"] is not None:
                 rows, valid, number = state["pending"]
-                fits = counted_rows(rows, valid.astype(np.bool_), self._contract.width, self._contract.learns_gaps)
+                fits = counted_rows(
+                    rows, valid.astype(np.bool_), self._contract.width, self._contract.learns_gaps
+                )
                 self._pending = PendingWindow(*fits, number)
                 if not is_count(number):
-                    raise InvalidState("the checkpoint's window that waits for a batch is inconsistent")
+                    raise InvalidState(
+                        "the checkpoint's window that waits for a batch is inconsistent"
+                    )
             for model in self._masked:
                 round_, window = state["sent_for"][model.name]
-                model.sent_for, model.charged = (int(round_), int(window)), int(state["charged"][model.name])
+                model.sent_for, model.charged = (
+                    (int(round_), int(window)),
+                    int(state["charged"][model.name]),
+                )
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of the windows is damaged: {broken}") from None
         super().restore(state)
@@ -284,8 +326,9 @@ class MaskedWindows(CountWindows):
     def reset_published(self, now: float) -> None:
         """The federation's log was created anew: what was sent is gone, and is sent again.
 
-        Helpers may have unmasked the window that waits, and know nothing of it now. So it is charged once more, under
-        the number after its own and whatever the budget is, because the outbox may hold it already.
+        Helpers may have unmasked the window that waits, and know nothing of it now. So it is
+        charged once more, under the number after its own and whatever the budget is, because the
+        outbox may hold it already.
         """
         for model in self._masked:
             model.sent_for = (0, -1)
@@ -295,7 +338,9 @@ class MaskedWindows(CountWindows):
         assert self._ledger is not None
         self.closed = window.number + 1
         for model in self._masked:
-            release = MaskedRelease(model.name, self.closed, len(window.rows), self._mode.window_nano)
+            release = MaskedRelease(
+                model.name, self.closed, len(window.rows), self._mode.window_nano
+            )
             self._ledger.charge_masked(release, now, None, None)
             model.charged = max(model.charged, self.closed + 1)
 

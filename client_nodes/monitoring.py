@@ -1,7 +1,7 @@
 """The metrics, log events and heartbeat of a client, all derived here from what a step did.
 
-What is counted from raw readings, such as how many are clipped, goes to the client's own events and metrics, and is
-never published.
+What is counted from raw readings, such as how many are clipped, goes to the client's own events and
+metrics, and is never published.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 WINDOW_READINGS: Final = 1000
 """readings after which shares are looked at"""
 CALM_SHARE: Final = CLIPPED_SHARE / 2
-"""share at which a feature is no longer clipped too much, so that one at the limit is not warned of again and again"""
+"""share at which a feature is no longer clipped too much, so that one at the limit is not warned of
+again and again"""
 REJECTED_S: Final = 60.0
 """least seconds between two log lines about readings that were rejected for one reason"""
 
@@ -50,24 +51,28 @@ class ClippingWatch:
     def add(self, readings: int, clipped: Sequence[int]) -> list[tuple[int, float, int]]:
         """Count more readings, and how many of them were clipped by feature (none: () will do).
 
-        -> (position of the feature, share clipped, of how many readings) of each one that has begun to be clipped.
+        -> (position of the feature, share clipped, of how many readings) of each one that has begun
+        to be clipped.
         """
         self._readings += readings
         if clipped:
             self._clipped += np.asarray(clipped, dtype=np.int64)
         if self._readings < WINDOW_READINGS:
             return []
-        shares, looked_at = self._clipped / self._readings, self._readings
+        shares = self._clipped / self._readings
+        looked_at = self._readings
         # With hysteresis: a share around the limit must not log an event for each window.
         over = shares > np.where(self._over, CALM_SHARE, CLIPPED_SHARE)
         begun = np.flatnonzero(over & ~self._over).tolist()
-        self._readings, self._over = 0, over
+        self._readings = 0
+        self._over = over
         self._clipped[:] = 0
         return [(position, float(shares[position]), looked_at) for position in begun]
 
 
 class RejectionWatch:
-    """Counts rejected readings by reason: the first at once, and then what there are more at most once in a while.
+    """Counts rejected readings by reason: the first at once, and then what there are more at most
+    once in a while.
 
     A sensor that is broken sends its bad readings one by one, and each comes in a step of its own.
     """
@@ -79,7 +84,11 @@ class RejectionWatch:
     def add(self, reasons: Iterable[str], now: float) -> list[tuple[str, int]]:
         """Count more, at `now` (seconds). -> (reason, readings) of what is to be logged now."""
         self._untold.update(reasons)
-        due = [reason for reason in self._untold if not 0 <= now - self._told_at.get(reason, -math.inf) < REJECTED_S]
+        due = [
+            reason
+            for reason in self._untold
+            if not 0 <= now - self._told_at.get(reason, -math.inf) < REJECTED_S
+        ]
         self._told_at |= dict.fromkeys(due, now)
         return [(reason, self._untold.pop(reason)) for reason in due]
 
@@ -132,7 +141,8 @@ class StepOutcome(NamedTuple):
     """seconds that privacy and learning took"""
     labelled: Labelled
     novel: Mapping[str, int]
-    """model -> novel readings since the client was first started; none where readings are not labelled"""
+    """model -> novel readings since the client was first started; none where readings are not
+    labelled"""
     refused: int = 0
     """readings that were read and not released, because of the limit of the ledger"""
 
@@ -208,7 +218,8 @@ class ClientMonitoring:
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted
-        # What an earlier node of this process read and did not store is read again, and counts as read once.
+        # What an earlier node of this process read and did not store is read again, and counts as
+        # read once.
         repeated = max(0, counted["read"] - totals["read"]) if counted else 0
         self._metrics.readings.labels(result="repeated").inc(repeated)
         if not counted:
@@ -226,7 +237,11 @@ class ClientMonitoring:
             self._metrics.readings_novel.labels(model=model).inc(0)
 
     def stepped(
-        self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int], stored_at: float | None
+        self,
+        outcome: StepOutcome,
+        totals: Mapping[str, int],
+        nodes: Mapping[str, int],
+        stored_at: float | None,
     ) -> None:
         """A step ended with these totals and this number of nodes of each model.
 
@@ -246,10 +261,16 @@ class ClientMonitoring:
         for request in outcome.rejected_requests:
             detail = request.detail
             log_event(
-                "round_request_rejected", logging.WARNING, model=request.model, round=request.round, detail=detail
+                "round_request_rejected",
+                logging.WARNING,
+                model=request.model,
+                round=request.round,
+                detail=detail,
             )
         for rejected in outcome.rejected_snapshots:
-            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+            log_event(
+                "snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail
+            )
         for event in outcome.labelled.events:
             _log_found(event)
         # Asking the log for the lag takes longer than the rest, so only where it is shown.
@@ -257,7 +278,8 @@ class ClientMonitoring:
             self._show_progress(outcome, totals, nodes)
 
     def _show_clipping(self, private: PrivateBatch) -> None:
-        """Count the readings outside the bounds by feature, and warn when a feature has begun to have many."""
+        """Count the readings outside the bounds by feature, and warn when a feature has begun to
+        have many."""
         if self._metrics is not None and self._metrics.on_site:
             for name, number in zip(self._features, private.clipped_by_feature, strict=False):
                 self._metrics.readings_clipped.labels(feature=name).inc(number)
@@ -268,17 +290,28 @@ class ClientMonitoring:
                 len(private.rows) + private.counted, private.clipped_by_feature
             ):
                 name = self._features[position]
-                log_event("readings_clipped", logging.WARNING, feature=name, share=round(share, 3), readings=readings)
+                log_event(
+                    "readings_clipped",
+                    logging.WARNING,
+                    feature=name,
+                    share=round(share, 3),
+                    readings=readings,
+                )
 
-    def _show_progress(self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]) -> None:
+    def _show_progress(
+        self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]
+    ) -> None:
         lag = self._lag_records()
         if self._metrics is not None:
             for result in self._results:
-                # A counter counts this process alone, and totals come from the checkpoint: the rest is new.
+                # A counter counts this process alone, and totals come from the checkpoint: the rest
+                # is new.
                 new = max(0, totals[result] - self._metrics.counted[result])
                 self._metrics.readings.labels(result=result).inc(new)
                 self._metrics.counted[result] += new
-            for (reason, feature), number in self._faults.by_label().items() if self._metrics.on_site else ():
+            for (reason, feature), number in (
+                self._faults.by_label().items() if self._metrics.on_site else ()
+            ):
                 new = max(0, number - self._metrics.rejected_counted[reason, feature])
                 self._metrics.readings_rejected.labels(reason=reason, feature=feature).inc(new)
                 self._metrics.rejected_counted[reason, feature] += new
@@ -291,7 +324,9 @@ class ClientMonitoring:
             self._metrics.lag.labels(topic=READINGS).set(lag)
             self._metrics.updates.labels(result="published").inc(len(outcome.updates))
         for model, number in Counter(update.model for update in outcome.updates).items():
-            log_event("updates_published", model=model, updates=number, readings=totals["read"], lag=lag)
+            log_event(
+                "updates_published", model=model, updates=number, readings=totals["read"], lag=lag
+            )
 
 
 def _age_s(now: float, newest_at: float | None) -> float:
@@ -300,7 +335,11 @@ def _age_s(now: float, newest_at: float | None) -> float:
 
 
 def _log_found(event: SiteEvent) -> None:
-    found: dict[str, str | int | None] = {"model": event.model, "kind": event.kind, "readings": event.readings}
+    found: dict[str, str | int | None] = {
+        "model": event.model,
+        "kind": event.kind,
+        "readings": event.readings,
+    }
     if event.outside is not None:
         log_event("novel_streak", logging.WARNING, **found, features=", ".join(event.outside))
         return
@@ -308,4 +347,6 @@ def _log_found(event: SiteEvent) -> None:
     if event.kind == "regime_changed":
         log_event("regime_changed", logging.INFO, **found, regime=event.cluster, other=event.other)
     else:
-        log_event("regime_unusual", logging.WARNING, **found, regime=event.cluster, other=event.other)
+        log_event(
+            "regime_unusual", logging.WARNING, **found, regime=event.cluster, other=event.other
+        )

@@ -1,4 +1,5 @@
-"""The client node: one step reads a batch of readings, makes it private, learns it and publishes what is due."""
+"""The client node: one step reads a batch of readings, makes it private, learns it and publishes
+what is due."""
 
 from __future__ import annotations
 
@@ -11,8 +12,21 @@ from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch, Intake, no_batch
 from shoal.client_nodes.learner import Learner, RoundAnswers
 from shoal.client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
-from shoal.client_nodes.privacy import Budget, PrivateBatch, Releases, RowCharges, counted_only, privatise
-from shoal.client_nodes.publisher import EncodedUpdate, OwnUpdates, Publisher, all_headers, make_signer
+from shoal.client_nodes.privacy import (
+    Budget,
+    PrivateBatch,
+    Releases,
+    RowCharges,
+    counted_only,
+    privatise,
+)
+from shoal.client_nodes.publisher import (
+    EncodedUpdate,
+    OwnUpdates,
+    Publisher,
+    all_headers,
+    make_signer,
+)
 from shoal.client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.config.base import check_client_name
 from shoal.config.changes import same_features
@@ -26,7 +40,14 @@ from shoal.protocol.conflicts import CONFLICTS_KEY, check_no_conflict
 from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, Outbox, OutboxRecord, Required, SavedPart, SavedParts
+from shoal.runtime.checkpoint import (
+    Checkpoint,
+    Outbox,
+    OutboxRecord,
+    Required,
+    SavedPart,
+    SavedParts,
+)
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Record, first_positions
 
@@ -52,7 +73,8 @@ class ClientResources(NamedTuple):
     releases: Releases | None = None
     """None in a mode without a guarantee"""
     published: Published = NOTHING_PUBLISHED
-    """records that the server had published when the client started; its contract is this client's"""
+    """records that the server had published when the client started; its contract is this client's
+    """
 
 
 STATE_VERSION = 11
@@ -61,11 +83,14 @@ LABELS_PART = "labels"
 
 
 def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Required]:
-    """The values that every state of a client must have; `readings_log` is the 16 bytes of its log's identity."""
+    """The values that every state of a client must have; `readings_log` is the 16 bytes of its
+    log's identity."""
     return {
         "version": Required(
             STATE_VERSION,
-            InvalidState("the client's checkpoint is of another version of shoal; run that version"),
+            InvalidState(
+                "the client's checkpoint is of another version of shoal; run that version"
+            ),
         ),
         "contract": Required(
             contract_digest,
@@ -85,8 +110,13 @@ def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Requ
 
 
 def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None:
-    """Raises `SettingsError` where repeats would be dropped across readings whose presence must not show."""
-    if settings.drop_repeats and contract.contract.privacy.hide_presence and not contract.mode.unit.is_user:
+    """Raises `SettingsError` where repeats would be dropped across readings whose presence must not
+    show."""
+    if (
+        settings.drop_repeats
+        and contract.contract.privacy.hide_presence
+        and not contract.mode.unit.is_user
+    ):
         raise SettingsError(
             "drop_repeats lets the time of one reading decide on others, which hide_presence of [privacy] must hide: "
             'leave it out, or take unit = "user"'
@@ -103,10 +133,12 @@ def _windows_class(contract: ResolvedContract) -> type[CountWindows]:
 
 
 class ClientNode:
-    """Learns one client's readings and publishes what it learned: `resume` once, then `step` again and again.
+    """Learns one client's readings and publishes what it learned: `resume` once, then `step` again
+    and again.
 
-    What is learned depends on the readings log alone. `clock` (seconds since 1970) decides only when an update is
-    published before enough readings arrived, and that decision is in the checkpoint.
+    What is learned depends on the readings log alone. `clock` (seconds since 1970) decides only
+    when an update is published before enough readings arrived, and that decision is in the
+    checkpoint.
     """
 
     def __init__(
@@ -120,10 +152,11 @@ class ClientNode:
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` is the federation's; both logs have their topics. `update_bytes_max`: largest record for updates.
+        """`log` is the federation's; both logs have their topics. `update_bytes_max`: largest
+        record for updates.
 
-        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have, and for settings
-        that the contract does not allow.
+        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have,
+        and for settings that the contract does not allow.
         """
         self._client = check_client_name(client)
         self._contract = contract
@@ -142,54 +175,83 @@ class ClientNode:
 
     def _make_stages(self) -> None:
         """Make every stage of a step, in the order in which a batch passes them. Raises as they do."""
-        contract, client, settings, resources = self._contract, self._client, self._settings, self._resources
+        contract = self._contract
+        client = self._client
+        settings = self._settings
+        resources = self._resources
         windows = _windows_class(contract)
         validator = Validator(contract)
         self._publisher = publisher = Publisher(contract, client, validator, self._update_bytes_max)
-        key, readings_log = resources.noise_key, resources.readings.identity(READINGS)
+        key = resources.noise_key
+        readings_log = resources.readings.identity(READINGS)
         self._own_updates = OwnUpdates(self._log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
         self._outbox = Outbox(resources.checkpoint, self._log, headers)
         self._intake = Intake(
-            resources.readings, contract.width, settings, contract.mode.unit.is_user, contract.learns_gaps
+            resources.readings,
+            contract.width,
+            settings,
+            contract.mode.unit.is_user,
+            contract.learns_gaps,
         )
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
-        self._snapshots = Snapshots(contract.contract, validator, self._log, self._check_copies, resources.published)
+        self._snapshots = Snapshots(
+            contract.contract, validator, self._log, self._check_copies, resources.published
+        )
         self._learner = Learner(contract, publisher, settings, self._clock(), self._snapshots)
         self._round_answers = RoundAnswers(
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )
         # Noise is bound to the identity of the readings log.
-        self._mechanism = row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
-        self._coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, readings_log)
-        ledger, drops = resources.ledger, settings.drop_repeats
-        self._windows = windows(contract, client, publisher, self._snapshots, ledger, key, readings_log, drops)
+        self._mechanism = (
+            row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
+        )
+        self._coarse = CoarseReadings(
+            contract.bounds, contract.contract.steps, key, client, readings_log
+        )
+        ledger = resources.ledger
+        drops = settings.drop_repeats
+        self._windows = windows(
+            contract, client, publisher, self._snapshots, ledger, key, readings_log, drops
+        )
         self._windows.at_limit(settings.at_epsilon_max)
         self._labels: Labeller | None = None
         if settings.label:
             from shoal.client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
             from shoal.client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
-            sequences = sequences_of(contract, self._learner.sequence_halves, key, client, readings_log)
-            self._labels = Labeller(contract, client, settings, self._snapshots, resources.readings, sequences)
+            sequences = sequences_of(
+                contract, self._learner.sequence_halves, key, client, readings_log
+            )
+            self._labels = Labeller(
+                contract, client, settings, self._snapshots, resources.readings, sequences
+            )
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
-            self.metrics, self._lag_records, self._clock, lambda: self._learner.newest_reading_at, self._faults
+            self.metrics,
+            self._lag_records,
+            self._clock,
+            lambda: self._learner.newest_reading_at,
+            self._faults,
         )
 
     def resume(self) -> None:
-        """Make every stage, restore the checkpoint into them and publish its outbox again. Once, before the first step.
+        """Make every stage, restore the checkpoint into them and publish its outbox again. Once,
+        before the first step.
 
-        Raises `SettingsError` when a noise key is missing; `InvalidState` when the checkpoint does not belong to the
-        contract, the noise key and the readings log, the log has updates made with its noise key that it does not
-        know, or the server has refused an update because another one has its number; and as the logs do.
+        Raises `SettingsError` when a noise key is missing; `InvalidState` when the checkpoint does
+        not belong to the contract, the noise key and the readings log, the log has updates made
+        with its noise key that it does not know, or the server has refused an update because
+        another one has its number; and as the logs do.
         """
         self._make_stages()
         self._saved = self._saved_parts()
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
-        generation = None if state is None else self._contract.earlier.get(state.get("contract", ""))
+        generation = (
+            None if state is None else self._contract.earlier.get(state.get("contract", ""))
+        )
         if state is not None and generation is not None:
             state = self._moved(state, generation)
         new_log = False
@@ -204,25 +266,38 @@ class ClientNode:
             conflicts = self._resources.published.records.get(CONFLICTS_KEY)
             check_no_conflict(conflicts, self._client, self._publisher.digests)
         if new_log:
-            kept = (self._own_updates, self._learner, self._round_answers, self._windows, self._labels)
+            kept = (
+                self._own_updates,
+                self._learner,
+                self._round_answers,
+                self._windows,
+                self._labels,
+            )
             for part in kept:
                 if part is not None:
                     part.reset_published(self._clock())
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
-        if (releases := self._resources.releases) is not None and self._resources.ledger is not None:
+        if (
+            releases := self._resources.releases
+        ) is not None and self._resources.ledger is not None:
             releases.resume(self._resources.ledger, has_state=state is not None)
         # After the windows: what they hold open is a part of what is spent.
         self._budget.resume(self._resources.ledger, self._windows)
         self._monitoring.resumed(
-            self._contract, self._totals, self._novel(), from_checkpoint=state is not None, new_log=new_log
+            self._contract,
+            self._totals,
+            self._novel(),
+            from_checkpoint=state is not None,
+            new_log=new_log,
         )
         self._outbox.publish_pending()
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Read one batch, make it private, learn it, store and publish what is due. False: there was nothing to do.
+        """Read one batch, make it private, learn it, store and publish what is due. False: there
+        was nothing to do.
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
-        step again: a new one resumes from the checkpoint.
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error
+        this node must not step again: a new one resumes from the checkpoint.
         """
         # Work that waits here needs no further reading to go on.
         if self._updates_to_store or (self._labels is not None and self._labels.has_work):
@@ -240,8 +315,11 @@ class ClientNode:
         labelled = self._write_local_results(batch)
         self._labels_to_publish += labelled.records
         self._updates_to_store += [*learnt, *counted, *answers.updates]
-        # What a window or an answer was made for is decided by the clock and by others: it is stored at once.
-        stores = bool(counted or answers.updates) or self._should_store(batch, labelled, made=bool(learnt))
+        # What a window or an answer was made for is decided by the clock and by others: it is
+        # stored at once.
+        stores = bool(counted or answers.updates) or self._should_store(
+            batch, labelled, made=bool(learnt)
+        )
         outcome = StepOutcome(
             batch=batch,
             private=private,
@@ -269,10 +347,11 @@ class ClientNode:
         return self._faults.rejected()
 
     def rejected_of(self, source: str) -> list[tuple[Rejected, int | None]]:
-        """The same, each with the number of its first reading in this source; None where that is not known.
+        """The same, each with the number of its first reading in this source; None where that is
+        not known.
 
-        `source`: what its records have as their header. The readings log knows the numbers, so the first of all stays
-        the first over kills. Raises as the readings log does.
+        `source`: what its records have as their header. The readings log knows the numbers, so the
+        first of all stays the first over kills. Raises as the readings log does.
         """
         return [(one, self._number_in(source, *place)) for one, place in self._faults.with_places()]
 
@@ -283,7 +362,9 @@ class ClientNode:
             return None
         headers = dict(records[0].headers) if records else {}
         number = headers.get("number", b"")
-        return int(number) if headers.get("source") == source.encode() and number.isdigit() else None
+        return (
+            int(number) if headers.get("source") == source.encode() and number.isdigit() else None
+        )
 
     @property
     def nodes(self) -> int:
@@ -292,7 +373,8 @@ class ClientNode:
 
     @property
     def window(self) -> Rows:
-        """(n, d) the noisy rows from which round requests are answered; none where no model is in rounds."""
+        """(n, d) the noisy rows from which round requests are answered; none where no model is in
+        rounds."""
         return self._round_answers.window.rows
 
     @property
@@ -304,8 +386,8 @@ class ClientNode:
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log.
 
-        Their keys are the readings' places, so that writing them again after a kill changes nothing. Raises as the log
-        does.
+        Their keys are the readings' places, so that writing them again after a kill changes
+        nothing. Raises as the log does.
         """
         self._intake.write_rejected(batch)
         labelled = Labelled() if self._labels is None else self._labels.label(batch)
@@ -321,25 +403,31 @@ class ClientNode:
         return 0 if self._intake.found_none else self._intake.lag_records()
 
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
-        """The next batch, and as much of it as may be released: all or nothing, by the limit of the ledger."""
-        none, self._intake.found_none = no_batch(self._contract.width), False
+        """The next batch, and as much of it as may be released: all or nothing, by the limit of the
+        ledger."""
+        none = no_batch(self._contract.width)
+        self._intake.found_none = False
         now = self._clock()
         if pause_s := self._windows.pause_s(now):
-            # Nothing is read while windows pause: what is read must be counted in this step or never.
+            # Nothing is read while windows pause: what is read must be counted in this step or
+            # never.
             time.sleep(min(timeout_s, pause_s))
             return none, none
         timeout_s = min(timeout_s, self._windows.longest_wait_s(now))
         room = min(self._settings.batch_readings_max, READINGS_READ_MAX, self._windows.room)
-        # No room until a window that is due by the clock is closed: the step after this one does that.
+        # No room until a window that is due by the clock is closed: the step after this one does
+        # that.
         if not room:
             time.sleep(timeout_s)
             return none, none
         allowed = self._budget.allowance(room)
-        # The limit of the budget is reached: what is not read can be learnt later, under a raised limit.
+        # The limit of the budget is reached: what is not read can be learnt later, under a raised
+        # limit.
         if not allowed and self._budget.pauses:
             time.sleep(timeout_s)
             return none, none
-        before, read_before = dict(self._intake.positions), self._intake.state()
+        before = dict(self._intake.positions)
+        read_before = self._intake.state()
         interrupt = self._request_is_due if self._round_answers.expects_requests else None
         batch = self._intake.read(timeout_s, interrupt, allowed or None)
         if allowed and (not batch.records or self._budget.claim(batch.records)):
@@ -369,8 +457,10 @@ class ClientNode:
         return self._round_answers.is_due(self._clock())
 
     def _should_store(self, batch: Batch, labelled: Labelled, *, made: bool) -> bool:
-        records, limit = batch.records + labelled.backlog, self._settings.batch_readings_max
-        # Each store waits for the disk: a client that is behind stores the updates of several steps together.
+        records = batch.records + labelled.backlog
+        limit = self._settings.batch_readings_max
+        # Each store waits for the disk: a client that is behind stores the updates of several steps
+        # together.
         is_behind = batch.records == READINGS_READ_MAX
         return self._outbox.should_store(records, limit, self._clock(), made=made, more=is_behind)
 
@@ -380,7 +470,8 @@ class ClientNode:
             self._faults.add(one.fault, (one.record.partition, one.record.offset))
 
     def _store_and_publish(self, updates: Sequence[EncodedUpdate]) -> float:
-        """Store the state with these updates, and publish them. Returns when it was stored, seconds since 1970."""
+        """Store the state with these updates, and publish them. Returns when it was stored, seconds
+        since 1970."""
         now = self._clock()
         records = [record for update in updates for record in update.records]
         self._own_updates.note_end(now)
@@ -390,9 +481,11 @@ class ClientNode:
         releases = self._resources.releases
         if records and releases is not None:
             releases.add(self._intake.positions)
-        # After the ledger: a kill in between costs budget that nothing was published for, and never the reverse.
+        # After the ledger: a kill in between costs budget that nothing was published for, and never
+        # the reverse.
         self._outbox.store(self._state(), records + self._labels_to_publish, now)
-        self._labels_to_publish, self._updates_to_store = [], []
+        self._labels_to_publish = []
+        self._updates_to_store = []
         self._windows.stored()
         if releases is not None:
             releases.note()
@@ -400,7 +493,8 @@ class ClientNode:
         return now
 
     def _saved_parts(self) -> SavedParts:
-        """The whole checkpoint: what it must be of, and every part in the order in which they are restored.
+        """The whole checkpoint: what it must be of, and every part in the order in which they are
+        restored.
 
         The mechanism is first: it refuses another noise key before anything else is restored.
         """
@@ -420,16 +514,22 @@ class ClientNode:
         }
         made = {name: part for name, part in parts.items() if part is not None}
         # A client that labels now and did not before has no labels to restore.
-        required = required_values(self._contract.digest, self._resources.readings.identity(READINGS))
+        required = required_values(
+            self._contract.digest, self._resources.readings.identity(READINGS)
+        )
         return SavedParts("the client's checkpoint", made, required, optional={LABELS_PART})
 
     def _moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
-        """A state of an earlier contract without what this one cannot go on with. Raises `InvalidState`.
+        """A state of an earlier contract without what this one cannot go on with. Raises
+        `InvalidState`.
 
-        Nothing that was read is read again, so nothing is released twice; windows and updates keep their numbers.
+        Nothing that was read is read again, so nothing is released twice; windows and updates keep
+        their numbers.
         """
-        before, standing = generation.contract, generation.standing
-        key, log = self._resources.noise_key, self._resources.readings.identity(READINGS)
+        before = generation.contract
+        standing = generation.standing
+        key = self._resources.noise_key
+        log = self._resources.readings.identity(READINGS)
         if before.takes_rows:  # the same key, whatever the bounds
             row_mechanism(before.mode, key, self._client, log).restore(state["privacy"])
         keeps_rows = before.takes_rows and same_features(before.contract, self._contract.contract)
@@ -437,10 +537,13 @@ class ClientNode:
         if not keeps_rows and self._mechanism is not None:
             moved["privacy"] = self._mechanism.state()
         names = [one.name for one in before.features]
-        if [one.name for one in self._contract.features[: len(names)]] != names:  # they are counted by position
+        # they are counted by position
+        if [one.name for one in self._contract.features[: len(names)]] != names:
             moved["faults"] = FaultCounts([]).state()
         moved["learner"] = self._learner.moved(state["learner"], standing)
-        moved["round_answers"] = self._round_answers.moved(state["round_answers"], standing, keeps_rows)
+        moved["round_answers"] = self._round_answers.moved(
+            state["round_answers"], standing, keeps_rows
+        )
         moved["windows"] = self._windows.moved(state["windows"], generation)
         if self._labels is not None and LABELS_PART in state:
             moved[LABELS_PART] = self._labels.moved(state[LABELS_PART], standing)

@@ -1,15 +1,18 @@
-"""The second stage of a step: makes readings private within the budget. Everything after it works on noisy rows only.
+"""The second stage of a step: makes readings private within the budget. Everything after it works
+on noisy rows only.
 
-The limit of the ledger bounds what one person spends. Whether it is reached depends on numbers of places alone, so
-that it tells nothing about a reading.
+The limit of the ledger bounds what one person spends. Whether it is reached depends on numbers of
+places alone, so that it tells nothing about a reading.
 
-What was released of a readings log is kept in that log: it is known also where all else of the client was lost. With
-checkpoint, noise key and ledger deleted, a client would publish every reading again with other noise, and a new
-ledger would know of one release. So each client notes in its readings log up to which places it has released, with
-which key, and in which ledger that is charged. A log has one ledger: a second one, as on another host, is refused.
-The note is written after the state that it belongs to is stored and before anything is published. The first one of a
-process waits for the disk. Later ones are on it with the next reading that a producer stores, which syncs the same
-file: a power cut can lose the notes since then, and the client then starts from its own checkpoint, which knows more.
+What was released of a readings log is kept in that log: it is known also where all else of the
+client was lost. With checkpoint, noise key and ledger deleted, a client would publish every reading
+again with other noise, and a new ledger would know of one release. So each client notes in its
+readings log up to which places it has released, with which key, and in which ledger that is
+charged. A log has one ledger: a second one, as on another host, is refused. The note is written
+after the state that it belongs to is stored and before anything is published. The first one of a
+process waits for the disk. Later ones are on it with the next reading that a producer stores, which
+syncs the same file: a power cut can lose the notes since then, and the client then starts from its
+own checkpoint, which knows more.
 """
 
 from __future__ import annotations
@@ -51,15 +54,18 @@ class PrivateBatch(NamedTuple):
     numbers: Ints
     """(n,) which place of the batch each row is from, ascending"""
     place_times: Sequence[float | None]
-    """event time of each place of the batch: of rows, and of readings that were rejected or withheld"""
+    """event time of each place of the batch: of rows, and of readings that were rejected or
+    withheld"""
     clipped: int = 0
-    """readings that were outside the bounds of the contract and were moved to them; never leaves the client"""
+    """readings that were outside the bounds of the contract and were moved to them; never leaves
+    the client"""
     withheld: int = 0
     """readings for which the mechanism releases no row; never leaves the client"""
     counted: int = 0
     """readings that are only counted, where no model learns rows"""
     clipped_by_feature: tuple[int, ...] = ()
-    """readings that were outside the bounds of each feature; () where none was; never leaves the client"""
+    """readings that were outside the bounds of each feature; () where none was; never leaves the
+    client"""
     missing_by_feature: tuple[int, ...] = ()
     """readings that lack a value of each feature; () where none does; never leaves the client"""
 
@@ -73,7 +79,9 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
     """Make every reading of the batch private, in order."""
     if not batch.record_times:  # every step of an idle client
         return PrivateBatch(np.empty((0, bounds.d)), [], np.empty(0, dtype=np.int64), [])
-    released = mechanism.privatise(batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2))
+    released = mechanism.privatise(
+        batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2)
+    )
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
     outside = tuple(outside_of(batch.values, bounds).tolist()) if released.clipped else ()
     withheld = len(batch.places) - len(released.rows)
@@ -106,19 +114,24 @@ def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBat
 
 
 class Budget:
-    """Number of places of the readings log that a client may still release under `[client] epsilon_max`.
+    """Number of places of the readings log that a client may still release under `[client]
+    epsilon_max`.
 
-    Every place that is allowed counts as spent at once, and again when it is read again after a kill: the limit is
-    never passed, and may be reached a batch early.
+    Every place that is allowed counts as spent at once, and again when it is read again after a
+    kill: the limit is never passed, and may be reached a batch early.
     """
 
-    def __init__(self, contract: ResolvedContract, settings: ClientSettings, ledger: Ledger | None) -> None:
+    def __init__(
+        self, contract: ResolvedContract, settings: ClientSettings, ledger: Ledger | None
+    ) -> None:
         """Raises `SettingsError` for a limit where nothing is guaranteed."""
-        self._limit, self._action = settings.epsilon_max, settings.at_epsilon_max
+        self._limit = settings.epsilon_max
+        self._action = settings.at_epsilon_max
         self._readings = settings.person_readings or None
         self._reached = False
         self._spending = Spending([], None, [])
-        unit, privacy = contract.mode.unit, contract.contract.privacy
+        unit = contract.mode.unit
+        privacy = contract.contract.privacy
         self._by_window = unit.is_user or unit.hides_presence
         """whether the number of windows alone decides what is spent: a user spends once for each"""
         self._window_units = 1 if unit.is_user else privacy.window_readings
@@ -126,9 +139,15 @@ class Budget:
         self._windows: CountWindows | None = None
         self._windows_before = 0
         self._ledger = ledger
-        self._others, self._others_version = 0, -1
-        """billionths that a person has spent at most by other accounts of the ledger, and the version that says so"""
-        streams = {model.counts.stream: model.epsilon for model in contract.counted if model.counts is not None}
+        self._others = 0
+        self._others_version = -1
+        """billionths that a person has spent at most by other accounts of the ledger, and the
+        version that says so"""
+        streams = {
+            model.counts.stream: model.epsilon
+            for model in contract.counted
+            if model.counts is not None
+        }
         self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0
         if self._limit and contract.mode.masked:
@@ -150,17 +169,21 @@ class Budget:
 
     @property
     def pauses(self) -> bool:
-        """Whether a client reads nothing more at the limit; otherwise it reads on and releases nothing."""
+        """Whether a client reads nothing more at the limit; otherwise it reads on and releases
+        nothing."""
         return self._action == "pause"
 
     def allows_window(self) -> bool:
         """Whether the limit allows the open window, where the number of windows alone decides."""
-        return not (self._limit and self._by_window) or (self._spent_with(0) <= self._limit and self.claim(0))
+        return not (self._limit and self._by_window) or (
+            self._spent_with(0) <= self._limit and self.claim(0)
+        )
 
     def claim(self, places: int) -> bool:
         """Whether this many places that were read may be released, by the ledger, which notes it.
 
-        False where another federation of the site has spent or claimed the rest of the limit meanwhile.
+        False where another federation of the site has spent or claimed the rest of the limit
+        meanwhile.
         """
         if not self._limit or self._ledger is None:
             return True
@@ -172,7 +195,8 @@ class Budget:
         """Begin with what the ledger holds, and the open window, which is not charged yet."""
         if self._limit and ledger is not None:
             self._spending = ledger.spending()
-            self._windows, self._windows_before = windows, windows.closed
+            self._windows = windows
+            self._windows_before = windows.closed
             if not self._by_window:
                 self._spending = self._with(0, windows.open_places)
 
@@ -181,12 +205,17 @@ class Budget:
         if not self._limit:
             return places
         self._read_others()
-        # The most places with which a person has not spent more than the limit; -1 where one has already.
+        # The most places with which a person has not spent more than the limit; -1 where one has
+        # already.
         allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
         if allowed <= 0 and not self._reached:
             spent = self._spent_with(0)
             log_event(
-                "epsilon_max_reached", logging.WARNING, epsilon=spent, epsilon_max=self._limit, action=self._action
+                "epsilon_max_reached",
+                logging.WARNING,
+                epsilon=spent,
+                epsilon_max=self._limit,
+                action=self._action,
             )
         self._reached = allowed <= 0
         return max(0, allowed)
@@ -203,7 +232,8 @@ class Budget:
             self._others = self._ledger.spent_by_others(self._readings)
 
     def _spent_with(self, places: int) -> float:
-        """Most that a person will have spent, by all accounts, once this many more places are released."""
+        """Most that a person will have spent, by all accounts, once this many more places are
+        released."""
         return self._others / NANO + self._own_with(places)
 
     def _own_with(self, places: int) -> float:
@@ -227,7 +257,8 @@ class Budget:
 
 
 def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
-    """Raises `SettingsError` where a ledger counts what is spent of readings, and `mode` has nothing to count."""
+    """Raises `SettingsError` where a ledger counts what is spent of readings, and `mode` has
+    nothing to count."""
     if not mode.formal and file.exists():
         raise SettingsError(
             f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees nothing, so that no '
@@ -236,11 +267,14 @@ def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
 
 
 class RowCharges:
-    """The places of the readings log whose noisy rows are charged, before anything made from them is published."""
+    """The places of the readings log whose noisy rows are charged, before anything made from them
+    is published."""
 
     def __init__(self, ledger: Ledger | None, epsilon: float | None) -> None:
-        """`epsilon` of a row; None where none is made or nothing is guaranteed. Without a ledger nothing is charged."""
-        self._ledger, self._epsilon = ledger, epsilon
+        """`epsilon` of a row; None where none is made or nothing is guaranteed. Without a ledger
+        nothing is charged."""
+        self._ledger = ledger
+        self._epsilon = epsilon
         self._open: dict[int, tuple[int, int]] = {}
         self._charged: Positions = {}
 
@@ -257,14 +291,17 @@ class RowCharges:
         """Charge what was made since the last charge; it is on the disk when this returns."""
         if self._ledger is None or self._epsilon is None or not self._open:
             return
-        # Before what is charged is noted here: after a kill it is charged again, which costs nothing.
+        # Before what is charged is noted here: after a kill it is charged again, which costs
+        # nothing.
         self._ledger.charge_rows(self._open, self._epsilon)
         self._charged |= {partition: stop for partition, (_, stop) in self._open.items()}
         self._open = {}
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
-        spans = [[partition, first, stop] for partition, (first, stop) in sorted(self._open.items())]
+        spans = [
+            [partition, first, stop] for partition, (first, stop) in sorted(self._open.items())
+        ]
         return [[[*one] for one in sorted(self._charged.items())], spans]
 
     def restore(self, state: Any) -> None:
@@ -272,7 +309,9 @@ class RowCharges:
         try:
             charged, spans = state
             self._charged = {int(partition): int(stop) for partition, stop in charged}
-            self._open = {int(partition): (int(first), int(stop)) for partition, first, stop in spans}
+            self._open = {
+                int(partition): (int(first), int(stop)) for partition, first, stop in spans
+            }
         except (TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's charges of rows are damaged: {broken}") from None
         if self._ledger is not None:
@@ -304,8 +343,8 @@ class Note(NamedTuple):
 
     @property
     def key_in_log(self) -> bytes:
-        # Of the process as well: where a log keeps the newest record of a key alone, the note of a copy of the folder
-        # would hide that of the original before another process has read it.
+        # Of the process as well: where a log keeps the newest record of a key alone, the note of a
+        # copy of the folder would hide that of the original before another process has read it.
         return f"{self.ledger} {self.owner} {self.process.hex()}".encode()
 
     def encode(self) -> bytes:
@@ -315,7 +354,9 @@ class Note(NamedTuple):
 def _decode(value: bytes) -> Note:
     try:
         found = unpack(value)
-        return Note(**found | {"places": {int(partition): int(stop) for partition, stop in found["places"]}})
+        return Note(
+            **found | {"places": {int(partition): int(stop) for partition, stop in found["places"]}}
+        )
     except (KeyError, TypeError, ValueError, MessageRejected) as broken:
         raise InvalidState(
             f"the readings log has a note on what was released of it that cannot be read ({broken}); restore the log"
@@ -323,14 +364,16 @@ def _decode(value: bytes) -> Note:
 
 
 class Releases:
-    """The notes in the readings log of one client: `check_new`, then `resume`, then `note` before each publication.
+    """The notes in the readings log of one client: `check_new`, then `resume`, then `note` before
+    each publication.
 
     Every method raises as the log does.
     """
 
     def __init__(self, log: Log, owner: str) -> None:
         """`log`: the client's own; `owner` names its account in the ledger."""
-        self._log, self._owner = log, owner
+        self._log = log
+        self._owner = owner
         self._process = secrets.token_bytes(PROCESS_BYTES)
         self._ledger = self._key = ""
         log.ensure(RELEASES, RELEASES_SETTINGS)
@@ -338,7 +381,8 @@ class Releases:
         self._found: dict[bytes, Note] = {}
         """key in the log -> the newest note"""
         self._earlier: list[bytes] = []
-        """keys of the notes of this client by earlier processes, which the first note of this one replaces"""
+        """keys of the notes of this client by earlier processes, which the first note of this one
+        replaces"""
         self._released: Positions = {}
         self._noted: Positions = {}
         self._is_synced = False
@@ -355,11 +399,13 @@ class Releases:
                 raise self._other_ledger(note)
 
     def resume(self, ledger: Ledger, *, has_state: bool) -> None:
-        """Raises `InvalidState` unless the notes fit the ledger, the noise key that it is for, and the checkpoint.
+        """Raises `InvalidState` unless the notes fit the ledger, the noise key that it is for, and
+        the checkpoint.
 
         What the checkpoint says was released, and the log does not say yet, is noted.
         """
-        self._ledger, self._key = ledger.identity, ledger.fingerprint
+        self._ledger = ledger.identity
+        self._key = ledger.fingerprint
         for note in self._found.values():
             if note.ledger != self._ledger:
                 raise self._other_ledger(note)
@@ -379,19 +425,22 @@ class Releases:
         self.note()
 
     def add(self, places: Positions) -> None:
-        """The state that is stored next has records to publish: everything before `places` counts as released."""
+        """The state that is stored next has records to publish: everything before `places` counts
+        as released."""
         self._released = dict(places)
 
     def note(self) -> None:
-        """Note what counts as released by the state that is stored; the note is in the log when this returns.
+        """Note what counts as released by the state that is stored; the note is in the log when
+        this returns.
 
-        Raises `InvalidState` if another process has noted a release of this log: it has another ledger, or this
-        client's, from a copy of its folder.
+        Raises `InvalidState` if another process has noted a release of this log: it has another
+        ledger, or this client's, from a copy of its folder.
         """
         if self._released == self._noted:
             return
-        # The first note of a process replaces those of earlier ones, so what is there comes before it. A later one
-        # replaces its own alone, and is taken back where another process has noted meanwhile.
+        # The first note of a process replaces those of earlier ones, so what is there comes before
+        # it. A later one replaces its own alone, and is taken back where another process has noted
+        # meanwhile.
         if not self._is_synced:
             self._check(self._read())
         mine = Note(self._owner, self._ledger, self._key, self._process, self._released)
@@ -411,7 +460,9 @@ class Releases:
             for key in self._earlier:
                 self._log.publish(RELEASES, None, key)
             self._log.flush()
-        self._earlier, self._noted, self._is_synced = [], self._released, True
+        self._earlier = []
+        self._noted = self._released
+        self._is_synced = True
 
     def state(self) -> list[list[int]]:
         """Plain values for `restore`."""
@@ -432,7 +483,8 @@ class Releases:
                 )
 
     def _read_others(self, mine: Note) -> list[Note]:
-        """The notes since the last read, after `mine` was written; where it alone has come, nothing is read."""
+        """The notes since the last read, after `mine` was written; where it alone has come, nothing
+        is read."""
         ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
         if sum(ends.values()) == sum(self._at.values()) + 1:
             self._at = ends
@@ -440,15 +492,19 @@ class Releases:
         return self._read(until=mine)
 
     def _read(self, until: Note | None = None) -> list[Note]:
-        """The notes that were not read yet: all up to the end of the log, or to one that this process has written.
+        """The notes that were not read yet: all up to the end of the log, or to one that this
+        process has written.
 
         One that was taken back is not among them.
         """
         notes: list[Note] = []
         ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
         waits_until = time.monotonic() + WAIT_S
-        # One that was just written may not be in the log yet: a broker acknowledges before a reader sees it.
-        while until is not None or any(self._at[partition] < end for partition, end in ends.items()):
+        # One that was just written may not be in the log yet: a broker acknowledges before a reader
+        # sees it.
+        while until is not None or any(
+            self._at[partition] < end for partition, end in ends.items()
+        ):
             records, self._at = self._log.read(RELEASES, self._at, timeout_s=1.0)
             for record in records:
                 if record.value is None:

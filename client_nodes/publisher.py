@@ -1,8 +1,10 @@
-"""The publisher of a client: encodes, signs and marks its updates, and finds in the log those it does not know.
+"""The publisher of a client: encodes, signs and marks its updates, and finds in the log those it
+does not know.
 
-With a restored older folder, windows would be counted again under another plan, and updates would get numbers that
-others have already. The log shows it, because it holds the later updates. Each has a header that takes the client's
-noise key to make, so a process without the key cannot stop a client by publishing in its name.
+With a restored older folder, windows would be counted again under another plan, and updates would
+get numbers that others have already. The log shows it, because it holds the later updates. Each has
+a header that takes the client's noise key to make, so a process without the key cannot stop a
+client by publishing in its name.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.streaming import Arrays
 from shoal.client_nodes.intake import TimeSpan
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.errors import InvalidState, LogError, LogUnavailable, MessageRejected, OffsetOutOfRange, SettingsError
+from shoal.errors import (
+    InvalidState,
+    LogError,
+    LogUnavailable,
+    MessageRejected,
+    OffsetOutOfRange,
+    SettingsError,
+)
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.conflicts import (
     AUTHOR_HEADER,
@@ -67,7 +76,9 @@ class Content(NamedTuple):
 class Publisher:
     """Makes the updates of one client, as records for the topic of updates."""
 
-    def __init__(self, contract: ResolvedContract, client: str, validator: Validator, record_bytes_max: int) -> None:
+    def __init__(
+        self, contract: ResolvedContract, client: str, validator: Validator, record_bytes_max: int
+    ) -> None:
         """`record_bytes_max` is the largest record that the topic accepts, in bytes."""
         self._contract = contract
         self._client = client
@@ -76,7 +87,9 @@ class Publisher:
         self.digests = PublishedDigests()
         """digests of the newest updates"""
 
-    def make_update(self, model: ResolvedModel, content: Content, params: Params | None = None) -> EncodedUpdate:
+    def make_update(
+        self, model: ResolvedModel, content: Content, params: Params | None = None
+    ) -> EncodedUpdate:
         """An update of a model under the terms of the contract; raises as `make_records` does."""
         update = Update(
             federation=self._contract.federation,
@@ -97,7 +110,8 @@ class Publisher:
         return self.make_records(update, params)
 
     def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
-        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it is made.
+        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it
+        is made.
 
         `params` are those that an answer is to.
         """
@@ -106,16 +120,20 @@ class Publisher:
             self._validator.check_answer_claims(update, params)
         table = self._contract.models[update.model].algorithm.update
         chunks = encode_update(update, table, self._record_bytes_max)
-        agreed, headers = self._contract.contract, Update.headers()
+        agreed = self._contract.contract
+        headers = Update.headers()
         key = agreed.update_key(update.model)
-        records = [OutboxRecord(agreed.updates_topic, chunk.value, key, headers) for chunk in chunks]
+        records = [
+            OutboxRecord(agreed.updates_topic, chunk.value, key, headers) for chunk in chunks
+        ]
         digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)
 
 
 def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives a record's signature header when it is published; no header without a key."""
+    """A function that gives a record's signature header when it is published; no header without a
+    key."""
     if key is None:
         return lambda _: ()
 
@@ -129,7 +147,8 @@ def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
 RECORDS_MAX: Final = 100_000
 """newest records of a partition that are looked at when a client starts"""
 SEEN_EVERY_S: Final = 60.0
-"""interval at which a running client notes where the log ends, so that its next start begins to look there"""
+"""interval at which a running client notes where the log ends, so that its next start begins to
+look there"""
 READ_RECORDS: Final = 1000
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
@@ -139,14 +158,23 @@ class OwnUpdates:
     """Marks what one client publishes, and looks for it in the log."""
 
     def __init__(
-        self, log: Log, contract: ResolvedContract, client: str, noise_key: bytes | None, key_is_new: bool = False
+        self,
+        log: Log,
+        contract: ResolvedContract,
+        client: str,
+        noise_key: bytes | None,
+        key_is_new: bool = False,
     ) -> None:
-        """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is marked with it yet,
-        so a new client need not read what all others have published."""
-        self._log, self._models, self._client = log, contract.models, client
+        """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is
+        marked with it yet, so a new client need not read what all others have published."""
+        self._log = log
+        self._models = contract.models
+        self._client = client
         self._earlier = contract.earlier
         self._topic = contract.contract.updates_topic
-        self._key = None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
+        self._key = (
+            None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
+        )
         self._key_is_new = key_is_new
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._seen: Positions = {}
@@ -154,17 +182,19 @@ class OwnUpdates:
         self._seen_at: float | None = None
 
     def headers(self, record: OutboxRecord) -> Headers:
-        """The headers that mark an update as this client's, by this process; none for other records."""
+        """The headers that mark an update as this client's, by this process; none for other
+        records."""
         if self._key is None or record.topic != self._topic:
             return ()
         mark = make_mark(self._key, self._incarnation, record.value or b"")
         return (AUTHOR_HEADER, mark.author), (INCARNATION_HEADER, mark.incarnation)
 
     def check(self, published: PublishedDigests, *, accept_unseen: bool = False) -> None:
-        """Raises `InvalidState` with what to do if the log has an update of this client that its folder knows not.
+        """Raises `InvalidState` with what to do if the log has an update of this client that its
+        folder knows not.
 
-        Raises `SettingsError` where the client may not read the updates; with `accept_unseen` that is a warning, and
-        nothing is looked at. Raises as the log does.
+        Raises `SettingsError` where the client may not read the updates; with `accept_unseen` that
+        is a warning, and nothing is looked at. Raises as the log does.
         """
         if self._key is None:
             return
@@ -185,9 +215,11 @@ class OwnUpdates:
         self._seen = ends
 
     def check_copies(self, record: Record, published: PublishedDigests) -> None:
-        """Raises `InvalidState` if the server says that this process and another one publish as this client.
+        """Raises `InvalidState` if the server says that this process and another one publish as
+        this client.
 
-        `record` has the conflicts. An update of this client that somebody publishes again is no other process.
+        `record` has the conflicts. An update of this client that somebody publishes again is no
+        other process.
         """
         if self._key is None:
             return
@@ -197,9 +229,15 @@ class OwnUpdates:
             return
         for one in copies:
             # Only the noise key can mark both: a list that somebody forged stops no client.
-            mine = one.client == self._client and all(is_marked_by(self._key, each) for each in (one.older, one.newer))
-            is_older, is_newer = (each.startswith(self._incarnation) for each in (one.older, one.newer))
-            if mine and (is_older or (is_newer and published.is_unknown(one.model, one.sequence, one.digest))):
+            mine = one.client == self._client and all(
+                is_marked_by(self._key, each) for each in (one.older, one.newer)
+            )
+            is_older, is_newer = (
+                each.startswith(self._incarnation) for each in (one.older, one.newer)
+            )
+            if mine and (
+                is_older or (is_newer and published.is_unknown(one.model, one.sequence, one.digest))
+            ):
                 raise InvalidState(
                     f"two processes publish as client {self._client}: the server has update {one.sequence} for model "
                     f"{one.model} of the one that started first, after updates of the other. They run from copies of "
@@ -215,7 +253,8 @@ class OwnUpdates:
         self._seen_at = now if self._seen_at is None else min(self._seen_at, now)
         if now >= self._seen_at + SEEN_EVERY_S:
             bounds = self._log.bounds(self._topic)
-            self._seen, self._seen_at = {partition: end for partition, (_, end) in bounds.items()}, now
+            self._seen = {partition: end for partition, (_, end) in bounds.items()}
+            self._seen_at = now
 
     def reset_published(self, _: float) -> None:
         """The federation's log was created anew: look from its beginning."""
@@ -230,14 +269,19 @@ class OwnUpdates:
         try:
             self._seen = {int(partition): int(offset) for partition, offset in state}
         except (TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's place in the log of updates is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's place in the log of updates is damaged: {broken}"
+            ) from None
 
     def _records(self, ends: Positions) -> Iterator[Record]:
-        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a partition only.
+        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a
+        partition only.
 
         A new client, which has published nothing, reads the newest one of a partition.
         """
-        topic, newest, limit = self._topic, RECORDS_MAX, READ_RECORDS
+        topic = self._topic
+        newest = RECORDS_MAX
+        limit = READ_RECORDS
         if self._key_is_new:
             newest = limit = 1
         firsts = {partition: first for partition, (first, _) in self._log.bounds(topic).items()}
@@ -245,7 +289,9 @@ class OwnUpdates:
             partition: max(self._seen.get(partition, 0), firsts[partition], end - newest)
             for partition, end in ends.items()
         }
-        while at := {partition: offset for partition, offset in at.items() if offset < ends[partition]}:
+        while at := {
+            partition: offset for partition, offset in at.items() if offset < ends[partition]
+        }:
             try:
                 records, reached = self._log.read(topic, at, limit, WAIT_S)
             except OffsetOutOfRange as gone:
@@ -277,7 +323,8 @@ class OwnUpdates:
             )
 
     def _identified(self, record: Record) -> tuple[str, str, int, bytes | None]:
-        """Kind, model, number and digest of a client's message; no digest for a model that the contract lacks.
+        """Kind, model, number and digest of a client's message; no digest for a model that the
+        contract lacks.
 
         Raises `MessageRejected`.
         """
@@ -287,7 +334,12 @@ class OwnUpdates:
 
             masked = MaskedCounts.decode(value, record.headers)
             known = masked.model in self._models
-            return "the masked counts of round", masked.model, masked.round, masked_digest(value) if known else None
+            return (
+                "the masked counts of round",
+                masked.model,
+                masked.round,
+                masked_digest(value) if known else None,
+            )
         update = Update.decode(value, record.headers)
         generation = self._earlier.get(update.contract)
         models = self._models if generation is None else generation.contract.models

@@ -33,7 +33,8 @@ class Published(NamedTuple):
     def agreed(self, contract: ResolvedContract, *, required: bool = False) -> ResolvedContract:
         """The contract, with those that the federation had before.
 
-        Raises `ContractDiffers` for another contract than this; if it is `required`, `ContractMissing` for none.
+        Raises `ContractDiffers` for another contract than this; if it is `required`,
+        `ContractMissing` for none.
         """
         record = self.records.get(CONTRACT_KEY)
         if not check_contract(record, contract.contract) and required:
@@ -56,7 +57,8 @@ def read_published(log: Log, contract: Contract) -> Published:
 
 
 class Snapshots:
-    """Follows the topic of snapshots of all models from its beginning. Skips records that fail validation."""
+    """Follows the topic of snapshots of all models from its beginning. Skips records that fail
+    validation."""
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class Snapshots:
         on_conflicts: Callable[[Record], None] = lambda _: None,
         published: Published = NOTHING_PUBLISHED,
     ) -> None:
-        """`on_conflicts` gets each list of conflicts that comes after what was `published` at the start."""
+        """`on_conflicts` gets each list of conflicts that comes after what was `published` at the
+        start."""
         self._on_conflicts = on_conflicts
         self._validator = validator
         self._log = log
@@ -135,7 +138,8 @@ class Snapshots:
 
     def take_rejected(self) -> list[MessageRejected]:
         """Why records were skipped since the previous call."""
-        rejected, self._rejected = self._rejected, []
+        rejected = self._rejected
+        self._rejected = []
         return rejected
 
     def _keep_round(self, record: Record) -> None:

@@ -1,10 +1,13 @@
-"""Health check of a container: `health_check.py PORT PATH` exits with 0 when 127.0.0.1:PORT answers PATH with 200.
+"""Health check of a container: `health_check.py PORT PATH` exits with 0 when 127.0.0.1:PORT answers
+PATH with 200.
 
-For processes without HTTP: `health_check.py connected` when this container has a connection to another one, as to a
-broker; `health_check.py written FILE SECONDS` when FILE, or its write-ahead log, was written within these seconds.
+For processes without HTTP: `health_check.py connected` when this container has a connection to
+another one, as to a broker; `health_check.py written FILE SECONDS` when FILE, or its write-ahead
+log, was written within these seconds.
 
-Where SHOAL_SERVER_TOKEN_FILE is set it sends the token in that file, and where SHOAL_SERVER_CERTIFICATE_FILE is set it
-connects by TLS. Every container runs it every few seconds, so it imports nothing that is slow to load.
+Where SHOAL_SERVER_TOKEN_FILE is set it sends the token in that file, and where
+SHOAL_SERVER_CERTIFICATE_FILE is set it connects by TLS. Every container runs it every few seconds,
+so it imports nothing that is slow to load.
 """
 
 import os
@@ -19,10 +22,15 @@ def main() -> int:
     """0 when all is well, otherwise 1. Prints the start of the body, or the reason."""
     kind, *given = sys.argv[1:]
     if kind == "connected":
-        return said(any(map(has_connection, ("/proc/net/tcp", "/proc/net/tcp6"))), "no connection to another container")
+        return said(
+            any(map(has_connection, ("/proc/net/tcp", "/proc/net/tcp6"))),
+            "no connection to another container",
+        )
     if kind == "written":
         file, seconds = given
-        return said(age_s(file) <= float(seconds), f"{file} was not written for {age_s(file):.0f} s")
+        return said(
+            age_s(file) <= float(seconds), f"{file} was not written for {age_s(file):.0f} s"
+        )
     return answers(kind, *given)
 
 
@@ -41,7 +49,10 @@ def has_connection(table: str) -> bool:
     except OSError:
         return False
     # Remote address in hexadecimal, little-endian; 01 is established.
-    return any(each[3] == "01" and not each[2].startswith(("0100007F", "0" * 24 + "01000000")) for each in fields)
+    return any(
+        each[3] == "01" and not each[2].startswith(("0100007F", "0" * 24 + "01000000"))
+        for each in fields
+    )
 
 
 def age_s(file: str) -> float:
@@ -74,14 +85,16 @@ def authorization() -> str:
 
 
 def connected(port: int) -> socket.socket:
-    """A connection to the process in this container. Its certificate names the server and not 127.0.0.1."""
+    """A connection to the process in this container. Its certificate names the server and not
+    127.0.0.1."""
     plain = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
     if not os.environ.get("SHOAL_SERVER_CERTIFICATE_FILE"):
         return plain
     import ssl  # noqa: PLC0415 - slow to load, and most containers need none
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)
 
 

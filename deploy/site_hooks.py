@@ -1,7 +1,9 @@
-"""Hooks of the documentation site (mkdocs.yml): navigation, API reference, and files outside docs/ that pages link to.
+"""Hooks of the documentation site (mkdocs.yml): navigation, API reference, and files outside docs/
+that pages link to.
 
-The pages of docs/ link to each other and to files of the repository as in any clone. What they link to outside of docs/
-becomes part of the site under `repository/`, and so does what those pages link to.
+The pages of docs/ link to each other and to files of the repository as in any clone. What they link
+to outside of docs/ becomes part of the site under `repository/`, and so does what those pages link
+to.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from mkdocs.structure.pages import Page
 import shoal
 
 ROOT = Path(__file__).parent.parent
-REPOSITORY, API = "repository/", "reference/api.md"
+REPOSITORY = "repository/"
+API = "reference/api.md"
 GROUPS = ("Tutorial", "How-to", "Reference", "Explanation")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DRAWN_BY = "@mermaid-js/mermaid-cli@11.16.0"
@@ -39,18 +42,32 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?(\))")
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """The navigation: the groups of docs/index.md, in its order; then what it does not list."""
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## ([\w-]+)[^\n]*\n(.*?)(?=^## |\Z)", index, re.MULTILINE | re.DOTALL))
+    sections = dict(
+        re.findall(r"^## ([\w-]+)[^\n]*\n(.*?)(?=^## |\Z)", index, re.MULTILINE | re.DOTALL)
+    )
     navigation: list[Any] = [{"Start": "index.md"}]
     for group in GROUPS:
-        pages = [place for _, place, _, _ in LINK.findall(sections[group]) if not place.startswith((".", "http"))]
+        pages = [
+            place
+            for _, place, _, _ in LINK.findall(sections[group])
+            if not place.startswith((".", "http"))
+        ]
         listed = list(dict.fromkeys(place for place in pages if place.endswith(".md")))
         navigation.append({group: [*listed, API] if group == "Reference" else listed})
-    known = {page for group in navigation[1:] for pages in group.values() for page in pages} | {"index.md"}
-    others = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    reproduction = [page for page in others if page.startswith("reproduction/") and page not in known]
+    known = {page for group in navigation[1:] for pages in group.values() for page in pages} | {
+        "index.md"
+    }
+    others = sorted(
+        path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    )
+    reproduction = [
+        page for page in others if page.startswith("reproduction/") and page not in known
+    ]
     navigation.append({"Reproduction": reproduction})
     more = [page for page in others if page not in known and page not in reproduction]
-    navigation.append({"More": [*more, *(REPOSITORY + name for name in outside() if name.endswith(".md"))]})
+    navigation.append(
+        {"More": [*more, *(REPOSITORY + name for name in outside() if name.endswith(".md"))]}
+    )
     config["nav"] = navigation
     return config
 
@@ -73,7 +90,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         there = posixpath.normpath(posixpath.join(posixpath.dirname(here), place))
         # A folder has no page; and what the repository's other pages link to need not be there yet.
-        if (ROOT / there).is_dir() or (here.split("/")[0] != "docs" and not (ROOT / there).exists()):
+        if (ROOT / there).is_dir() or (
+            here.split("/")[0] != "docs" and not (ROOT / there).exists()
+        ):
             return "]"
         relative = posixpath.relpath(in_site(there), posixpath.dirname(page.file.src_uri) or ".")
         return f"{before}{relative}{anchor or ''}{after}"
@@ -82,11 +101,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def with_pictures(markdown: str, here: str) -> str:
-    """The page `here` with the committed picture in the place of each diagram; a warning where its text has changed."""
+    """The page `here` with the committed picture in the place of each diagram; a warning where its
+    text has changed."""
     for text, picture in diagrams(markdown, here):
         path = ROOT / picture
         if not path.exists() or drawn_from(text) not in path.read_text(encoding="utf-8"):
-            logging.getLogger("mkdocs").warning("%s: not the diagram of %s; run make screenshots", picture, here)
+            logging.getLogger("mkdocs").warning(
+                "%s: not the diagram of %s; run make screenshots", picture, here
+            )
         relative = posixpath.relpath(picture, posixpath.dirname(here))
         markdown = markdown.replace(f"```mermaid\n{text}```", f"![Diagram]({relative})", 1)
     return markdown
@@ -104,7 +126,8 @@ def drawn_from(text: str) -> str:
 
 
 def outside() -> list[str]:
-    """The files of the repository outside of docs/ that pages link to, and those that these link to."""
+    """The files of the repository outside of docs/ that pages link to, and those that these link
+    to."""
     found: dict[str, None] = {}
     waiting = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     while waiting:
@@ -136,8 +159,12 @@ def in_site(path: str) -> str:
 
 
 def api_page() -> str:
-    """The reference of what `import shoal` offers: signatures, docstrings, and the examples that tests run."""
-    parts = ["# API reference", "What `import shoal` offers. The examples are run by tests as they are printed here."]
+    """The reference of what `import shoal` offers: signatures, docstrings, and the examples that
+    tests run."""
+    parts = [
+        "# API reference",
+        "What `import shoal` offers. The examples are run by tests as they are printed here.",
+    ]
     for name in sorted(set(shoal.__all__) - {"__version__"}):
         value = getattr(shoal, name)
         parts += [f"## {name}", described(name, value)]
@@ -154,7 +181,9 @@ def methods_of(value: type) -> list[str]:
     return [
         name
         for name, one in found.items()
-        if not name.startswith("_") and (inspect.isfunction(one) or isinstance(one, kinds)) and inspect.getdoc(one)
+        if not name.startswith("_")
+        and (inspect.isfunction(one) or isinstance(one, kinds))
+        and inspect.getdoc(one)
     ]
 
 
@@ -172,14 +201,19 @@ def described(name: str, value: Any) -> str:
 def signature_of(name: str, value: Callable[..., Any]) -> str:
     """The signature, without the types' modules."""
     try:
-        return f"{name}{inspect.signature(value)}".replace("numpy.typing.", "").replace("typing.", "")
+        return f"{name}{inspect.signature(value)}".replace("numpy.typing.", "").replace(
+            "typing.", ""
+        )
     except ValueError:
         return f"{name}(...)"
 
 
 def with_examples(docstring: str) -> str:
-    """A docstring in the form of NumPy's as Markdown: titles, lists of parameters, and examples as blocks of code."""
-    lines, listed, inside = [], False, False
+    """A docstring in the form of NumPy's as Markdown: titles, lists of parameters, and examples as
+    blocks of code."""
+    lines = []
+    listed = False
+    inside = False
     text = docstring.splitlines()
     for line, after in zip(text, [*text[1:], ""], strict=True):
         if re.fullmatch(r"-{3,}", line):
@@ -209,16 +243,32 @@ def main() -> None:
     """Draw each diagram of docs/."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        for text, picture in diagrams(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()):
+        for text, picture in diagrams(
+            page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+        ):
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                (folder / "browser.json").write_text(json.dumps({"executablePath": browser, "args": ["--no-sandbox"]}))
+                (folder / "browser.json").write_text(
+                    json.dumps({"executablePath": browser, "args": ["--no-sandbox"]})
+                )
                 style = {"theme": "neutral", "htmlLabels": False, "deterministicIds": True}
                 (folder / "style.json").write_text(json.dumps(style))
                 (folder / "diagram.mmd").write_text(text, encoding="utf-8")
-                words = ["npx", "--yes", "--package", DRAWN_BY, "mmdc", "-p", "browser.json", "-c", "style.json"]
+                words = [
+                    "npx",
+                    "--yes",
+                    "--package",
+                    DRAWN_BY,
+                    "mmdc",
+                    "-p",
+                    "browser.json",
+                    "-c",
+                    "style.json",
+                ]
                 words += ["-b", "white", "-i", "diagram.mmd", "-o", "diagram.svg"]
-                subprocess.run(words, cwd=folder, check=True, env=os.environ | {"PUPPETEER_SKIP_DOWNLOAD": "1"})
+                subprocess.run(
+                    words, cwd=folder, check=True, env=os.environ | {"PUPPETEER_SKIP_DOWNLOAD": "1"}
+                )
                 drawn = (folder / "diagram.svg").read_text(encoding="utf-8")
             (ROOT / picture).write_text(f"{drawn}\n{drawn_from(text)}\n", encoding="utf-8")
 

@@ -1,6 +1,7 @@
 """FCAC on a stream: it is not given the number of clusters, and it learns each row once.
 
-On the first rows there are many small clusters. They join as rows fill the gaps between their nodes.
+On the first rows there are many small clusters. They join as rows fill the gaps between their
+nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""An algorithm of one's own: federated medians of one ring around the middle, in rounds, without installing anything.
+"""An algorithm of one's own: federated medians of one ring around the middle, in rounds, without
+installing anything.
 
-Clients answer with sums that add up, so the result is that of all rows in one place. With a line under the entry-point
-group `shoal.algorithms` a federation runs it as well, with page, metrics and privacy (docs/how-to/extending.md).
+Clients answer with sums that add up, so the result is that of all rows in one place. With a line
+under the entry-point group `shoal.algorithms` a federation runs it as well, with page, metrics and
+privacy (docs/how-to/extending.md).
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ def main() -> None:
     federated = run_rounds(SOFT_MEANS, first, sites, rounds_max=50).params
     pooled = run_rounds(SOFT_MEANS, first, [np.concatenate(sites)], rounds_max=50).params
     print("centres found by three clients:", federated["centre"].round(3).tolist())
-    print("largest difference to all rows in one place:", np.abs(federated["centre"] - pooled["centre"]).max())
+    print(
+        "largest difference to all rows in one place:",
+        np.abs(federated["centre"] - pooled["centre"]).max(),
+    )
     print("clusters of the three middles:", SOFT_MEANS.predict(federated, middles).tolist())
     assert np.allclose(federated["centre"], pooled["centre"])
 

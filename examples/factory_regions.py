@@ -1,8 +1,9 @@
-"""A factory on Kafka with two regions: two halls, each a federation of its own, below the federation of the factory.
+"""A factory on Kafka with two regions: two halls, each a federation of its own, below the
+federation of the factory.
 
     python examples/factory_regions.py 127.0.0.1:9092      # a broker; writes into ./factory-example
-What the clients of a hall, two machines each, have counted goes up in one contribution: the factory's model knows the
-clusters of both halls, and no reading leaves its machine.
+What the clients of a hall, two machines each, have counted goes up in one contribution: the
+factory's model knows the clusters of both halls, and no reading leaves its machine.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def write(folder: Path, name: str, broker: str, port: int, more: str) -> None:
     if name not in STATES:
         return
     rng = np.random.default_rng(port)
-    rows = np.array(STATES[name])[rng.integers(2, size=READINGS)] + rng.normal(0, (0.5, 2.0), (READINGS, 2))
+    rows = np.array(STATES[name])[rng.integers(2, size=READINGS)] + rng.normal(
+        0, (0.5, 2.0), (READINGS, 2)
+    )
     lines = "".join(f"{vibration:.3f},{temperature:.2f}\n" for vibration, temperature in rows)
     (folder / name / "readings.csv").write_text(f"vibration,temperature\n{lines}")
 
@@ -73,8 +76,15 @@ def running(folder: Path, *words: str) -> Iterator[None]:
 
 def main(broker: str, ports: tuple[int, int, int] = (8765, 8766, 8767)) -> int:
     """Run the factory until its model knows three states; the number that it knows then."""
-    folder, config = Path("factory-example"), ("--config", "federation.toml")
-    write(folder, "factory", broker, ports[0], "regions = [{}]".format(", ".join(f'"{name}"' for name in STATES)))
+    folder = Path("factory-example")
+    config = ("--config", "federation.toml")
+    write(
+        folder,
+        "factory",
+        broker,
+        ports[0],
+        "regions = [{}]".format(", ".join(f'"{name}"' for name in STATES)),
+    )
     for name, port in zip(STATES, ports[1:], strict=True):
         write(folder, name, broker, port, UPSTREAM)
     with ExitStack() as stack:
@@ -85,10 +95,14 @@ def main(broker: str, ports: tuple[int, int, int] = (8765, 8766, 8767)) -> int:
                 stack.enter_context(running(folder / name, "client", *config, "--name", machine))
             feed = ("producer", *config, "--clients", "2", "readings.csv")
             stack.enter_context(running(folder / name, *feed))
-        clusters, until = [], time.monotonic() + 300
+        clusters = []
+        until = time.monotonic() + 300
         while len(clusters) < 3 and time.monotonic() < until:
             time.sleep(1)
-            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v1/clusters") as answer:
+            with (
+                suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v1/clusters") as answer,
+            ):
                 clusters = json.load(answer)["clusters"]
         for cluster in clusters:
             print(f"cluster {cluster['identity']}: {cluster['text']}")

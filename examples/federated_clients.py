@@ -1,6 +1,8 @@
-"""Three clients that hold different clusters: what each algorithm sends, and what the federation finds.
+"""Three clients that hold different clusters: what each algorithm sends, and what the federation
+finds.
 
-The server never sees a row. FCAC's clients send the nodes they have learnt; federated k-means sends sums, in rounds.
+The server never sees a row. FCAC's clients send the nodes they have learnt; federated k-means sends
+sums, in rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ def main() -> None:
     """Client i holds the clusters i and i + 1."""
     rng = np.random.default_rng(0)
     clients = [
-        np.concatenate([rng.normal(CENTRES[(number + shift) % 3], 0.03, size=(500, 2)) for shift in (0, 1)])
+        np.concatenate(
+            [rng.normal(CENTRES[(number + shift) % 3], 0.03, size=(500, 2)) for shift in (0, 1)]
+        )
         for number in range(3)
     ]
 
@@ -27,7 +31,9 @@ def main() -> None:
         client = CAPlus()
         client.learn(rng.permutation(rows))
         nodes = client.contribute()
-        print(f"FCAC: client {number} learnt {len(rows)} rows and sends {len(nodes['weight'])} nodes")
+        print(
+            f"FCAC: client {number} learnt {len(rows)} rows and sends {len(nodes['weight'])} nodes"
+        )
         server.absorb([Contribution(f"client-{number}", 1, nodes)], key=bytes([number]))
     print("FCAC: clusters of the three centres:", server.predict(CENTRES))
 

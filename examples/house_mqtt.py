@@ -1,10 +1,12 @@
-"""A house over MQTT with alerts: sensors publish, shoal finds the states of the house, and new ones raise an alert.
+"""A house over MQTT with alerts: sensors publish, shoal finds the states of the house, and new ones
+raise an alert.
 
-    python examples/house_mqtt.py 127.0.0.1:1883        # a broker such as mosquitto; writes into ./house
+    python examples/house_mqtt.py 127.0.0.1:1883        # a broker such as mosquitto; writes into
+    ./house
 
-Four processes run as they would in a house: a producer that subscribes to the sensors, a client, a server, and the
-forwarder of events, which publishes alerts. The sensors are made up here: a house in two states, then in a third one
-that it has not had before.
+Four processes run as they would in a house: a producer that subscribes to the sensors, a client, a
+server, and the forwarder of events, which publishes alerts. The sensors are made up here: a house
+in two states, then in a third one that it has not had before.
 """
 
 from __future__ import annotations
@@ -66,19 +68,31 @@ def main(host: str, port: int) -> list[str]:
     (folder / "alerts.toml").write_text(ALERTS, encoding="utf-8")
     alerts: list[str] = []
     broker = Client(CallbackAPIVersion.VERSION2)
-    broker.on_message = lambda _, __, message: alerts.append(json.loads(message.payload)["event"]["text"])
+    broker.on_message = lambda _, __, message: alerts.append(
+        json.loads(message.payload)["event"]["text"]
+    )
     broker.max_queued_messages_set(0)
     broker.connect(host, port)
     broker.loop_start()
     broker.subscribe("alerts/#", 1)
-    commands = ("server", "client --name hall --no-wait", "producer --mqtt --name hall", "events forward")
+    commands = (
+        "server",
+        "client --name hall --no-wait",
+        "producer --mqtt --name hall",
+        "events forward",
+    )
     program = str(Path(sys.executable).parent / "shoal")
-    running = [subprocess.Popen([program, *words.split(), "--config", "house.toml"], cwd=folder) for words in commands]
+    running = [
+        subprocess.Popen([program, *words.split(), "--config", "house.toml"], cwd=folder)
+        for words in commands
+    ]
     try:
         time.sleep(5)  # the producer subscribes; a sensor that sends before is not heard
         rng = np.random.default_rng(0)
         for state, number in READINGS.items():
-            for temperature, humidity in rng.normal(STATES[state], (0.8, 2.0), (number, 2)).round(2).tolist():
+            for temperature, humidity in (
+                rng.normal(STATES[state], (0.8, 2.0), (number, 2)).round(2).tolist()
+            ):
                 sent = json.dumps({"temperature": temperature, "humidity": humidity})
                 broker.publish("house/hall/climate", sent, qos=1).wait_for_publish(30)
             print(f"{number} readings of {state} sent")

@@ -1,7 +1,7 @@
 """A CSV file of one's own, from the file to labels and a picture, with shoal's commands.
 
-python examples/own_csv.py            # makes readings.csv first: two weeks of a room, a reading every five minutes
-python examples/own_csv.py mine.csv
+python examples/own_csv.py            # makes readings.csv first: two weeks of a room, a reading
+every five minutes python examples/own_csv.py mine.csv
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 
 def make_readings(file: Path) -> None:
     """Two weeks of temperature, CO2 and light in a room: empty at night, used by day."""
-    rng, start = np.random.default_rng(0), datetime(2026, 3, 2, tzinfo=UTC)
+    rng = np.random.default_rng(0)
+    start = datetime(2026, 3, 2, tzinfo=UTC)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["time", "temperature (°C)", "CO2 (ppm)", "light (lux)"])
@@ -26,7 +27,8 @@ def make_readings(file: Path) -> None:
             moment = start + timedelta(minutes=5 * number)
             is_used = moment.weekday() < 5 and 8 <= moment.hour < 18
             values = rng.normal(
-                (22.5, 850, 480) if is_used else (19.0, 430, 15), (0.4, 50, 12) if is_used else (0.3, 10, 4)
+                (22.5, 850, 480) if is_used else (19.0, 430, 15),
+                (0.4, 50, 12) if is_used else (0.3, 10, 4),
             )
             writer.writerow([moment.isoformat(), *np.maximum(values, 0).round(1)])
 
@@ -44,7 +46,9 @@ def main(data: Path) -> None:
     federation = data.with_suffix(".toml")
     shoal("init", data, "--private")
     shoal("run", federation, data, "--no-browser", "--no-wait")
-    clients = sorted(path.name for path in (data.with_suffix("") / "clients").iterdir() if path.is_dir())
+    clients = sorted(
+        path.name for path in (data.with_suffix("") / "clients").iterdir() if path.is_dir()
+    )
     labels = data.with_name("labels.csv")
     shoal("labels", "export", "--config", federation, "--name", clients[0], "--out", labels)
     shoal("picture", "--config", federation, "--out", data.with_name("clusters.png"))

@@ -1,7 +1,9 @@
-"""What privacy costs: the same readings at several prices, and what an observer can guess from one published count.
+"""What privacy costs: the same readings at several prices, and what an observer can guess from one
+published count.
 
-Two of the questions that a data protection officer asks: which clusters are still found, and how much can be learnt of
-one reading? The second is tried by an attack, as `shoal privacy audit` does it for a whole federation.
+Two of the questions that a data protection officer asks: which clusters are still found, and how
+much can be learnt of one reading? The second is tried by an attack, as `shoal privacy audit` does
+it for a whole federation.
 """
 
 from __future__ import annotations
@@ -16,18 +18,24 @@ TRIALS = 20_000
 
 
 def found_at(epsilon: float | None, rows: np.ndarray) -> tuple[int, float]:
-    """Clusters that the model finds, and the share of rows whose label is that of their true cluster's majority."""
+    """Clusters that the model finds, and the share of rows whose label is that of their true
+    cluster's majority."""
     model = DensityTree(epsilon=epsilon, clients=5, low=0.0, high=1.0).fit(rows)
     truth = np.square(rows[:, None] - CENTRES).sum(axis=2).argmin(axis=1)
     labels = model.predict(rows)
-    right = sum(np.unique(labels[truth == number], return_counts=True)[1].max() for number in range(len(CENTRES)))
+    right = sum(
+        np.unique(labels[truth == number], return_counts=True)[1].max()
+        for number in range(len(CENTRES))
+    )
     return model.n_clusters_, right / len(rows)
 
 
 def guessed_right(epsilon: float) -> float:
-    """How often the best guess from one noisy count is right: did a reading fall into this cell, or into another?
+    """How often the best guess from one noisy count is right: did a reading fall into this cell, or
+    into another?
 
-    The odds of a guess are at most e^epsilon; a reading moves two counts by one, and each has half of it.
+    The odds of a guess are at most e^epsilon; a reading moves two counts by one, and each has half
+    of it.
     """
     rng = np.random.default_rng(1)
     there = rng.integers(0, 2, TRIALS)

@@ -1,7 +1,8 @@
 """DensityTree: clusters from private counts, for what each reading may cost.
 
-Five clients count the same kinds of readings in windows and publish noisy counts. The smaller epsilon, the better each
-reading is protected, and the more readings it takes until all clusters are found.
+Five clients count the same kinds of readings in windows and publish noisy counts. The smaller
+epsilon, the better each reading is protected, and the more readings it takes until all clusters are
+found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def main() -> None:
             model.partial_fit(portion)
             found.append(model.n_clusters_)
         price = "no noise" if epsilon is None else f"epsilon {epsilon:g}"
-        print(f"{price:>12}: clusters after every 2,000 rows {found}, of the four centres {model.predict(CENTRES)}")
+        print(
+            f"{price:>12}: clusters after every 2,000 rows {found}, of the four centres {model.predict(CENTRES)}"
+        )
 
 
 if __name__ == "__main__":

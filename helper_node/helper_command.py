@@ -31,8 +31,15 @@ from shoal.transports import check_installed
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of its checkpoint. [default: that of the key]",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve /metrics and /livez here; 0: do not.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address at which they are served.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Serve /metrics and /livez here; 0: do not.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address at which they are served."
+)
 @until_idle_option("message")
 @log_json_option
 @verbose_option
@@ -46,18 +53,21 @@ def helper(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Run a helper: take the masks away from sums of counts, and add the noise that protects every client.
+    """Run a helper: take the masks away from sums of counts, and add the noise that protects every
+    client.
 
-    It needs the federation file and its own key, and nothing of the server. Clients rely on it that the party that runs
-    it does not collude with those who run the server. Stop it with Ctrl-C or SIGTERM, or kill it: started again it
-    continues from its checkpoint, and answers no round twice with different numbers. Rounds wait while it is away.
+    It needs the federation file and its own key, and nothing of the server. Clients rely on it that
+    the party that runs it does not collude with those who run the server. Stop it with Ctrl-C or
+    SIGTERM, or kill it: started again it continues from its checkpoint, and answers no round twice
+    with different numbers. Rounds wait while it is away.
     """
     from shoal.helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, and its help does not
 
     config = load_config(file)
     check_installed(config.log)
     secret = read_keys(key)[0]
-    metrics, heartbeat = HelperMetrics(), Heartbeat()
+    metrics = HelperMetrics()
+    heartbeat = Heartbeat()
     start_logging("helper", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     rounds: dict[str, int] = {}

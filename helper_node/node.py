@@ -1,12 +1,15 @@
-"""A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its whole noise to it.
+"""A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its
+whole noise to it.
 
-It reads the log itself and does not rely on the server: which messages a batch has, under which plan, and how many
-clients they are from. Of each client it unmasks every window once, in whatever round; of each round one batch. What
-it answers is stored before it is published. The same question again gets the same bytes; any other one about a round
-that was answered, or about a window that was, is refused.
+It reads the log itself and does not rely on the server: which messages a batch has, under which
+plan, and how many clients they are from. Of each client it unmasks every window once, in whatever
+round; of each round one batch. What it answers is stored before it is published. The same question
+again gets the same bytes; any other one about a round that was answered, or about a window that
+was, is refused.
 
-If its folder was restored from an older copy, the log shows it: it has sums of this helper that the folder does not
-know. Then the helper stops, because it could unmask a window a second time with other noise.
+If its folder was restored from an older copy, the log shows it: it has sums of this helper that the
+folder does not know. Then the helper stops, because it could unmask a window a second time with
+other noise.
 """
 
 from __future__ import annotations
@@ -61,16 +64,27 @@ class HelperMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.messages = Counter(
-            "shoal_helper_messages", "Masked counts read, by result", ["result"], registry=self.registry
+            "shoal_helper_messages",
+            "Masked counts read, by result",
+            ["result"],
+            registry=self.registry,
         )
         self.rounds = Counter(
-            "shoal_helper_rounds", "Ends of rounds by result", ["model", "result"], registry=self.registry
+            "shoal_helper_rounds",
+            "Ends of rounds by result",
+            ["model", "result"],
+            registry=self.registry,
         )
         self.clients = Gauge(
-            "shoal_helper_clients", "Clients of the newest batch answered", ["model"], registry=self.registry
+            "shoal_helper_clients",
+            "Clients of the newest batch answered",
+            ["model"],
+            registry=self.registry,
         )
         self.checkpoint_at = Gauge(
-            "shoal_helper_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
+            "shoal_helper_checkpoint_timestamp_seconds",
+            "When the newest checkpoint was saved",
+            registry=self.registry,
         )
 
 
@@ -113,8 +127,15 @@ class ModelSums:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        sent = [[offset, one.round, one.plan, one.cells, list(one.entry)] for offset, one in self.sent.items()]
-        return {**vars(self), "sent": sent, "unmasked": [[*one] for one in sorted(self.unmasked.items())]}
+        sent = [
+            [offset, one.round, one.plan, one.cells, list(one.entry)]
+            for offset, one in self.sent.items()
+        ]
+        return {
+            **vars(self),
+            "sent": sent,
+            "unmasked": [[*one] for one in sorted(self.unmasked.items())],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved one. Raises any of `DAMAGED`."""
@@ -128,7 +149,8 @@ class ModelSums:
 
     def keep(self, message: MaskedCounts, record: Record) -> bool:
         """Keep a message until its round is answered; False where too many wait."""
-        # A round opens when all helpers have answered the one before, so no honest message is of a later one.
+        # A round opens when all helpers have answered the one before, so no honest message is of a
+        # later one.
         if message.round != self.round + 1:
             return True
         if len(self.sent) >= ENTRIES_MAX:
@@ -140,11 +162,19 @@ class ModelSums:
     def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
         """The messages that a round ends with. Raises `Refused`."""
         if close.round <= self.round:
-            raise Refused("another batch of this round was answered before" if close.round == self.round else "old")
+            raise Refused(
+                "another batch of this round was answered before"
+                if close.round == self.round
+                else "old"
+            )
         found = [self.sent.get(offset) for offset in close.places]
         named = (close.round, close.plan, close.cells)
-        if close.partition != self.partition or any(one is None or one[:3] != named for one in found):
-            raise Refused("its batch has messages that are not in the log, or not of this round and plan")
+        if close.partition != self.partition or any(
+            one is None or one[:3] != named for one in found
+        ):
+            raise Refused(
+                "its batch has messages that are not in the log, or not of this round and plan"
+            )
         entries = [one.entry for one in found if one is not None]
         # Else a server could fill a batch with one client, whose counts the sum would then show.
         if len({entry.client for entry in entries}) < len(entries):
@@ -158,7 +188,9 @@ class ModelSums:
 
     def answered(self, close: CloseRound, entries: list[BatchEntry], answer: bytes) -> None:
         """Note what was unmasked."""
-        self.round, self.batch, self.answer = close.round, close.batch, answer
+        self.round = close.round
+        self.batch = close.batch
+        self.answer = answer
         self.unmasked |= {entry.client: entry.window for entry in entries}
         self.sent = {}
 
@@ -175,12 +207,17 @@ class HelperNode:
         metrics: HelperMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`secret`: the 32 bytes of the helper's key. Raises `SettingsError` for a helper that the contract lacks."""
+        """`secret`: the 32 bytes of the helper's key. Raises `SettingsError` for a helper that the
+        contract lacks."""
         self.name = helper_name(contract, secret)
-        self._resolved, self._contract, self._secret = contract, contract.contract, secret
+        self._resolved = contract
+        self._contract = contract.contract
+        self._secret = secret
         self._mode = cast("Masked", contract.mode)
         self._noise = self._mode.noise()
-        self._log, self._checkpoint, self._clock = log, checkpoint, clock
+        self._log = log
+        self._checkpoint = checkpoint
+        self._clock = clock
         self._outbox = Outbox(checkpoint, log)
         self.metrics = metrics or HelperMetrics()
         self._topic = self._contract.updates_topic
@@ -191,8 +228,8 @@ class HelperNode:
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again. Once, before the first step.
 
-        Raises `InvalidState` for a checkpoint of another contract, helper or log, and for one that is older than sums
-        of this helper in the log; and as the log does.
+        Raises `InvalidState` for a checkpoint of another contract, helper or log, and for one that
+        is older than sums of this helper in the log; and as the log does.
         """
         self._saved = self._saved_parts()
         state = self._checkpoint.load()
@@ -207,10 +244,12 @@ class HelperNode:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read the log, answer what is asked, store, publish. False when there was nothing to do.
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error this node must not
-        step again: a new one resumes from the checkpoint.
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error
+        this node must not step again: a new one resumes from the checkpoint.
         """
-        records, after = read_next(self._log, self._topic, self._positions, BATCH_RECORDS, timeout_s, False)
+        records, after = read_next(
+            self._log, self._topic, self._positions, BATCH_RECORDS, timeout_s, False
+        )
         answers: list[OutboxRecord] = []
         for record in records:
             answers += self._process(record)
@@ -260,7 +299,13 @@ class HelperNode:
                 raise Refused("its digest is not that of its batch")
         except Refused as why:
             self.metrics.rounds.labels(model=close.model, result="refused").inc()
-            log_event("helper_refused", logging.WARNING, model=close.model, round=close.round, reason=str(why))
+            log_event(
+                "helper_refused",
+                logging.WARNING,
+                model=close.model,
+                round=close.round,
+                reason=str(why),
+            )
             return []
         answer = self._sum(close, entries).encode()
         # Noted before it is sent; `step` stores both in one transaction.
@@ -275,13 +320,18 @@ class HelperNode:
         # Whole numbers modulo 2^32: masks cancel exactly, and an overflow is a part of the sum.
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
-            total += mask(self._pair(close, entry), entry.name(close.round, close.plan), close.cells)
-        # A secret function of the batch, so that the same question gets the same noise even without the checkpoint.
+            total += mask(
+                self._pair(close, entry), entry.name(close.round, close.plan), close.cells
+            )
+        # A secret function of the batch, so that the same question gets the same noise even without
+        # the checkpoint.
         seed = hashlib.blake2b(close.batch, key=self._secret, person=b"shoal noise 1").digest()
         total -= self._noise.draw(seed, close.cells).astype(np.uint32)
         value = bytes_of(total)
         names = (close.federation, close.contract, close.model)
-        unsigned = HelperSum(*names, self.name, close.round, close.batch, value, bytes(SIGNATURE_BYTES))
+        unsigned = HelperSum(
+            *names, self.name, close.round, close.batch, value, bytes(SIGNATURE_BYTES)
+        )
         return replace(unsigned, signature=sign(self._secret, unsigned.signed_content))
 
     def _pair(self, close: CloseRound, entry: BatchEntry) -> bytes:
@@ -290,17 +340,21 @@ class HelperNode:
             names = (close.federation, close.contract, close.model, self.name, entry.client)
             try:
                 self._pairs[place] = pair_key(self._secret, entry.key, names)
-            except SettingsError:  # a client with a point of low order has no masks that anything could protect
+            # a client with a point of low order has no masks that anything could protect
+            except SettingsError:
                 self._pairs[place] = bytes(32)
         return self._pairs[place]
 
     def _record(self, model: str, answer: bytes) -> OutboxRecord:
-        return OutboxRecord(self._topic, answer, self._contract.update_key(model), HelperSum.headers())
+        return OutboxRecord(
+            self._topic, answer, self._contract.update_key(model), HelperSum.headers()
+        )
 
     def _check_own_sums(self) -> None:
         """Raises `InvalidState` if the log has a sum of this helper that its folder does not know."""
         own = helper_public(self._secret)
-        ends, at = {one: end for one, (_, end) in self._log.bounds(self._topic).items()}, dict(self._positions)
+        ends = {one: end for one, (_, end) in self._log.bounds(self._topic).items()}
+        at = dict(self._positions)
         while any(at.get(partition, 0) < end for partition, end in ends.items()):
             records, after = self._log.read(self._topic, at, BATCH_RECORDS, WAIT_S)
             for record in records:
@@ -317,8 +371,15 @@ class HelperNode:
             model = self._model(found)
         except MessageRejected:
             return
-        known = found.round < model.round or (found.round, found.batch) == (model.round, model.batch)
-        if found.helper == self.name and not known and is_signed(own, found.signature, found.signed_content):
+        known = found.round < model.round or (found.round, found.batch) == (
+            model.round,
+            model.batch,
+        )
+        if (
+            found.helper == self.name
+            and not known
+            and is_signed(own, found.signature, found.signed_content)
+        ):
             raise InvalidState(
                 f"the log has the sum of helper {self.name} for round {found.round} of model {found.model}, and its "
                 "folder does not know it: the folder is older than what the helper has published, or a copy runs "
@@ -329,7 +390,9 @@ class HelperNode:
         whole = "the helper's checkpoint"
         wrong = "the helper's checkpoint belongs to another {}; restore the one that belongs here, or name a new folder"
         required = {
-            "version": Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal")),
+            "version": Required(
+                STATE_VERSION, InvalidState(f"{whole} is of another version of shoal")
+            ),
             "contract": Required(self._resolved.digest, InvalidState(wrong.format("contract"))),
             "helper": Required(self.name, InvalidState(wrong.format("helper"))),
             "log": Required(self._log.identity(self._topic), InvalidState(wrong.format("log"))),
@@ -347,14 +410,18 @@ class HelperNode:
 def helper_name(contract: ResolvedContract, secret: bytes) -> str:
     """The name of the helper with this secret in the contract. Raises `SettingsError`."""
     if not contract.mode.masked:
-        raise SettingsError(f'a helper unmasks counts of mode = "masked"; this federation has "{contract.mode.name}"')
+        raise SettingsError(
+            f'a helper unmasks counts of mode = "masked"; this federation has "{contract.mode.name}"'
+        )
     public = helper_public(secret)
     for helper in contract.mode.helpers:
         if helper.key == public:
             return helper.name
     for region, helpers in contract.mode.regions.items():
         if public in {helper.key for helper in helpers}:
-            raise SettingsError(f"this is the key of a helper of region {region}: give it the file of {region}")
+            raise SettingsError(
+                f"this is the key of a helper of region {region}: give it the file of {region}"
+            )
     raise SettingsError(
         "no helper of the contract has this key: put what `shoal keys helper` has printed for it into "
         "[[privacy.helpers]] of the file that all members have"
@@ -374,15 +441,17 @@ def open_helper(
 ) -> Iterator[HelperNode]:
     """Open a helper: its folder and the log. `resumed` resumes it and closes all.
 
-    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the contract does not have, and
-    as the checkpoint and the log do.
+    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the
+    contract does not have, and as the checkpoint and the log do.
     """
     name = helper_name(config.resolved, secret)
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingsError(f"folder {folder} cannot be made: {error.strerror}; name another one") from None
+            raise SettingsError(
+                f"folder {folder} cannot be made: {error.strerror}; name another one"
+            ) from None
         owner = f"helper {name} of {config.contract.federation}"
         checkpoint = stack.enter_context(Checkpoint(folder / CHECKPOINT, owner))
         log = stack.enter_context(closing(open_federation_log(config)))

@@ -19,23 +19,30 @@ from shoal.transports import open_log
 
 
 class OneBox:
-    """Clients and server in one process, stepped in a fixed order: the clients by name, then the server.
+    """Clients and server in one process, stepped in a fixed order: the clients by name, then the
+    server.
 
-    They use the same logs and checkpoints as in separate processes. Closing it is like killing those: the next one on
-    the same files resumes from the checkpoints.
+    They use the same logs and checkpoints as in separate processes. Closing it is like killing
+    those: the next one on the same files resumes from the checkpoints.
     """
 
-    def __init__(self, config: Config, clients: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        """Open the nodes. Raises what they raise, and `SettingsError` for no clients or a name given twice."""
+    def __init__(
+        self, config: Config, clients: Sequence[str], clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open the nodes. Raises what they raise, and `SettingsError` for no clients or a name
+        given twice."""
         if not clients or len(set(clients)) != len(clients):
             raise SettingsError("a federation needs clients, each with a name of its own")
         self._config = config
         self._stack = ExitStack()
         with ExitStack() as opening:
             # The server first: clients compare their contract with the one that it publishes.
-            self.server: ServerNode = opening.enter_context(resumed(open_server(config, clock=clock)))
+            self.server: ServerNode = opening.enter_context(
+                resumed(open_server(config, clock=clock))
+            )
             self.clients: dict[str, ClientNode] = {
-                name: opening.enter_context(resumed(open_client(config, name, clock=clock))) for name in sorted(clients)
+                name: opening.enter_context(resumed(open_client(config, name, clock=clock)))
+                for name in sorted(clients)
             }
             self._stack = opening.pop_all()
 
@@ -50,8 +57,13 @@ class OneBox:
             pass
 
     def wake_rounds(self) -> None:
-        """Let models in rounds run again: they may be sleeping, with clusters found in the middle of a stream."""
-        names = [name for name, model in self.server.models().items() if model.status().rounds is not None]
+        """Let models in rounds run again: they may be sleeping, with clusters found in the middle
+        of a stream."""
+        names = [
+            name
+            for name, model in self.server.models().items()
+            if model.status().rounds is not None
+        ]
         if names:
             with closing(open_log(self._config.log)) as log:
                 request_wake(self._config, log, names)

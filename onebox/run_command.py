@@ -52,7 +52,8 @@ SAID_READINGS = 1000
 DESCRIBED_MAX = 12
 """clusters that the list of a model describes by what sets them apart"""
 LAST_UPDATE_S = 1.0
-"""seconds after which a client publishes what it has learnt, so that the end of a file is not waited for"""
+"""seconds after which a client publishes what it has learnt, so that the end of a file is not
+waited for"""
 
 
 class Run(NamedTuple):
@@ -68,7 +69,8 @@ class Run(NamedTuple):
     """numbers of readings -> file and line of each"""
 
     def step(self) -> bool:
-        """Store some readings, and let every node take what there is for it; True if anything was done."""
+        """Store some readings, and let every node take what there is for it; True if anything was
+        done."""
         worked = self.pump.step()
         return self.box.step() or worked
 
@@ -87,7 +89,8 @@ class Run(NamedTuple):
         self.board.post(replace(self.box.server.status(), ended=self.ended))
 
     def rejected(self) -> list[Rejected]:
-        """Readings that the clients have rejected since their first start, with the first place of each."""
+        """Readings that the clients have rejected since their first start, with the first place of
+        each."""
         found: dict[tuple[str, str], Rejected] = {}
         first: dict[tuple[str, str], int] = {}
         for name, node in self.box.clients.items():
@@ -98,7 +101,10 @@ class Run(NamedTuple):
                 if number is not None:
                     first[key] = min(number, first.get(key, number))
         places = self.places(list(first.values()))
-        placed = [one._replace(first=places.get(first.get(key, -1), one.first)) for key, one in found.items()]
+        placed = [
+            one._replace(first=places.get(first.get(key, -1), one.first))
+            for key, one in found.items()
+        ]
         return sorted(placed, key=lambda one: -one.readings)
 
     def total(self, name: str) -> int:
@@ -115,14 +121,17 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
         refuse_repeats(files, config.readings_folder, ask=not options["as_json"])
     for sentence in () if options["as_json"] else FILES.sentences(source):
         click.echo(sentence, err=True)
-    names, texts = FILES.clients(source), FILES.texts(source)
+    names = FILES.clients(source)
+    texts = FILES.texts(source)
     for name, text in () if options["as_json"] else texts.items():
         if text != name:
             click.echo(f"client {text!r} has the name {name}", err=True)
     # Labels stay in the folders of the clients.
     client = config.client.model_copy(update={"publish_s": LAST_UPDATE_S, "label": True})
     # All clients are known: no first clustering waits for others.
-    server = config.server.model_copy(update={"pool_clients": min(config.server.pool_clients, len(names))})
+    server = config.server.model_copy(
+        update={"pool_clients": min(config.server.pool_clients, len(names))}
+    )
     config = config.model_copy(update={"client": client, "server": server})
 
     def open_log(name: str) -> Log:
@@ -146,7 +155,9 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
         stack.enter_context(closing(pump))
         pump.watch = ReadingWatch(config.contract)
         board = StatusBoard(initial_status(config, time.time()))
-        yield Run(config, pump, box, board, source.faults, pump.watch, partial(FILES.places, source))
+        yield Run(
+            config, pump, box, board, source.faults, pump.watch, partial(FILES.places, source)
+        )
 
 
 @click.command("run", params=[copy(AGAIN)])
@@ -173,8 +184,17 @@ def run_command(file: Path, **options: Any) -> None:
         server = run.config.server
         history = HistoryReader(server.folder / HISTORY_FILE)
         publisher = request_publisher(run.config)
-        registry, reader = run.box.server.metrics.registry, partial(open_log, run.config.log)
-        web = page_server(run.board, registry, server.host, server.port, publisher, history=history, open_log=reader)
+        registry = run.box.server.metrics.registry
+        reader = partial(open_log, run.config.log)
+        web = page_server(
+            run.board,
+            registry,
+            server.host,
+            server.port,
+            publisher,
+            history=history,
+            open_log=reader,
+        )
         page = f"http://{server.host}:{web.start()}/"
         try:
             click.echo(f"The live page: {page}", err=True)
@@ -218,13 +238,29 @@ def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
 
 def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     """Print what was found. Raises `InvalidData` where no reading could be used."""
-    learnt, rejected = run.total("learned"), run.total("rejected")
+    learnt = run.total("learned")
+    rejected = run.total("rejected")
     models = run.box.server.models()
-    found = {name: clusters_of(model.view, model.lineage, run.config.contract) for name, model in models.items()}
+    found = {
+        name: clusters_of(model.view, model.lineage, run.config.contract)
+        for name, model in models.items()
+    }
     if as_json:
-        summary = {"seconds": round(seconds, 1), "page": page, "learnt": learnt, "rejected": rejected}
+        summary = {
+            "seconds": round(seconds, 1),
+            "page": page,
+            "learnt": learnt,
+            "rejected": rejected,
+        }
         click.echo(
-            json.dumps({**summary, "clients": len(run.box.clients), "faults": dict(run.faults), "models": found})
+            json.dumps(
+                {
+                    **summary,
+                    "clients": len(run.box.clients),
+                    "faults": dict(run.faults),
+                    "models": found,
+                }
+            )
         )
     else:
         click.echo("\n".join(_lines(run, seconds, found)))
@@ -232,8 +268,11 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
         raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
 
 
-def clusters_of(view: ClusteringView | None, lineage: Lineage, contract: Contract) -> list[dict[str, Any]]:
-    """The known clusters of a model, the largest first: identity, name, share of the mass, and what sets them apart."""
+def clusters_of(
+    view: ClusteringView | None, lineage: Lineage, contract: Contract
+) -> list[dict[str, Any]]:
+    """The known clusters of a model, the largest first: identity, name, share of the mass, and what
+    sets them apart."""
     if view is None:
         return []
     described = describe(view, contract, lineage.times)
@@ -253,25 +292,32 @@ def clusters_of(view: ClusteringView | None, lineage: Lineage, contract: Contrac
 
 
 def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-    learnt, rejected = run.total("learned"), run.total("rejected")
+    learnt = run.total("learned")
+    rejected = run.total("rejected")
     clients = _plural(len(run.box.clients), "client")
     lines = ["", f"Learnt in {seconds:.0f} s: {_plural(learnt, 'reading')} of {clients}."]
     if not run.ended:
         of = "" if run.pump.total is None else f" of {run.pump.total:,}"
-        lines.append(f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on from there.")
-    lines += [f"Rejected: {_plural(rejected, 'reading')}: {'; '.join(map(Rejected.text, run.rejected()))}."] * (
-        rejected > 0
-    )
+        lines.append(
+            f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on from there."
+        )
+    lines += [
+        f"Rejected: {_plural(rejected, 'reading')}: {'; '.join(map(Rejected.text, run.rejected()))}."
+    ] * (rejected > 0)
     lines += watch_lines((), run.watch.clipping.shares())
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
         n = len(clusters)
         lines += ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
         for place, cluster in enumerate(clusters):
-            lines.append(f"  {cluster['share']:>4.0%}  {cluster['name']} (cluster {cluster['cluster']})")
+            lines.append(
+                f"  {cluster['share']:>4.0%}  {cluster['name']} (cluster {cluster['cluster']})"
+            )
             if n > 1 and place < DESCRIBED_MAX:
                 lines.append(f"        {cluster['description']}")
-        state = model_state(run.config.resolved.models[model], run.box.server.models()[model].snapshot)
+        state = model_state(
+            run.config.resolved.models[model], run.box.server.models()[model].snapshot
+        )
         if state and learnt >= SAID_READINGS:
             lines.append(f"  {state}")
     return lines

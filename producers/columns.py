@@ -1,4 +1,5 @@
-"""What the columns of data hold: times, clients, features with their units, and what is left out, with the reason.
+"""What the columns of data hold: times, clients, features with their units, and what is left out,
+with the reason.
 
 Everything is found from names and a few thousand rows, which are kept nowhere.
 """
@@ -45,7 +46,10 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
 def is_named(kind: Kind, name: str) -> bool:
     """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
     parts = unit_of(NUMBERED.sub("", " ".join(name.replace('"', "").split())))[0].split(".")
-    return any(_NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# _")) for first in range(len(parts)))
+    return any(
+        _NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# _"))
+        for first in range(len(parts))
+    )
 
 
 _QUANTITIES = re.compile(
@@ -54,28 +58,35 @@ _QUANTITIES = re.compile(
 )
 """names of a column that names the quantity of a row's only value, in lower case"""
 LONG_SHARE = 0.3
-"""share of a column's cells that are numbers where it may hold the values of several quantities: some are texts"""
+"""share of a column's cells that are numbers where it may hold the values of several quantities:
+some are texts"""
 
 _PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
 NUMBERS_SHARE = 0.9
-"""share of a column's cells that are numbers where it is a feature: a few words for "no value" are usual"""
+"""share of a column's cells that are numbers where it is a feature: a few words for "no value" are
+usual"""
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
 CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0)
-"""numbers that are in use for "no value"; one is taken for it only where it lies far from all other values"""
+"""numbers that are in use for "no value"; one is taken for it only where it lies far from all other
+values"""
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
 TURNS_MIN = 4
 """fewest values of a coarse feature on a circle: weekdays are no states"""
-CATEGORY_VALUES_MAX, CATEGORY_CELLS_MIN, CATEGORY_CHARS_MAX = 8, 10, 32
-"""most texts of a column that is a category, fewest cells with each of them, and most characters of one"""
+CATEGORY_VALUES_MAX = 8
+CATEGORY_CELLS_MIN = 10
+CATEGORY_CHARS_MAX = 32
+"""most texts of a column that is a category, fewest cells with each of them, and most characters of
+one"""
 
 
-WORD_CHARS_MAX, WORD_CELLS_MIN = 12, 3
+WORD_CHARS_MAX = 12
+WORD_CELLS_MIN = 3
 """most characters of a word that stands for "no value" among numbers, and fewest cells with it"""
 
 
@@ -136,9 +147,13 @@ class _Cells:
         self.texts = tuple(filter(None, self.all_texts))
         read = [number(cell) for cell in cells]
         # As they are in the file: a number that is refused is read as another text.
-        self.words = Counter(str(cell).strip() for cell, n in zip(cells, read, strict=True) if isinstance(n, str))
+        self.words = Counter(
+            str(cell).strip() for cell, n in zip(cells, read, strict=True) if isinstance(n, str)
+        )
         """cells that are no numbers -> how many"""
-        self.numbers = np.array([n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read])
+        self.numbers = np.array(
+            [n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read]
+        )
         """(n,) NaN where a cell is no number"""
         self.head = self.numbers[:head]
 
@@ -150,7 +165,9 @@ class _Cells:
 
 def _text_of(cell: Any) -> str:
     # JSON and the values of categories write true, Python writes True.
-    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+    return (
+        "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+    )
 
 
 class Sample(NamedTuple):
@@ -168,16 +185,25 @@ class Sample(NamedTuple):
 
 
 def understand(
-    sample: Sample, times: TimeOptions, time: Sequence[str] = (), client: str | None = None, na: Sequence[str] = ()
+    sample: Sample,
+    times: TimeOptions,
+    time: Sequence[str] = (),
+    client: str | None = None,
+    na: Sequence[str] = (),
 ) -> Understood:
     """What the columns of the data hold.
 
-    `time`, `client`, `na`: columns of the time, the column of clients and cells without a value, where a person named
-    them.
-    Raises `SettingsError` where a time may be two things, and where each row has the value of one quantity only.
+    `time`, `client`, `na`: columns of the time, the column of clients and cells without a value,
+    where a person named them.
+    Raises `SettingsError` where a time may be two things, and where each row has the value of one
+    quantity only.
     """
-    names, rows = sample.names, sample.rows
-    cells = {name: _Cells([row[place] for row in rows], sample.number, sample.head) for place, name in enumerate(names)}
+    names = sample.names
+    rows = sample.rows
+    cells = {
+        name: _Cells([row[place] for row in rows], sample.number, sample.head)
+        for place, name in enumerate(names)
+    }
     times_found = list(time) or _time_columns(cells)
     client_found = client or _client_column(cells, times_found)
     others = {*times_found, client_found}
@@ -186,11 +212,18 @@ def understand(
     for name, column in cells.items():
         if name not in others:
             column.numbers[np.isin(column.numbers, codes)] = math.nan
-    _check_wide({name: column for name, column in cells.items() if name not in others}, sample.where)
-    columns = [_column(name, column, times_found, client_found) for name, column in cells.items() if name]
+    _check_wide(
+        {name: column for name, column in cells.items() if name not in others}, sample.where
+    )
+    columns = [
+        _column(name, column, times_found, client_found) for name, column in cells.items() if name
+    ]
     features = [column.name for column in columns if column.kind == "feature"]
     of_texts = {column.name for column in columns if column.values}
-    lacking = [cells[name].empty if name in of_texts else np.isnan(cells[name].numbers) for name in features]
+    lacking = [
+        cells[name].empty if name in of_texts else np.isnan(cells[name].numbers)
+        for name in features
+    ]
     missing = float(np.any(lacking, axis=0).mean()) if lacking and rows else 0.0
     clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
     words = () if na else _na_words(cells[name] for name in cells if name not in others)
@@ -218,13 +251,16 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
 
 
 def _are_times(cells: _Cells, by_name: bool) -> bool:
-    """Whether these cells are times. Numbers are only where the name of their column says so (`by_name`)."""
+    """Whether these cells are times. Numbers are only where the name of their column says so
+    (`by_name`)."""
     if not cells.texts:
         return False
     if cells.number_share > 1 - TIMES_SHARE:
         numbers = cells.numbers[np.isfinite(cells.numbers)]
         # Epochs of this century, in s, ms, µs or ns, or dates of digits alone.
-        return by_name and bool(((numbers >= 1e9) | ((numbers >= 19000101) & (numbers <= 21001231))).all())
+        return by_name and bool(
+            ((numbers >= 1e9) | ((numbers >= 19000101) & (numbers <= 21001231))).all()
+        )
     readers = [TimeReader(TimeOptions(), order) for order in ("day-first", "month-first")]
     read = sum(any(reader([text]) is not None for reader in readers) for text in cells.texts)
     return read >= TIMES_SHARE * len(cells.texts)
@@ -233,28 +269,42 @@ def _are_times(cells: _Cells, by_name: bool) -> bool:
 def _is_clock(cells: _Cells) -> bool:
     # Two parts with a point are a number: 18.30.
     found = sum(bool(_CLOCK.fullmatch(text)) for text in cells.texts)
-    return cells.number_share < 1 - TIMES_SHARE and bool(cells.texts) and found >= TIMES_SHARE * len(cells.texts)
+    return (
+        cells.number_share < 1 - TIMES_SHARE
+        and bool(cells.texts)
+        and found >= TIMES_SHARE * len(cells.texts)
+    )
 
 
 def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | None:
-    """The column that names clients: its name says so, and it has few values, which are whole numbers or texts."""
+    """The column that names clients: its name says so, and it has few values, which are whole
+    numbers or texts."""
     for name, column in cells.items():
         if name in times or not is_named("client", name):
             continue
         numbers = column.numbers[np.isfinite(column.numbers)]
         values = len(set(column.texts))
-        if 1 <= values <= CLIENTS_MAX and len(column.texts) >= 5 * values and (numbers == np.round(numbers)).all():
+        if (
+            1 <= values <= CLIENTS_MAX
+            and len(column.texts) >= 5 * values
+            and (numbers == np.round(numbers)).all()
+        ):
             return name
     return None
 
 
 def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
-    """Raises `SettingsError` for a long table: one column of values, of the quantities that another column names.
+    """Raises `SettingsError` for a long table: one column of values, of the quantities that another
+    column names.
 
     `cells` has neither times nor clients.
     """
     numeric = [name for name, column in cells.items() if column.number_share >= LONG_SHARE]
-    names = [name for name in cells if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _"))]
+    names = [
+        name
+        for name in cells
+        if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _"))
+    ]
     of_name = defaultdict(list)
     for place, name in enumerate(cells[names[0]].all_texts if names else ()):
         of_name[name].append(place)
@@ -274,7 +324,8 @@ def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
 
 
 def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
-    """The numbers that stand for "no value" in some column: known codes, far from all other values there."""
+    """The numbers that stand for "no value" in some column: known codes, far from all other values
+    there."""
     found: set[float] = set()
     for numbers in columns:
         values = numbers[np.isfinite(numbers)]
@@ -290,7 +341,8 @@ def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
 
 
 def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
-    """The words that stand for "no value" among numbers, such as "n/a" and "-": short, without digits, and repeated."""
+    """The words that stand for "no value" among numbers, such as "n/a" and "-": short, without
+    digits, and repeated."""
     words: Counter[str] = Counter()
     for column in columns:
         if column.number_share >= NUMBERS_SHARE:
@@ -310,14 +362,18 @@ def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
 def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) -> Column:
     examples = cells.texts[:3]
     if name in times:
-        return Column(name, "time", "the time" if len(times) == 1 else "a part of the time", examples)
+        return Column(
+            name, "time", "the time" if len(times) == 1 else "a part of the time", examples
+        )
     if name == client:
         return Column(name, "client", f"names {len(set(cells.texts))} clients", examples)
     if _NAMES["label"].fullmatch(name.lower().strip()):
         return Column(name, "label", "a class, by its name; left out", examples)
     numbers = cells.numbers[np.isfinite(cells.numbers)]
     if values := _categories(cells, numbers):
-        return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=len(values) - 0.5)
+        return Column(
+            name, "feature", "few texts", examples, values=values, low=-0.5, high=len(values) - 0.5
+        )
     if reason := _left_out(cells, numbers):
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
@@ -327,11 +383,16 @@ def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -
     behind = {unit_behind(text) for text in examples}
     unit = unit_of(name)[1] or (behind.pop() if len(behind) == 1 else "")
     if period := period_of(unit_of(name)[0], unit, numbers):
-        low, step = cut_of(numbers, period), step_of(numbers, fewest=TURNS_MIN)
-        return Column(name, "feature", "numbers", examples, unit, low, low + period, step=step, period=period)
+        low = cut_of(numbers, period)
+        step = step_of(numbers, fewest=TURNS_MIN)
+        return Column(
+            name, "feature", "numbers", examples, unit, low, low + period, step=step, period=period
+        )
     low, high = bounds_of(numbers, unit)
     outside = float(((numbers < low) | (numbers > high)).mean())
-    return Column(name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers)
+    return Column(
+        name, "feature", "numbers", examples, unit, low, high, outside, step_of(numbers), numbers
+    )
 
 
 def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
@@ -368,7 +429,8 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
 def _interval(
     sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions
 ) -> tuple[float | None, str | None]:
-    """The usual seconds between two readings of a client, None without times; and the order of dates."""
+    """The usual seconds between two readings of a client, None without times; and the order of
+    dates."""
     if not times:
         return None, None
     places = [sample.names.index(name) for name in times]

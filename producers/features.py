@@ -1,4 +1,5 @@
-"""Proposals for features by the names of columns and their values: name, unit, bounds, step, period of a circle."""
+"""Proposals for features by the names of columns and their values: name, unit, bounds, step, period
+of a circle."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ import numpy as np
 
 from shoal.kernels.arrays import Floats
 
-DIRECTION = re.compile(r"(.*[_ ])?(wind|gust)?[_ ]?(dir|direction|bearing|heading|azimuth|course)([_ ].*)?|wd")
-"""names of features whose values are directions, in lower case; so are degrees that go more than half around"""
+DIRECTION = re.compile(
+    r"(.*[_ ])?(wind|gust)?[_ ]?(dir|direction|bearing|heading|azimuth|course)([_ ].*)?|wd"
+)
+"""names of features whose values are directions, in lower case; so are degrees that go more than
+half around"""
 PERIODS: Mapping[re.Pattern[str], float] = {
     re.compile(r"(.*[_ ])?hour([_ ]of[_ ]day)?|hod"): 24.0,
     re.compile(r"(.*[_ ])?(weekday|day[_ ]of[_ ]week)|dow|day"): 7.0,
@@ -75,18 +79,22 @@ TAIL_CHARS = 24
 
 
 def unit_of(name: str) -> tuple[str, str]:
-    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp", "°C"."""
+    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp",
+    "°C"."""
     plain = NUMBERED.sub("", " ".join(name.split()))
     found = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
     if found is None or not found["name"]:
         return name, ""
     unit = found["unit"].strip()
     number = NUMBERED.search(name)
-    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(unit.lower(), unit)
+    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(
+        unit.lower(), unit
+    )
 
 
 def feature_names(columns: Iterable[str]) -> dict[str, str]:
-    """column -> the name of its feature: the same, unless that is too long or not printable, and no two alike."""
+    """column -> the name of its feature: the same, unless that is too long or not printable, and no
+    two alike."""
     names: dict[str, str] = {}
     for column in columns:
         name = " ".join("".join(sign if sign.isprintable() else " " for sign in column).split())
@@ -105,28 +113,37 @@ def feature_names(columns: Iterable[str]) -> dict[str, str]:
 def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     """Proposed bounds of a feature: (n,) finite values, n >= 1, and its unit -> low < high.
 
-    The physical range of the unit where it has two ends that hold all values; otherwise the range of the values, a
-    tenth wider on each side, rounded outward, and cut where the unit ends; of values that are all 0 or 1 just these. A
-    few values far from all others do not count: they are clipped.
+    The physical range of the unit where it has two ends that hold all values; otherwise the range
+    of the values, a tenth wider on each side, rounded outward, and cut where the unit ends; of
+    values that are all 0 or 1 just these. A few values far from all others do not count: they are
+    clipped.
     """
     known = UNITS.get(unit.lower(), Unit(None, None))
-    least, most = float(values.min()), float(values.max())
+    least = float(values.min())
+    most = float(values.max())
     # Single gross errors of a sensor must not put all its readings into one corner.
     near, far = np.quantile(values, [0.001, 0.999])
     spread = float(far - near)
     if spread > 0:
-        least, most = max(least, float(near) - 3 * spread), min(most, float(far) + 3 * spread)
+        least = max(least, float(near) - 3 * spread)
+        most = min(most, float(far) + 3 * spread)
     ends = None if known.low is None or known.high is None else (known.low, known.high)
     # A share that is written as 0.31 is not in percent.
-    if ends is not None and ends[0] <= least and most <= ends[1] and most - least > 0.02 * (ends[1] - ends[0]):
+    if (
+        ends is not None
+        and ends[0] <= least
+        and most <= ends[1]
+        and most - least > 0.02 * (ends[1] - ends[0])
+    ):
         return ends
-    # A column of 0 and 1 has these bounds whatever its readings are, so they reveal none. A category would reject a 2
-    # that comes later.
+    # A column of 0 and 1 has these bounds whatever its readings are, so they reveal none. A
+    # category would reject a 2 that comes later.
     if set(np.unique(values).tolist()) == {0.0, 1.0}:
         return 0.0, 1.0
     span = most - least or abs(most) or 1.0
     step = _nice(span / 10)
-    low, high = math.floor((least - span / 10) / step) * step, math.ceil((most + span / 10) / step) * step
+    low = math.floor((least - span / 10) / step) * step
+    high = math.ceil((most + span / 10) / step) * step
     if least >= 0 and (known.low == 0 or low < 0):
         low = max(low, 0.0) if least > 0.2 * span else 0.0
     if known.low is not None and least >= known.low:
@@ -142,8 +159,11 @@ def _nice(step: float) -> float:
 
 
 def period_of(name: str, unit: str, values: Floats) -> float:
-    """Period after which a feature begins again, by name without unit, unit and values (n,), n >= 1; 0: never."""
-    name, least, most = name.lower().strip(), float(values.min()), float(values.max())
+    """Period after which a feature begins again, by name without unit, unit and values (n,), n >=
+    1; 0: never."""
+    name = name.lower().strip()
+    least = float(values.min())
+    most = float(values.max())
     for pattern, period in PERIODS.items():
         if pattern.fullmatch(name) and least >= 0 and period / 2 < most <= period:
             return period
@@ -153,7 +173,8 @@ def period_of(name: str, unit: str, values: Floats) -> float:
 
 
 def cut_of(values: Floats, period: float) -> float:
-    """The place on a circle around which the fewest of (n,) values lie: in the middle of one of `CUTS` equal parts."""
+    """The place on a circle around which the fewest of (n,) values lie: in the middle of one of
+    `CUTS` equal parts."""
     counts = np.bincount((values % period / period * CUTS).astype(np.int64) % CUTS, minlength=CUTS)
     apart = np.arange(CUTS)
     # Steep, so that a narrow gap beside many readings is better than a place among few.

@@ -1,4 +1,5 @@
-"""A federation file for somebody's own data, written from what their columns hold, and the commands that use it."""
+"""A federation file for somebody's own data, written from what their columns hold, and the commands
+that use it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ WINDOW_READINGS = 400
 WINDOW_S_MAX = 604_800.0
 """longest window of a contract, in seconds"""
 WINDOW_READINGS_MIN = 50
-"""fewest readings of a window in which noise leaves something to see (docs/explanation/privacy.md)"""
+"""fewest readings of a window in which noise leaves something to see (docs/explanation/privacy.md)
+"""
 MISSING_MIN = 0.02
 """share of readings that lack a value from which on they are learnt for the others"""
 EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
@@ -92,10 +94,18 @@ def federation_file(plan: Plan) -> str:
         "",
         *_processes(plan),
     ]
-    given = {name: value for name, value in plan.settings.items() if value not in (None, "", 0, (), [], {})}
+    given = {
+        name: value
+        for name, value in plan.settings.items()
+        if value not in (None, "", 0, (), [], {})
+    }
     plain = {name: value for name, value in given.items() if not isinstance(value, dict)}
     if given:
-        lines += ["", f"[{plan.source}]", *(f"{name} = {_toml(value)}" for name, value in plain.items())]
+        lines += [
+            "",
+            f"[{plan.source}]",
+            *(f"{name} = {_toml(value)}" for name, value in plain.items()),
+        ]
     for name in given.keys() - plain.keys():
         lines += [
             "",
@@ -128,9 +138,15 @@ def _processes(plan: Plan) -> list[str]:
 
 def _feature(column: Column) -> list[str]:
     if column.values:
-        lines = [f"name = {_toml(column.name)}", 'kind = "category"', f"values = {_toml(list(column.values))}"]
+        lines = [
+            f"name = {_toml(column.name)}",
+            'kind = "category"',
+            f"values = {_toml(list(column.values))}",
+        ]
         if column.reason != LISTED:
-            lines[2] += "  # PROPOSAL: those that occur; a value that is not listed is taken for missing"
+            lines[2] += (
+                "  # PROPOSAL: those that occur; a value that is not listed is taken for missing"
+            )
         return lines
     physical = UNITS.get(column.unit.lower())
     known = physical is not None and (physical.low, physical.high) == (column.low, column.high)
@@ -155,7 +171,9 @@ def _feature(column: Column) -> list[str]:
 
 def _privacy(plan: Plan) -> list[str]:
     share = plan.understood.missing
-    missing = [f'missing = "learn"  # {share:.0%} of the readings lack a value; they are learnt for the others']
+    missing = [
+        f'missing = "learn"  # {share:.0%} of the readings lack a value; they are learnt for the others'
+    ]
     if plan.source == "mqtt" or share <= MISSING_MIN:
         missing = []
     if not plan.private:
@@ -180,7 +198,11 @@ def _privacy(plan: Plan) -> list[str]:
 def _model(plan: Plan) -> list[str]:
     algorithm = "density_tree" if plan.private else "cluster_tree"
     why = "learns from private counts" if plan.private else "for readings without noise"
-    return ["[[models]]", 'name = "clusters"', f'algorithm = "{algorithm}"  # {why}; finds the number of clusters']
+    return [
+        "[[models]]",
+        'name = "clusters"',
+        f'algorithm = "{algorithm}"  # {why}; finds the number of clusters',
+    ]
 
 
 def _publish_readings(plan: Plan) -> int:
@@ -196,10 +218,15 @@ def _feeding(plan: Plan, path: str, files: str) -> str:
 
 def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     """The commands that use the file, with the real names of the clients."""
-    path, files = shlex.quote(str(file)), " ".join(shlex.quote(str(one)) for one in data)
+    path = shlex.quote(str(file))
+    files = " ".join(shlex.quote(str(one)) for one in data)
     names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
     first = names[0]
-    more = f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}" if len(names) > 1 else ""
+    more = (
+        f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}"
+        if len(names) > 1
+        else ""
+    )
     whole = [
         f"shoal run {path} {files or 'DATA'}   # all of it in one process, with the page",
         "or, as processes of their own:",
@@ -213,16 +240,25 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
 
 
 def written_name(text: str) -> str:
-    """What a person writes on the command line for the client that data call `text`: the text, wherever that is it."""
+    """What a person writes on the command line for the client that data call `text`: the text,
+    wherever that is it."""
     name = client_name_of(text)
-    return text if text.isprintable() and given_client_name(text) == name and not text.startswith("-") else name
+    return (
+        text
+        if text.isprintable() and given_client_name(text) == name and not text.startswith("-")
+        else name
+    )
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     # A TOML string escapes as JSON does, but for DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
+    return (
+        json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if isinstance(value, str)
+        else repr(value)
+    )
 
 
 def _wrapped(text: str, width: int = 110) -> list[str]:
@@ -234,19 +270,23 @@ def _wrapped(text: str, width: int = 110) -> list[str]:
     return lines
 
 
-HEAD_ROWS, ROWS = 2000, 6000
+HEAD_ROWS = 2000
+ROWS = 6000
 """rows that are looked at: the first ones, and with them others that are spread over the file"""
 READ_MAX = 2_000_000
 """rows of a file that are read to reach those spread over it"""
 
 
 def sample_of(table: Table) -> tuple[Sample, int]:
-    """Some rows of a file, and about how many it has. Raises `InvalidData` for a file without a header or rows."""
+    """Some rows of a file, and about how many it has. Raises `InvalidData` for a file without a
+    header or rows."""
     columns = list(dict.fromkeys(name for name in table.columns if name))
     if not columns:
         raise InvalidData(f"{table.path}: the file is empty: it has no header")
     if all(isinstance(number_of(name), float) for name in columns):
-        raise InvalidData(f"{table.path}: its first line holds numbers, not the names of columns; add a header line")
+        raise InvalidData(
+            f"{table.path}: its first line holds numbers, not the names of columns; add a header line"
+        )
     unique = [name for name in columns if table.columns.count(name) == 1]
     total = table.count()
     # Spread over the file: bounds from its first hours would clip what comes later.
@@ -281,7 +321,9 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     form = form_of(options)
     tables = [open_table(file, Counter(), form.dialect) for file in files]
     if len({table.columns for table in tables}) > 1:
-        raise SettingsError("the files have different columns; give files of one kind, or run init for each kind")
+        raise SettingsError(
+            "the files have different columns; give files of one kind, or run init for each kind"
+        )
     first, total = sample_of(tables[0])
     total += sum(table.count() for table in tables[1:])
     for named in (*options["time_columns"], *filter(None, [options["client_column"]])):
@@ -294,10 +336,18 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     )
     features = understood.of("feature")
     if not features:
-        raise InvalidData(f"{files[0]}: no column of changing numbers was found, so there is nothing to cluster")
+        raise InvalidData(
+            f"{files[0]}: no column of changing numbers was found, so there is nothing to cluster"
+        )
     if len(features) > FEATURES_MAX:
-        raise InvalidData(f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}")
-    sentences = [f"{table.path.name}: {table.dialect.sentence()}" for table in tables if isinstance(table, CsvTable)]
+        raise InvalidData(
+            f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}"
+        )
+    sentences = [
+        f"{table.path.name}: {table.dialect.sentence()}"
+        for table in tables
+        if isinstance(table, CsvTable)
+    ]
     sentences += [f"{understood.order} dates (--date-format)"] * (understood.order is not None)
     client = understood.of("client")
     names = feature_names(column.name for column in features)
@@ -320,9 +370,12 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
 
 
 def is_private(said: bool | None) -> bool:
-    """Whether readings are to be protected: as said, or as answered on a terminal; without one they are."""
+    """Whether readings are to be protected: as said, or as answered on a terminal; without one they
+    are."""
     if said is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return not click.confirm("Are these data public, so that nobody needs to be protected?", default=False)
+        return not click.confirm(
+            "Are these data public, so that nobody needs to be protected?", default=False
+        )
     return said is not False
 
 
@@ -342,28 +395,42 @@ SHEET = {
 
 
 def columns_of_sheet(file: Path) -> list[Column]:
-    """The features that a sheet lists, one a line: name, unit, lower, upper, step; kind with its values or its period.
+    """The features that a sheet lists, one a line: name, unit, lower, upper, step; kind with its
+    values or its period.
 
     Raises `SettingsError` and `InvalidData`.
     """
     table = open_table(file, Counter())
     lower = {name.lower(): name for name in table.columns}
-    heads = {what: next((lower[one] for one in names if one in lower), None) for what, names in SHEET.items()}
-    if missing := [what for what, head in heads.items() if head is None and what in ("name", "low", "high")]:
-        raise SettingsError(f"{file}: no column {SHEET[missing[0]][0]!r}; a sheet has name, unit, lower and upper")
+    heads = {
+        what: next((lower[one] for one in names if one in lower), None)
+        for what, names in SHEET.items()
+    }
+    if missing := [
+        what for what, head in heads.items() if head is None and what in ("name", "low", "high")
+    ]:
+        raise SettingsError(
+            f"{file}: no column {SHEET[missing[0]][0]!r}; a sheet has name, unit, lower and upper"
+        )
     wanted = [head for head in heads.values() if head is not None]
     text = table.dialect.number_text if isinstance(table, CsvTable) else str
     columns = []
     for line, row in enumerate(table.rows(wanted), start=2):
         cells = dict(zip(wanted, row or (), strict=False))
         said = {what: str(cells.get(head or "", "") or "").strip() for what, head in heads.items()}
-        name, unit, kind = said["name"], said["unit"], said["kind"].lower()
+        name = said["name"]
+        unit = said["unit"]
+        kind = said["kind"].lower()
         low, high = (number_of(text(said[what])) for what in ("low", "high"))
         if kind not in ("", "number"):
-            columns.append(_column_of_kind(said, number_of(text(said["period"])), low, f"{file}, line {line}"))
+            columns.append(
+                _column_of_kind(said, number_of(text(said["period"])), low, f"{file}, line {line}")
+            )
             continue
         if not name or not isinstance(low, float) or not isinstance(high, float) or not low < high:
-            raise InvalidData(f"{file}, line {line}: a feature has a name, and numbers lower < upper")
+            raise InvalidData(
+                f"{file}, line {line}: a feature has a name, and numbers lower < upper"
+            )
         step = number_of(text(said["step"]))
         step = step if isinstance(step, float) and not math.isnan(step) else 0.0
         columns.append(Column(name, "feature", LISTED, unit=unit, low=low, high=high, step=step))
@@ -374,12 +441,15 @@ def columns_of_sheet(file: Path) -> list[Column]:
 
 def _column_of_kind(said: Mapping[str, str], period: Any, low: Any, where: str) -> Column:
     """A category or a circular feature of a sheet. Raises `InvalidData`."""
-    name, values = said["name"], tuple(each.strip() for each in said["values"].split(";") if each.strip())
+    name = said["name"]
+    values = tuple(each.strip() for each in said["values"].split(";") if each.strip())
     if said["kind"].lower() == "category" and name and len(set(values)) == len(values) > 1:
         return Column(name, "feature", LISTED, values=values, low=-0.5, high=len(values) - 0.5)
     if said["kind"].lower() == "circular" and name and isinstance(period, float) and period > 0:
         cut = low if isinstance(low, float) and math.isfinite(low) else 0.0
-        return Column(name, "feature", LISTED, unit=said["unit"], low=cut, high=cut + period, period=period)
+        return Column(
+            name, "feature", LISTED, unit=said["unit"], low=cut, high=cut + period, period=period
+        )
     raise InvalidData(
         f"{where}: kind is number, category (with values, such as closed;open) or circular (with a period above 0)"
     )

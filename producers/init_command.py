@@ -30,7 +30,12 @@ from shoal.producers.federation_file import (
     stem_of,
 )
 from shoal.producers.files.form import FORM_PARAMETERS
-from shoal.producers.sampled_messages import MESSAGES_MAX, plan_of_kafka, plan_of_mqtt, plan_of_sheet
+from shoal.producers.sampled_messages import (
+    MESSAGES_MAX,
+    plan_of_kafka,
+    plan_of_mqtt,
+    plan_of_sheet,
+)
 from shoal.producers.source_type import PATH
 from shoal.protocol.reading_faults import CLIPPED_SHARE
 
@@ -72,9 +77,20 @@ def _meaning(column: Column) -> str:
     epilog="Nothing of the data is kept but the bounds, which the file marks as proposals.",
 )
 @click.argument("files", nargs=-1, type=PATH)
-@click.option("--topic", help="With --kafka: the topic of JSON messages; with --mqtt: a topic, + and # are wildcards.")
-@click.option("--kafka", metavar="ADDRESS", help="Look at the newest messages of --topic at these brokers, host:port.")
-@click.option("--mqtt", metavar="BROKER", help="Look at the messages of --topic that arrive at this broker, host:port.")
+@click.option(
+    "--topic",
+    help="With --kafka: the topic of JSON messages; with --mqtt: a topic, + and # are wildcards.",
+)
+@click.option(
+    "--kafka",
+    metavar="ADDRESS",
+    help="Look at the newest messages of --topic at these brokers, host:port.",
+)
+@click.option(
+    "--mqtt",
+    metavar="BROKER",
+    help="Look at the messages of --topic that arrive at this broker, host:port.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -83,16 +99,34 @@ def _meaning(column: Column) -> str:
     help=f"Wait this long for messages; {MESSAGES_MAX:,} are looked at, at most.",
 )
 @click.option(
-    "--sheet", type=PATH, help="A CSV that lists the features, one a line: name, unit, lower, upper; step, kind."
+    "--sheet",
+    type=PATH,
+    help="A CSV that lists the features, one a line: name, unit, lower, upper; step, kind.",
 )
-@click.option("--out", type=PATH, help="The federation file to write. [default: the name of the first file, .toml]")
-@click.option("--name", help="Name of the federation. [default: from the file]")
-@click.option("--private/--public", "private", default=None, help="Protect each reading, or not: the data are public.")
 @click.option(
-    "--time-column", "time_columns", multiple=True, help="The column of the time; several times for its parts."
+    "--out",
+    type=PATH,
+    help="The federation file to write. [default: the name of the first file, .toml]",
+)
+@click.option("--name", help="Name of the federation. [default: from the file]")
+@click.option(
+    "--private/--public",
+    "private",
+    default=None,
+    help="Protect each reading, or not: the data are public.",
+)
+@click.option(
+    "--time-column",
+    "time_columns",
+    multiple=True,
+    help="The column of the time; several times for its parts.",
 )
 @click.option("--client-column", help="The column that names clients. [default: found by its name]")
-@click.option("--diff", is_flag=True, help="Only print how a new file would differ from the one that is there.")
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="Only print how a new file would differ from the one that is there.",
+)
 def init_command(files: tuple[Path, ...], **options: Any) -> None:
     """Look at FILES of readings, or at messages, say what they hold, and write a federation file for them.
 
@@ -116,7 +150,9 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     parse_contract(tomllib.loads(text), str(out))
     if options["diff"]:
         before = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
-        for line in difflib.unified_diff(before, text.splitlines(), str(out), "proposed", lineterm=""):
+        for line in difflib.unified_diff(
+            before, text.splitlines(), str(out), "proposed", lineterm=""
+        ):
             click.echo(line)
         return
     try:
@@ -155,16 +191,23 @@ def _plan(files: tuple[Path, ...], options: Mapping[str, Any]) -> Plan:
 
 
 def _clipped(plan: Plan, file: Path) -> list[str]:
-    """The features of the file that is there whose bounds clip more than `CLIPPED_SHARE` of what was looked at."""
+    """The features of the file that is there whose bounds clip more than `CLIPPED_SHARE` of what
+    was looked at."""
     if not file.exists():
         return []
-    bounds = {feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features}
+    bounds = {
+        feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features
+    }
     remarks = []
     for column in plan.understood.of("feature"):
         if column.values or column.period:
             continue
         low, high = bounds.get(column.name, (-math.inf, math.inf))
-        share = float(((column.numbers < low) | (column.numbers > high)).mean()) if len(column.numbers) else 0.0
+        share = (
+            float(((column.numbers < low) | (column.numbers > high)).mean())
+            if len(column.numbers)
+            else 0.0
+        )
         if share > CLIPPED_SHARE:
             remarks.append(
                 f"{column.name}: {share:.1%} of the values lie outside {low:g} to {high:g} of {file} and are clipped; "
@@ -174,14 +217,21 @@ def _clipped(plan: Plan, file: Path) -> list[str]:
 
 
 def _remarks(plan: Plan) -> list[str]:
-    understood, remarks = plan.understood, []
+    understood = plan.understood
+    remarks = []
     if understood.na_values:
         remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
     if plan.source != "mqtt" and understood.missing > MISSING_MIN:
-        remarks.append(f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the others.")
+        remarks.append(
+            f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the others."
+        )
     if plan.settings.get("columns"):
-        remarks.append(f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed.")
-    named = {text: client_name_of(text) for text in understood.clients if client_name_of(text) != text}
+        remarks.append(
+            f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed."
+        )
+    named = {
+        text: client_name_of(text) for text in understood.clients if client_name_of(text) != text
+    }
     if named:
         remarks.append("Clients with another name in folders and messages; commands take both:")
         remarks += [f"  {text!r} is {name}" for text, name in list(named.items())[:NAMES_SHOWN]]

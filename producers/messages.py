@@ -1,4 +1,5 @@
-"""Messages of sensors: JSON objects, or plain numbers, as values of features, and what was wrong with the others."""
+"""Messages of sensors: JSON objects, or plain numbers, as values of features, and what was wrong
+with the others."""
 
 from __future__ import annotations
 
@@ -72,14 +73,17 @@ class ParsedPayload(NamedTuple):
     values: SensorValues | None
     """usable values; None when there are none"""
     faults: Sequence[str]
-    """reason, one of `shoal.producers.source_type.FAULTS`, for each value that cannot be used, or for the whole message"""
+    """reason, one of `shoal.producers.source_type.FAULTS`, for each value that cannot be used, or
+    for the whole message"""
     user: str | None = None
     """user id; None without one"""
     client: str = ""
     """name by which the message calls its client; empty without a name"""
 
 
-def parse_payload(payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float) -> ParsedPayload:
+def parse_payload(
+    payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float
+) -> ParsedPayload:
     """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
     if len(payload) > settings.payload_bytes_max:
         return ParsedPayload(None, ["oversized"])
@@ -113,9 +117,13 @@ def _parsed(time: float, cells: Mapping[TopicField, Any]) -> ParsedPayload:
         if isinstance(value, float) and math.isfinite(value):
             values[one.feature] = value
         elif value is None:
-            faults.append("missing" if one.codes is None or number_of(cell) is None else "undeclared")
+            faults.append(
+                "missing" if one.codes is None or number_of(cell) is None else "undeclared"
+            )
         else:
-            faults.append("infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number")
+            faults.append(
+                "infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number"
+            )
     return ParsedPayload(SensorValues(time, values) if values else None, faults)
 
 
@@ -140,12 +148,14 @@ def _parts_of(path: str) -> tuple[str, ...]:
 
 
 def quoted_path(parts: Sequence[str]) -> str:
-    """The path whose parts these are, quoted where needed. A part that has quotes itself cannot be named."""
+    """The path whose parts these are, quoted where needed. A part that has quotes itself cannot be
+    named."""
     return ".".join(part if re.fullmatch(r'[^".]+', part) else f'"{part}"' for part in parts)
 
 
 class RejectedMessages:
-    """Counts of what was not used, by reason, which are logged at intervals: where, and never a value."""
+    """Counts of what was not used, by reason, which are logged at intervals: where, and never a
+    value."""
 
     def __init__(self, faults: Counter[str]) -> None:
         """`faults`: the totals by reason, which outlive this object."""
@@ -160,10 +170,20 @@ class RejectedMessages:
         self._unreported[reason, topic] = number + 1, first
 
     def report(self, now: float) -> None:
-        """Log what was counted since the last report, if that is long ago; `now` of a steady clock, inf for at once."""
+        """Log what was counted since the last report, if that is long ago; `now` of a steady clock,
+        inf for at once."""
         if not self._unreported or now < self._reported_at + REPORT_EVERY_S:
             return
         self._reported_at = now
-        for (reason, topic), (number, first) in sorted(self._unreported.items(), key=lambda one: one[0]):
-            log_event("messages_rejected", logging.WARNING, reason=reason, topic=topic, messages=number, **first)
+        for (reason, topic), (number, first) in sorted(
+            self._unreported.items(), key=lambda one: one[0]
+        ):
+            log_event(
+                "messages_rejected",
+                logging.WARNING,
+                reason=reason,
+                topic=topic,
+                messages=number,
+                **first,
+            )
         self._unreported.clear()

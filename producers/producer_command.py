@@ -1,4 +1,5 @@
-"""`shoal producer`: feeds readings from one of the installed sources into the clients' readings logs."""
+"""`shoal producer`: feeds readings from one of the installed sources into the clients' readings
+logs."""
 
 from __future__ import annotations
 
@@ -20,13 +21,16 @@ from shoal.telemetry.events import start_logging
 
 
 def source_types(told: list[str] | None = None) -> list[SourceType]:
-    """All installed source types, by name, but for broken ones: the others can be used. `told` gets what is wrong."""
+    """All installed source types, by name, but for broken ones: the others can be used. `told` gets
+    what is wrong."""
     found = []
     for name in SOURCES.names():
         try:
             source = SOURCES.load(name)
             if not isinstance(source, SourceType):
-                raise SettingsError(f"source of readings {name!r} is not a shoal.producers.source_type.SourceType")
+                raise SettingsError(
+                    f"source of readings {name!r} is not a shoal.producers.source_type.SourceType"
+                )
             found.append(source)
         except SettingsError as broken:
             if told is not None:
@@ -38,9 +42,12 @@ class ProducerCommand(click.Command):
     """A command that also takes the options of every installed source type."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own parameters, with those of the sources after --readings; a shared parameter once."""
+        """The command's own parameters, with those of the sources after --readings; a shared
+        parameter once."""
         own = super().get_params(ctx)
-        added = {id(parameter): parameter for source in source_types() for parameter in source.parameters}
+        added = {
+            id(parameter): parameter for source in source_types() for parameter in source.parameters
+        }
         return [*own[:2], *added.values(), *own[2:]]
 
 
@@ -50,8 +57,16 @@ class ProducerCommand(click.Command):
     "options.",
 )
 @config_option_as("config", "The federation file: its features name the columns to read.")
-@click.option("--readings", type=PATH, help="Folder of the clients' folders. [default: folder of [client] in the file]")
-@click.option("--print-federation", is_flag=True, help="Print a federation file that fits the source, and end.")
+@click.option(
+    "--readings",
+    type=PATH,
+    help="Folder of the clients' folders. [default: folder of [client] in the file]",
+)
+@click.option(
+    "--print-federation",
+    is_flag=True,
+    help="Print a federation file that fits the source, and end.",
+)
 @log_json_option
 @click.pass_context
 def producer(context: click.Context, /, **options: Any) -> None:
@@ -77,10 +92,13 @@ def producer(context: click.Context, /, **options: Any) -> None:
         click.echo(_federation_file(sources, chosen, options), nl=False)
         return
     if options["config"] is None:
-        raise SettingsError("--config FILE is needed: the federation file; `shoal check --example` prints one")
+        raise SettingsError(
+            "--config FILE is needed: the federation file; `shoal check --example` prints one"
+        )
     source = _only_one(sources, chosen)
     _check_options(context, source)
-    # A person sees the progress of files and streams. Sensors have no end, so events are printed; programs get all.
+    # A person sees the progress of files and streams. Sensors have no end, so events are printed;
+    # programs get all.
     level = logging.INFO if source.shows_events or options["as_json"] else logging.WARNING
     start_logging("producer", options["as_json"], level, client=source.client_name(options))
     config = load_config(options["config"])
@@ -102,17 +120,27 @@ def producer(context: click.Context, /, **options: Any) -> None:
 
 def _only_one(sources: list[SourceType], chosen: list[SourceType]) -> SourceType:
     if not chosen:
-        raise SettingsError(f"name a source of readings: {' or '.join(source.label for source in sources)}")
+        raise SettingsError(
+            f"name a source of readings: {' or '.join(source.label for source in sources)}"
+        )
     if len(chosen) > 1:
         labels = " and ".join(source.label for source in chosen)
         raise SettingsError(f"{labels} are sources of readings; give one of them")
     return chosen[0]
 
 
-def _federation_file(sources: list[SourceType], chosen: list[SourceType], options: dict[str, Any]) -> str:
+def _federation_file(
+    sources: list[SourceType], chosen: list[SourceType], options: dict[str, Any]
+) -> str:
     if not chosen:
-        able = [source for source in sources if type(source).federation_file is not SourceType.federation_file]
-        raise SettingsError(f"--print-federation needs {' or '.join(source.label for source in able)}")
+        able = [
+            source
+            for source in sources
+            if type(source).federation_file is not SourceType.federation_file
+        ]
+        raise SettingsError(
+            f"--print-federation needs {' or '.join(source.label for source in able)}"
+        )
     return _only_one(sources, chosen).federation_file(options)
 
 

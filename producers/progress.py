@@ -1,4 +1,5 @@
-"""Progress of a producer: a bar on a terminal, otherwise a line at intervals, as text or as a JSON event."""
+"""Progress of a producer: a bar on a terminal, otherwise a line at intervals, as text or as a JSON
+event."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Meter:
 
     def note(self, now: float, position: int, total: int | None) -> None:
         """Note that `position` of `total` readings are stored at `now`."""
-        self.position, self.total = position, total
+        self.position = position
+        self.total = total
         if not self._notes or now > self._notes[-1][0]:
             self._notes.append((now, position))
         while len(self._notes) > 2 and self._notes[1][0] <= now - WINDOW_S:
@@ -36,7 +38,8 @@ class Meter:
         """Readings per second over the last seconds; None before there are two positions."""
         if len(self._notes) < 2:
             return None
-        (since, rows_then), (now, rows_now) = self._notes[0], self._notes[-1]
+        (since, rows_then) = self._notes[0]
+        (now, rows_now) = self._notes[-1]
         return (rows_now - rows_then) / (now - since)
 
     @property
@@ -57,7 +60,8 @@ class Display(Protocol):
     """Shows the progress of a producer."""
 
     def show(self, position: int, total: int | None) -> None:
-        """Show `position` of `total` readings, None when the total is unknown. It may be called at any rate."""
+        """Show `position` of `total` readings, None when the total is unknown. It may be called at
+        any rate."""
         ...
 
     def close(self) -> None:
@@ -69,7 +73,8 @@ class PeriodicDisplay:
     """Base of displays that print the progress every `every_s` seconds."""
 
     def __init__(self, clock: Callable[[], float], every_s: float) -> None:
-        self._clock, self._every_s = clock, every_s
+        self._clock = clock
+        self._every_s = every_s
         self._meter = Meter()
         self._next_at = clock() + every_s
 
@@ -91,7 +96,9 @@ class PeriodicDisplay:
 class LineDisplay(PeriodicDisplay):
     """Prints a line every few seconds."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S) -> None:
+    def __init__(
+        self, stream: TextIO, clock: Callable[[], float], every_s: float = LINE_EVERY_S
+    ) -> None:
         super().__init__(clock, every_s)
         self._stream = stream
 
@@ -119,9 +126,13 @@ class BarDisplay:
         from rich.console import Console  # noqa: PLC0415 - an extra
         from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - an extra
 
-        self._clock, self._meter = clock, Meter()
+        self._clock = clock
+        self._meter = Meter()
         self._progress = Progress(
-            BarColumn(bar_width=30), TextColumn("{task.description}"), console=Console(file=stream), transient=True
+            BarColumn(bar_width=30),
+            TextColumn("{task.description}"),
+            console=Console(file=stream),
+            transient=True,
         )
         self._task = self._progress.add_task("", total=None)
         self._progress.start()
@@ -129,7 +140,9 @@ class BarDisplay:
     def show(self, position: int, total: int | None) -> None:
         """See `Display.show`."""
         self._meter.note(self._clock(), position, total)
-        self._progress.update(self._task, completed=position, total=total, description=str(self._meter))
+        self._progress.update(
+            self._task, completed=position, total=total, description=str(self._meter)
+        )
 
     def close(self) -> None:
         """See `Display.close`."""

@@ -1,7 +1,8 @@
-"""Publishing of a source's readings, each exactly once: what the logs hold of it, and the bookmark to continue at.
+"""Publishing of a source's readings, each exactly once: what the logs hold of it, and the bookmark
+to continue at.
 
-Every record has the number of its reading in a header, so the logs themselves say what has been published; the
-bookmark only spares the search for it.
+Every record has the number of its reading in a header, so the logs themselves say what has been
+published; the bookmark only spares the search for it.
 """
 
 from __future__ import annotations
@@ -61,9 +62,16 @@ class ReadingsPublisher:
     """An open readings log, declared with `settings`; `source` marks the records of this run."""
 
     def __init__(
-        self, log: Log, topic: str, source: str, known: Mark | None, settings: TopicSettings = READINGS_SETTINGS
+        self,
+        log: Log,
+        topic: str,
+        source: str,
+        known: Mark | None,
+        settings: TopicSettings = READINGS_SETTINGS,
     ) -> None:
-        self._log, self._topic, self._source = log, topic, source.encode()
+        self._log = log
+        self._topic = topic
+        self._source = source.encode()
         log.ensure(topic, settings)
         self._identity = log.identity(topic).hex()
         _, end = log.bounds(topic)[PARTITION]
@@ -74,7 +82,8 @@ class ReadingsPublisher:
         self._catch_up()
 
     def publish(self, numbers: Sequence[int], readings: SourceReadings) -> None:
-        """Append readings, in order, with their numbers; they are stored for certain only after `flush`."""
+        """Append readings, in order, with their numbers; they are stored for certain only after
+        `flush`."""
         if not numbers:
             return
         encoded = Reading.encode_many(readings.times, readings.values)
@@ -82,10 +91,14 @@ class ReadingsPublisher:
         users = readings.users
         # Records of a batch have the same headers: those with a user id have one more.
         for has_user, part in _alike(users) if users else [(False, slice(0, len(numbers)))]:
-            varying: list[tuple[str, list[bytes]]] = [("number", [b"%d" % number for number in numbers[part]])]
+            varying: list[tuple[str, list[bytes]]] = [
+                ("number", [b"%d" % number for number in numbers[part]])
+            ]
             if users and has_user:
                 varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
-            publish_batch(self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION)
+            publish_batch(
+                self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION
+            )
             self.last_number = numbers[part][-1]
 
     def flush(self) -> None:
@@ -129,10 +142,12 @@ def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
 
 
 class Bookmark:
-    """The position in one source, in a file that one producer at a time can open, or in memory only.
+    """The position in one source, in a file that one producer at a time can open, or in memory
+    only.
 
-    All readings before `number` were stored, in the logs that `marks` describes, when the bookmark was saved. Later
-    ones may be stored too: `ReadingsPublisher` finds them. `run` counts how often the source was published on purpose.
+    All readings before `number` were stored, in the logs that `marks` describes, when the bookmark
+    was saved. Later ones may be stored too: `ReadingsPublisher` finds them. `run` counts how often
+    the source was published on purpose.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
@@ -144,14 +159,17 @@ class Bookmark:
             self._restore(state)
 
     def save(self, number: int, marks: dict[str, Mark]) -> None:
-        """Record that all readings before `number` are stored. Raises `LogUnavailable` if the disk fails."""
-        self.number, self.marks = number, dict(marks)
+        """Record that all readings before `number` are stored. Raises `LogUnavailable` if the disk
+        fails."""
+        self.number = number
+        self.marks = dict(marks)
         if self._checkpoint is not None:
             marked = {client: list(mark) for client, mark in self.marks.items()}
             self._checkpoint.save({"run": self.run, "number": self.number, "marks": marked})
 
     def start_again(self) -> None:
-        """Start from the first reading, and publish readings though an earlier run has published them."""
+        """Start from the first reading, and publish readings though an earlier run has published
+        them."""
         self.run += 1
         self.save(0, {})
 
@@ -162,7 +180,8 @@ class Bookmark:
 
     def _restore(self, state: dict[str, Any]) -> None:
         try:
-            self.run, self.number = int(state["run"]), int(state["number"])
+            self.run = int(state["run"])
+            self.number = int(state["number"])
             self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidState(
@@ -173,7 +192,8 @@ class Bookmark:
 def open_bookmark(folder: Path, source: str) -> Bookmark:
     """The bookmark of the source with identity `source`, in the folder of the clients' folders.
 
-    Raises `InvalidState` while another producer of the same source is running, or when the file is damaged.
+    Raises `InvalidState` while another producer of the same source is running, or when the file is
+    damaged.
     """
     # A client's name has no dot, so this is no client's folder.
     checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")

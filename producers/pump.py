@@ -1,9 +1,10 @@
-"""The pump: takes readings from a source when they are due and stores each in its client's readings log, once.
+"""The pump: takes readings from a source when they are due and stores each in its client's readings
+log, once.
 
-A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the bookmark. At the
-start, the source is read from the bookmark on, and every log is searched for later readings that it has already; a
-log that has lost readings (deleted, or restored from a backup) gets them again. A log that fails is closed and opened
-again, as at a start.
+A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the
+bookmark. At the start, the source is read from the bookmark on, and every log is searched for later
+readings that it has already; a log that has lost readings (deleted, or restored from a backup) gets
+them again. A log that fails is closed and opened again, as at a start.
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ class ReadingWatch:
 
     def __init__(self, contract: Contract) -> None:
         names = [feature.name for feature in contract.features]
-        self._width, self._gaps = contract.width, contract.learns_gaps
+        self._width = contract.width
+        self._gaps = contract.learns_gaps
         self.faults = FaultCounts(names)
         self.clipping = ClippingCounts(names, contract.bounds)
 
     def add(self, numbers: Sequence[int], values: RowsOfValues) -> None:
-        """Count readings with these numbers in their source: values (n, d), or a list where some are no numbers."""
-        if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.shape[1:] == (self._width,):
+        """Count readings with these numbers in their source: values (n, d), or a list where some
+        are no numbers."""
+        if (
+            isinstance(values, np.ndarray)
+            and values.dtype == np.float64
+            and values.shape[1:] == (self._width,)
+        ):
             finite = np.isfinite(values)
             sound = finite.all(axis=1)
             if self._gaps:
@@ -59,15 +66,18 @@ class ReadingWatch:
 
 
 LONGEST_WAIT_S = 30.0
-"""longest gap between readings in seconds; a longer one, such as a night without readings, is shortened to this"""
+"""longest gap between readings in seconds; a longer one, such as a night without readings, is
+shortened to this"""
 
 
 class Pacing:
-    """Computes when each reading is due; `due` is called once per reading, in order. By default all are due at once.
+    """Computes when each reading is due; `due` is called once per reading, in order. By default all
+    are due at once.
 
-    speed: event seconds per second of the clock. rate: readings per second. longest_wait_s: of the clock, between two
-    readings. wall: a clock of seconds since 1970; with it, a reading has the time at which it is fed, not its own.
-    Raises `SettingsError` when both are given or one is not above 0.
+    speed: event seconds per second of the clock. rate: readings per second. longest_wait_s: of the
+    clock, between two readings. wall: a clock of seconds since 1970; with it, a reading has the
+    time at which it is fed, not its own. Raises `SettingsError` when both are given or one is not
+    above 0.
     """
 
     def __init__(
@@ -82,7 +92,10 @@ class Pacing:
         for name, value in (("speed", speed), ("rate", rate), ("longest wait", longest_wait_s)):
             if value is not None and not 0 < value < math.inf:
                 raise SettingsError(f"pacing: {name} is a number above 0, not {value:g}")
-        self._speed, self._rate, self._longest_wait_s, self._wall = speed, rate, longest_wait_s, wall
+        self._speed = speed
+        self._rate = rate
+        self._longest_wait_s = longest_wait_s
+        self._wall = wall
         self._due = -math.inf
         self._origin = 0.0
         self._first: float | None = None
@@ -103,7 +116,8 @@ class Pacing:
         return own if self._wall is None else self._wall()
 
     def due(self, time: float | None, now: float) -> float:
-        """The clock's time at which the next reading, of event time `time`, is due; never before the one before it."""
+        """The clock's time at which the next reading, of event time `time`, is due; never before
+        the one before it."""
         if self._rate is not None:
             if self._rows == 0:
                 self._origin = now
@@ -128,7 +142,8 @@ class Pacing:
         return max(due, self._due)
 
     def _anchored(self, time: float, due: float) -> float:
-        self._first, self._origin = time, due
+        self._first = time
+        self._origin = due
         return due
 
 
@@ -141,7 +156,9 @@ def speed_of(text: str) -> float | None:
     except ValueError:
         speed = math.nan
     if not 0 < speed < math.inf:
-        raise SettingsError(f"speed {text!r}: write 60x for sixty times as fast as it happened, or max")
+        raise SettingsError(
+            f"speed {text!r}: write 60x for sixty times as fast as it happened, or max"
+        )
     return speed
 
 
@@ -152,19 +169,25 @@ def rate_of(text: str) -> float:
     except ValueError:
         rate = math.nan
     if not 0 < rate < math.inf:
-        raise SettingsError(f"rate {text!r}: write 100/s for a hundred readings per second, over all clients")
+        raise SettingsError(
+            f"rate {text!r}: write 100/s for a hundred readings per second, over all clients"
+        )
     return rate
 
 
 SAVE_EVERY_S = 1.0
-"""seconds of the clock between two saves of the bookmark, which only spares the search of later records"""
+"""seconds of the clock between two saves of the bookmark, which only spares the search of later
+records"""
 LINGER_S = 0.05
-"""seconds of the clock after which readings due one by one are stored together: each store syncs the disk"""
-LINGER_READINGS, LINGER_LEAST_S = 250, 0.02
-"""readings that are stored together sooner than that, for then a store costs little beside what each of them does; and
-seconds that are waited even so"""
+"""seconds of the clock after which readings due one by one are stored together: each store syncs
+the disk"""
+LINGER_READINGS = 250
+LINGER_LEAST_S = 0.02
+"""readings that are stored together sooner than that, for then a store costs little beside what
+each of them does; and seconds that are waited even so"""
 RETRY_S = (0.1, 30.0)
-"""first wait before a log that is unavailable is tried again, and the longest; each wait is twice the one before"""
+"""first wait before a log that is unavailable is tried again, and the longest; each wait is twice
+the one before"""
 
 
 class NumberedReadings(NamedTuple):
@@ -176,11 +199,12 @@ class NumberedReadings(NamedTuple):
 
 
 class Pump:
-    """Moves one source into its clients' logs. `step` never waits; `wait_s` is for how long nothing is due.
+    """Moves one source into its clients' logs. `step` never waits; `wait_s` is for how long nothing
+    is due.
 
-    open_log: opens the readings log of a client. limit: the source ends after this many readings from its start.
-    topic_settings: how the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when readings
-    cannot be paced by time.
+    open_log: opens the readings log of a client. limit: the source ends after this many readings
+    from its start. topic_settings: how the readings logs are declared. clock: steady, in seconds.
+    Raises `SettingsError` when readings cannot be paced by time.
     """
 
     def __init__(
@@ -203,9 +227,13 @@ class Pump:
                 "these readings cannot be paced by time: name a time column (--time-column) and do not shuffle, "
                 "or give a --rate, or --speed max"
             )
-        self._source, self._open_log, self._clock = source, open_log, clock
+        self._source = source
+        self._open_log = open_log
+        self._clock = clock
         self._bookmark = bookmark or Bookmark()
-        self._limit, self._batch_readings_max, self._topic_settings = limit, batch_readings_max, topic_settings
+        self._limit = limit
+        self._batch_readings_max = batch_readings_max
+        self._topic_settings = topic_settings
         self.run = f"{source.identity}.{self._bookmark.run}"
         """header `source` of the records of this source, published once"""
         self._publishers: dict[str, ReadingsPublisher] = {}
@@ -222,7 +250,8 @@ class Pump:
         self.published: Counter[str] = Counter()
         """readings this pump has stored, by client"""
         self._before: dict[str, int] = {}
-        """client -> the last reading of the source that was in its log when this pump first opened it"""
+        """client -> the last reading of the source that was in its log when this pump first opened
+        it"""
         self._counted: dict[str, int] = {}
         """client -> the last reading that is in `published` or `already_there`"""
         self.already_there = 0
@@ -231,7 +260,11 @@ class Pump:
     @property
     def position(self) -> int:
         """The number of readings of the source that are stored."""
-        return self._bookmark.number if self._next_number is None else self._next_number - self._n_pending
+        return (
+            self._bookmark.number
+            if self._next_number is None
+            else self._next_number - self._n_pending
+        )
 
     @property
     def total(self) -> int | None:
@@ -242,7 +275,11 @@ class Pump:
     @property
     def wait_s(self) -> float:
         """Seconds for which `step` will have nothing to do; 0 when it has something."""
-        until = max(self._retry_at, self._linger_until, -math.inf if self._due is None or self._pending else self._due)
+        until = max(
+            self._retry_at,
+            self._linger_until,
+            -math.inf if self._due is None or self._pending else self._due,
+        )
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
@@ -263,7 +300,8 @@ class Pump:
         except LogUnavailable as unavailable:
             self._retry_later(now, unavailable)
             return False
-        self.finished, self._failures = ended, 0
+        self.finished = ended
+        self._failures = 0
         return stored
 
     def close(self) -> None:
@@ -272,14 +310,16 @@ class Pump:
             if not self._pending and self._next_number is not None:
                 self._save_position(self._clock())
         if self._pending:
-            # What was published and not flushed is stored now, or never: the logs show it when they are opened again.
+            # What was published and not flushed is stored now, or never: the logs show it when they
+            # are opened again.
             self._close_publishers()
             self._settle()
         self._close_publishers()
         self._bookmark.close()
 
     def _find_start(self) -> None:
-        """Find the first reading that may not be stored: the bookmark's, or an earlier one that a log has lost."""
+        """Find the first reading that may not be stored: the bookmark's, or an earlier one that a
+        log has lost."""
         number = self._bookmark.number
         for client in self._bookmark.marks:
             publisher = self._publisher(client)
@@ -299,10 +339,13 @@ class Pump:
                 return True
             if not self._read_ahead:
                 try:
-                    self._read_ahead = SourceReadings.of(self._source.read(self._batch_readings_max))
+                    self._read_ahead = SourceReadings.of(
+                        self._source.read(self._batch_readings_max)
+                    )
                 except ShoalError:
                     if self._pending:
-                        # The readings before the damaged place come first; the source raises again at the next step.
+                        # The readings before the damaged place come first; the source raises again
+                        # at the next step.
                         return False
                     raise
                 if not self._read_ahead:
@@ -313,7 +356,8 @@ class Pump:
         return False
 
     def _count_due(self, limit: int, now: float) -> int:
-        """How many of the readings read ahead are due now, at most `limit`; `_due` is when the next one is."""
+        """How many of the readings read ahead are due now, at most `limit`; `_due` is when the next
+        one is."""
         times = self._read_ahead.times[:limit]
         if self._pacing.at_once:
             return len(times)
@@ -330,7 +374,8 @@ class Pump:
         assert self._next_number is not None
         if not count:
             return
-        readings, self._read_ahead = self._read_ahead[:count], self._read_ahead[count:]
+        readings = self._read_ahead[:count]
+        self._read_ahead = self._read_ahead[count:]
         if not self._pacing.at_once:
             readings.times = [self._pacing.time_of(time) for time in readings.times]
         self._pending.append((self._next_number, readings))
@@ -350,7 +395,8 @@ class Pump:
         for client, parts in by_client.items():
             self._publishers[client].flush()
             self._count_stored(client, parts)
-        if self._due is not None:  # a reading waits for its time, and later ones will come one by one as well
+        # a reading waits for its time, and later ones will come one by one as well
+        if self._due is not None:
             sooner_s = LINGER_READINGS * (now - self._stored_at) / self._n_pending
             self._linger_until = now + min(LINGER_S, max(LINGER_LEAST_S, sooner_s))
         self._stored_at = now
@@ -374,8 +420,11 @@ class Pump:
         return by_client
 
     def _count_stored(self, client: str, parts: Sequence[NumberedReadings]) -> None:
-        """Count the pending readings of a client that its log has, each once, however often they were tried."""
-        counted, last, before = self._counted[client], self._publishers[client].last_number, self._before[client]
+        """Count the pending readings of a client that its log has, each once, however often they
+        were tried."""
+        counted = self._counted[client]
+        last = self._publishers[client].last_number
+        before = self._before[client]
         for numbers, readings in parts:
             stored = numbers[bisect_right(numbers, counted) : bisect_right(numbers, last)]
             new = len(stored) - bisect_right(stored, before)
@@ -396,14 +445,18 @@ class Pump:
     def _save_position(self, now: float) -> None:
         self._saved_at = now
         if self.position != self._bookmark.number:
-            self._marks |= {client: publisher.mark() for client, publisher in self._publishers.items()}
+            self._marks |= {
+                client: publisher.mark() for client, publisher in self._publishers.items()
+            }
             self._bookmark.save(self.position, self._marks)
 
     def _publisher(self, client: str) -> ReadingsPublisher:
         if client not in self._publishers:
             log = self._open_log(client)
             try:
-                publisher = ReadingsPublisher(log, READINGS, self.run, self._marks.get(client), self._topic_settings)
+                publisher = ReadingsPublisher(
+                    log, READINGS, self.run, self._marks.get(client), self._topic_settings
+                )
                 if not publisher.intact and self._next_number is not None:
                     raise InvalidState(
                         f"the readings log of {client} was replaced while it was written; start the producer again: "
@@ -418,7 +471,8 @@ class Pump:
         return self._publishers[client]
 
     def _retry_later(self, now: float, unavailable: LogUnavailable) -> None:
-        # It is unknown how much of the batch is stored: the logs show it once they are opened again.
+        # It is unknown how much of the batch is stored: the logs show it once they are opened
+        # again.
         self._close_publishers()
         delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
         self._failures = min(self._failures + 1, 30)

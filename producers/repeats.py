@@ -1,8 +1,9 @@
-"""Repeats: files whose readings a client has already, fed again under another name or with other options.
+"""Repeats: files whose readings a client has already, fed again under another name or with other
+options.
 
-A client's folder keeps how each file begins that was fed to it: the length and SHA-256 of its first bytes after
-decompression. A file that begins as one of these did, longer or not, is a repeat if it comes as another source; the
-same source continues instead. Nothing of this leaves the site.
+A client's folder keeps how each file begins that was fed to it: the length and SHA-256 of its first
+bytes after decompression. A file that begins as one of these did, longer or not, is a repeat if it
+comes as another source; the same source continues instead. Nothing of this leaves the site.
 """
 
 from __future__ import annotations
@@ -63,16 +64,24 @@ class SourceFiles:
     """The files of a source, for comparison with those that were fed earlier."""
 
     def __init__(
-        self, source: str, split: str, only: str | None, beginnings: Callable[[], Iterable[tuple[str, bytes]]]
+        self,
+        source: str,
+        split: str,
+        only: str | None,
+        beginnings: Callable[[], Iterable[tuple[str, bytes]]],
     ) -> None:
         """See `Fed`. `beginnings()`: name and first bytes of each file that has rows."""
-        self.source, self._split, self._only, self._beginnings = source, split, only, beginnings
+        self.source = source
+        self._split = split
+        self._only = only
+        self._beginnings = beginnings
 
     @cached_property
     def fed(self) -> Fed:
         """Entry of these files in a client's folder."""
         files = tuple(
-            Beginning(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in self._beginnings()
+            Beginning(name, len(content), hashlib.sha256(content).hexdigest())
+            for name, content in self._beginnings()
         )
         return Fed(self.source, self._split, self._only, files)
 
@@ -88,7 +97,8 @@ class SourceFiles:
             raise SettingsError(f"{own / FED_FILE}: cannot be written: {error.strerror}") from None
 
     def repeat_in(self, folder: Path) -> str | None:
-        """Which of the files which clients below `folder` have already, for people; None for no file."""
+        """Which of the files which clients below `folder` have already, for people; None for no
+        file."""
         earlier: dict[tuple[int, str], dict[str, str]] = {}
         for path in sorted(folder.glob(f"*/{FED_FILE}")):
             for fed in _fed_to(path.parent):
@@ -104,7 +114,9 @@ class SourceFiles:
                 if key in earlier:
                     clients = list(earlier[key])
                     more = len(clients) - CLIENTS_NAMED_MAX
-                    named = ", ".join(clients[:CLIENTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+                    named = ", ".join(clients[:CLIENTS_NAMED_MAX]) + (
+                        f" and {more} more" if more > 0 else ""
+                    )
                     same = earlier[key][clients[0]]
                     which = name if same == name else f"{name} begins as {same} does, which"
                     return f"{which} was fed to {named} before"
@@ -112,7 +124,11 @@ class SourceFiles:
 
     def _is_other_part(self, fed: Fed) -> bool:
         """Whether no row of `fed` can be one of this source: the parts of two clients by one rule."""
-        return None not in (self._only, fed.only) and self._split == fed.split and self._only != fed.only
+        return (
+            None not in (self._only, fed.only)
+            and self._split == fed.split
+            and self._only != fed.only
+        )
 
 
 def refuse_repeats(files: SourceFiles, folder: Path, *, ask: bool) -> None:
@@ -145,8 +161,10 @@ def _fed_to(own: Path) -> Iterator[Fed]:
 
 
 def _digests(content: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(length, digest) of the first `length` bytes, for each of the ascending lengths that `content` has."""
-    digest, at = hashlib.sha256(), 0
+    """(length, digest) of the first `length` bytes, for each of the ascending lengths that
+    `content` has."""
+    digest = hashlib.sha256()
+    at = 0
     for length in lengths:
         if length > len(content):
             return

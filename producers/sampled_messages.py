@@ -1,7 +1,8 @@
-"""Contents of the messages of a topic: some are looked at, and kept nowhere, to write a federation file from.
+"""Contents of the messages of a topic: some are looked at, and kept nowhere, to write a federation
+file from.
 
-The messages of a Kafka topic, or of MQTT topics, become columns as those of files: one for each field, and one with the
-client, where a field or a level of the topic names it.
+The messages of a Kafka topic, or of MQTT topics, become columns as those of files: one for each
+field, and one with the client, where a field or a level of the topic names it.
 """
 
 from __future__ import annotations
@@ -67,12 +68,15 @@ class Stream(NamedTuple):
 
 
 def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file for a topic is written from. Raises `InvalidData` (none), and as the log does."""
+    """What a federation file for a topic is written from. Raises `InvalidData` (none), and as the
+    log does."""
     place = address if address.lower().startswith("kafka://") else f"kafka://{address}"
     with closing(KAFKA.open(place.partition(":")[2], KafkaSettings())) as log:
         messages = _from_kafka(log, topic, options["seconds"])
     if not messages:
-        raise InvalidData(f"topic {topic!r} has no JSON objects to look at; wait longer with --seconds")
+        raise InvalidData(
+            f"topic {topic!r} has no JSON objects to look at; wait longer with --seconds"
+        )
     at = time_path(messages)
     names = [name for name in _paths(messages) if name != at]
     rows = [[message.fields.get(name) for name in names] for message in messages]
@@ -82,14 +86,17 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
 
 
 def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file for MQTT topics is written from. Raises `InvalidData`, and as the connection does."""
+    """What a federation file for MQTT topics is written from. Raises `InvalidData`, and as the
+    connection does."""
     host, _, port = broker.removeprefix("mqtt://").partition(":")
     if port and not port.isdigit():
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
     settings: dict[str, Any] = {"host": host, "port": int(port or 0)}
     messages = _from_mqtt(MqttSettings(**settings, session_s=1), topic_filter, options["seconds"])
     if not messages:
-        raise InvalidData(f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a number")
+        raise InvalidData(
+            f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a number"
+        )
     return _plan("mqtt", host, _stream_of_topics(messages, settings), messages, options)
 
 
@@ -98,7 +105,8 @@ def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
     bounds = log.bounds(topic)
     each = MESSAGES_MAX // len(bounds)
     at = {partition: max(first, end - each) for partition, (first, end) in bounds.items()}
-    until, found = time.monotonic() + seconds, list[Sampled]()
+    until = time.monotonic() + seconds
+    found = list[Sampled]()
     while len(found) < MESSAGES_MAX:
         records, after = log.read(topic, at, 500, 0.25)
         for record in records:
@@ -118,7 +126,8 @@ def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> lis
         parse_place(topic_filter)
     except ValueError as wrong:
         raise SettingsError(f"--topic {topic_filter}: {wrong}") from None
-    until, found = time.monotonic() + seconds, list[Sampled]()
+    until = time.monotonic() + seconds
+    found = list[Sampled]()
     client_id = f"shoal-init-{secrets.token_hex(6)}"
     with closing(Connection(settings, client_id, [topic_filter], with_retained=True)) as connection:
         while len(found) < MESSAGES_MAX and (left := until - time.monotonic()) > 0:
@@ -165,17 +174,24 @@ DATES_MIN = 10
 
 
 def time_path(messages: Sequence[Sampled]) -> str:
-    """The field with the time of a message, a time in nearly all: one that is named so, else one of dates.
+    """The field with the time of a message, a time in nearly all: one that is named so, else one of
+    dates.
 
     Empty for none.
     """
     paths = [path for path in _paths(messages) if path]
-    # A field that is named as a time before one that only looks like it; each in the order of the messages.
+    # A field that is named as a time before one that only looks like it; each in the order of the
+    # messages.
     for path in sorted(paths, key=lambda path: not is_named("time", path)):
         cells = [message.fields[path] for message in messages if path in message.fields]
         if not is_named("time", path):
-            # A number of another name may be anything, and a date that hardly changes is that of a version.
-            cells = [cell for cell in cells if isinstance(cell, str) and not isinstance(number_of(cell), float)]
+            # A number of another name may be anything, and a date that hardly changes is that of a
+            # version.
+            cells = [
+                cell
+                for cell in cells
+                if isinstance(cell, str) and not isinstance(number_of(cell), float)
+            ]
             if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
                 continue
         # A small number is a duration or a counter.
@@ -189,8 +205,12 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
     """Columns of the fields of each kind of topic; the first level that differs names the client."""
     topics = [message.topic.split("/") for message in messages]
     if len(set(map(len, topics))) > 1:
-        raise SettingsError("these topics have different numbers of levels; give a --topic for those of one kind")
-    varying = [place for place, level in enumerate(zip(*topics, strict=True)) if len(set(level)) > 1]
+        raise SettingsError(
+            "these topics have different numbers of levels; give a --topic for those of one kind"
+        )
+    varying = [
+        place for place, level in enumerate(zip(*topics, strict=True)) if len(set(level)) > 1
+    ]
     # The last level of plain numbers names the feature.
     plain = any("" in message.fields for message in messages)
     level = next(iter(varying if not plain else varying[:-1]), None)
@@ -204,14 +224,20 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
         for path, cell in message.fields.items():
             if path and path == at:
                 continue
-            name = ".".join([*(levels[place] for place in varying if place != level), *filter(None, [path])])
+            name = ".".join(
+                [*(levels[place] for place in varying if place != level), *filter(None, [path])]
+            )
             name = name or levels[-1]
             places[name] = f"{kind}#{path}" if path else kind
             cells[client][name].append(cell)
-            times[client, name].append(seconds_of(message.fields[at]) or message.arrival if at else message.arrival)
+            times[client, name].append(
+                seconds_of(message.fields[at]) or message.arrival if at else message.arrival
+            )
     names = list(places)
     rows = [
-        [client, *row] for client, own in cells.items() for row in zip_longest(*(own.get(name, []) for name in names))
+        [client, *row]
+        for client, own in cells.items()
+        for row in zip_longest(*(own.get(name, []) for name in names))
     ]
     gaps = [gap for own in times.values() for gap in np.diff(sorted(own)).tolist() if gap > 0]
     interval = float(np.median(gaps)) if gaps else None
@@ -219,27 +245,39 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
     if level is not None:
         found["client"] = f"{{topic.{level}}}"
     if interval is not None:
-        found |= {"tolerance_s": _rounded(0.4 * interval), "wait_s": _rounded(max(10.0, 3 * interval))}
+        found |= {
+            "tolerance_s": _rounded(0.4 * interval),
+            "wait_s": _rounded(max(10.0, 3 * interval)),
+        }
         found["silent_s"] = _rounded(max(60.0, 5 * interval))
-    return Stream([CLIENT, *names], rows, places, CLIENT if level is not None else "", found, interval)
+    return Stream(
+        [CLIENT, *names], rows, places, CLIENT if level is not None else "", found, interval
+    )
 
 
 def _rounded(seconds: float) -> float:
     return float(f"{min(seconds, 86400.0):.2g}")
 
 
-def _plan(kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], options: Mapping[str, Any]) -> Plan:
+def _plan(
+    kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], options: Mapping[str, Any]
+) -> Plan:
     """The plan: columns named by the last part of their paths where that is enough."""
     named = options["client_column"] or stream.client or None
     if named is not None and named not in stream.names:
-        raise SettingsError(f"--client-column {named}: no such field; there are {', '.join(stream.names[:12])}")
+        raise SettingsError(
+            f"--client-column {named}: no such field; there are {', '.join(stream.names[:12])}"
+        )
     na = tuple(options["na_values"])
     sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
     found = understand(sample, TimeOptions(), (), named, na)
     ends = Counter(_end(column.name) for column in found.of("feature"))
-    short = {one.name: _end(one.name) if ends[_end(one.name)] == 1 else one.name for one in found.columns}
+    short = {
+        one.name: _end(one.name) if ends[_end(one.name)] == 1 else one.name for one in found.columns
+    }
     names = feature_names(short[one.name] for one in found.of("feature"))
-    columns, places = [], {}
+    columns = []
+    places = {}
     for column in found.columns:
         if column.name == CLIENT:
             continue
@@ -248,7 +286,9 @@ def _plan(kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], o
         if column.kind == "feature":
             places[name] = stream.places[column.name]
     if not places:
-        raise InvalidData(f"{origin}: no field of changing numbers was found, so there is nothing to cluster")
+        raise InvalidData(
+            f"{origin}: no field of changing numbers was found, so there is nothing to cluster"
+        )
     settings = dict(stream.settings)
     client = next((column.name for column in found.of("client") if column.name != CLIENT), "")
     if client and "client" not in settings:
@@ -256,17 +296,31 @@ def _plan(kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], o
     interval = stream.interval_s or _interval(messages, client, str(settings["time"]))
     if kind == "kafka":
         # A field that is called as its feature needs no line.
-        settings["fields"] = {name: path for name, path in places.items() if path != quoted_path([name])}
+        settings["fields"] = {
+            name: path for name, path in places.items() if path != quoted_path([name])
+        }
     else:
         settings["topics"] = places
-    understood = Understood(tuple(columns), found.rows, found.clients, interval, found.na_values, found.missing)
+    understood = Understood(
+        tuple(columns), found.rows, found.clients, interval, found.na_values, found.missing
+    )
     readings = int(len(found.clients or [""]) * WEEK_S / interval) if interval else len(messages)
     said = [f"{len(messages):,} messages of {origin} were looked at, and none is kept"]
-    said += [f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"] if interval else []
+    said += (
+        [f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"]
+        if interval
+        else []
+    )
     at = str(settings["time"])
-    said.append(f"the time of a message is that in its field {at}" if at else "the time of a message is its arrival")
+    said.append(
+        f"the time of a message is that in its field {at}"
+        if at
+        else "the time of a message is its arrival"
+    )
     name = options["name"] or similar_name(origin) or "federation"
-    return Plan(name, understood, is_private(options["private"]), readings, settings, tuple(said), kind)
+    return Plan(
+        name, understood, is_private(options["private"]), readings, settings, tuple(said), kind
+    )
 
 
 def _end(path: str) -> str:
@@ -286,7 +340,8 @@ def _interval(messages: Sequence[Sampled], client: str, at: str) -> float | None
 
 
 def plan_of_sheet(columns: Sequence[Column], name: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file is written from where a sheet lists the features, and no data are there yet."""
+    """What a federation file is written from where a sheet lists the features, and no data are
+    there yet."""
     understood = Understood(tuple(columns), 0)
     name = options["name"] or similar_name(name) or "federation"
     return Plan(name, understood, is_private(options["private"]), 0, {})

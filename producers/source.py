@@ -1,4 +1,5 @@
-"""The contract of a source: numbered readings, the same ones in the same order every time it is opened."""
+"""The contract of a source: numbered readings, the same ones in the same order every time it is
+opened."""
 
 from __future__ import annotations
 
@@ -20,15 +21,18 @@ class SourceReading(NamedTuple):
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
     values: Floats | list[Any]
-    """d numbers in the order of the contract; a list where a value is no number, empty where none was read"""
+    """d numbers in the order of the contract; a list where a value is no number, empty where none
+    was read"""
     label: str | None = None
     """true class, for evaluation only; it is never part of the reading"""
     user: str | None = None
-    """user id: which person or device the reading is from. It stays with the reading, on the client's site"""
+    """user id: which person or device the reading is from. It stays with the reading, on the
+    client's site"""
 
 
 class SourceReadings(Sequence[SourceReading]):
-    """Consecutive readings of a source by column. What handles many takes the columns; each is there as a whole too."""
+    """Consecutive readings of a source by column. What handles many takes the columns; each is
+    there as a whole too."""
 
     def __init__(
         self,
@@ -39,15 +43,20 @@ class SourceReadings(Sequence[SourceReading]):
         users: Sequence[str | None] | None = None,
     ) -> None:
         """The fields of `SourceReading` for each of n readings; None: no reading has one."""
-        self.clients, self.times, self.values = clients, times, values
-        self.labels, self.users = labels, users
+        self.clients = clients
+        self.times = times
+        self.values = values
+        self.labels = labels
+        self.users = users
 
     @classmethod
     def of(cls, readings: Sequence[SourceReading]) -> SourceReadings:
         """Any readings, by column."""
         if isinstance(readings, SourceReadings):
             return readings
-        clients, times, values, labels, users = zip(*readings, strict=True) if readings else ((), (), (), (), ())
+        clients, times, values, labels, users = (
+            zip(*readings, strict=True) if readings else ((), (), (), (), ())
+        )
         return cls(clients, times, values, labels, users if any(users) else None)
 
     def __len__(self) -> int:
@@ -74,7 +83,9 @@ class SourceReadings(Sequence[SourceReading]):
         return SourceReadings(
             [self.clients[place] for place in places],
             [self.times[place] for place in places],
-            values[np.asarray(places)] if isinstance(values, np.ndarray) else [values[place] for place in places],
+            values[np.asarray(places)]
+            if isinstance(values, np.ndarray)
+            else [values[place] for place in places],
             None if self.labels is None else [self.labels[place] for place in places],
             None if self.users is None else [self.users[place] for place in places],
         )
@@ -86,7 +97,8 @@ def joined(parts: Sequence[SourceReadings]) -> SourceReadings:
         return parts[0]
     values: list[Any] = [part.values for part in parts]
     are_numbers = bool(parts) and all(isinstance(each, np.ndarray) for each in values)
-    labels, users = [part.labels for part in parts], [part.users for part in parts]
+    labels = [part.labels for part in parts]
+    users = [part.users for part in parts]
     return SourceReadings(
         list(chain.from_iterable(part.clients for part in parts)),
         list(chain.from_iterable(part.times for part in parts)),
@@ -97,7 +109,8 @@ def joined(parts: Sequence[SourceReadings]) -> SourceReadings:
 
 
 class Source(Protocol):
-    """Readings numbered from 0. Opened again with the same arguments it gives the same ones, so `skip` resumes it."""
+    """Readings numbered from 0. Opened again with the same arguments it gives the same ones, so
+    `skip` resumes it."""
 
     @property
     def identity(self) -> str:
@@ -116,7 +129,8 @@ class Source(Protocol):
 
     @property
     def timed(self) -> bool:
-        """Whether readings have an event time and come in its order, so that they can be paced by it."""
+        """Whether readings have an event time and come in its order, so that they can be paced by
+        it."""
         ...
 
     @property
@@ -125,7 +139,8 @@ class Source(Protocol):
         ...
 
     def read(self, limit: int) -> Sequence[SourceReading]:
-        """The next readings, at most `limit`; none at the end of the source. Raises `InvalidData` (damaged file)."""
+        """The next readings, at most `limit`; none at the end of the source. Raises `InvalidData`
+        (damaged file)."""
         ...
 
     def skip(self, readings: int) -> None:

@@ -1,7 +1,8 @@
-"""Source types: the options, settings and runs of one kind of source. `shoal producer` is made of the installed ones.
+"""Source types: the options, settings and runs of one kind of source. `shoal producer` is made of
+the installed ones.
 
-A source type is an object that the entry-point group `shoal.sources` names. One whose readings are numbered, so
-that they can be paced and resumed, derives from `PumpedSource`.
+A source type is an object that the entry-point group `shoal.sources` names. One whose readings are
+numbered, so that they can be paced and resumed, derives from `PumpedSource`.
 """
 
 from __future__ import annotations
@@ -94,18 +95,23 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
     rate = published / seconds if seconds > 0 else 0.0
     if as_json:
         figures = {"seconds": round(seconds, 3), "per_second": round(rate, 1)}
-        faults, clients = dict(totals.faults), dict(sorted(totals.published.items()))
+        faults = dict(totals.faults)
+        clients = dict(sorted(totals.published.items()))
         rejected = [one._asdict() for one in totals.rejected]
         shown = {"published": published, "clients": clients, "faults": faults, "rejected": rejected}
         printed = totals._asdict() | shown | figures
         click.echo(json.dumps(printed))
         return
     end = "to the end of the source" if totals.finished else "stopped before the end"
-    click.echo(f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}")
+    click.echo(
+        f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}"
+    )
     if totals.empty:
         click.echo(totals.empty)
     elif totals.finished and not published:
-        click.echo("nothing was new: an earlier run has published everything (--again publishes it once more)")
+        click.echo(
+            "nothing was new: an earlier run has published everything (--again publishes it once more)"
+        )
     for fault, number in totals.faults.items():
         click.echo(f"{number:,} {FAULTS[fault]}")
     for line in watch_lines(totals.rejected, totals.clipped):
@@ -139,7 +145,8 @@ class SourceType:
     name: str
     """name of its entry point, of its option, and of its section in the federation file"""
     parameters: Sequence[click.Parameter] = ()
-    """parameters that it adds to the command line; a parameter of several source types is one object"""
+    """parameters that it adds to the command line; a parameter of several source types is one
+    object"""
     settings: type[SourceSettings] | None = None
     """section of the source in the federation file, if it has one"""
     shows_events = False
@@ -159,11 +166,13 @@ class SourceType:
         return None
 
     def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
-        """Whether its readings have user ids, without which nothing is learnt where the privacy unit is a user."""
+        """Whether its readings have user ids, without which nothing is learnt where the privacy
+        unit is a user."""
         return False
 
     def federation_file(self, options: Mapping[str, Any]) -> str:
-        """A federation file (TOML) that fits the source, if it can write one. Raises `SettingsError` if it cannot."""
+        """A federation file (TOML) that fits the source, if it can write one. Raises
+        `SettingsError` if it cannot."""
         raise SettingsError(f"--print-federation means nothing with {self.label}; leave it out")
 
     def run(self, task: ProducerTask) -> ProducerTotals:
@@ -174,10 +183,13 @@ class SourceType:
 IDLE_S = 0.25
 """longest wait before a stop is noticed and progress is shown"""
 BATCH_READINGS = (500, 8000)
-"""fewest and most readings of all clients that are stored together: every store syncs the disk for each client"""
+"""fewest and most readings of all clients that are stored together: every store syncs the disk for
+each client"""
 BATCH_NUMBERS = 2**20
 """values of the features in a batch, so that readings of many features take no more memory"""
-CLIENTS = click.Option(["--clients"], type=int, help="Number of clients, named client-1, client-2, ... [default: 1]")
+CLIENTS = click.Option(
+    ["--clients"], type=int, help="Number of clients, named client-1, client-2, ... [default: 1]"
+)
 NAME = click.Option(
     ["--name"],
     type=CLIENT_NAME,
@@ -185,21 +197,34 @@ NAME = click.Option(
     help="With --mqtt or --kafka: the client that all messages are of, or the only one to feed.",
 )
 SEED = click.Option(
-    ["--seed"], default=0, show_default=True, type=click.IntRange(min=0), help="Seed of everything random."
+    ["--seed"],
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of everything random.",
 )
-AGAIN = click.Option(["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it.")
+AGAIN = click.Option(
+    ["--again"], is_flag=True, help="Publish all once more, though an earlier run has published it."
+)
 PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
     click.Option(
-        ["--speed"], help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]"
+        ["--speed"],
+        help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]",
     ),
-    click.Option(["--rate"], help="Readings per second over all clients, instead of a speed: 100/s."),
+    click.Option(
+        ["--rate"], help="Readings per second over all clients, instead of a speed: 100/s."
+    ),
     click.Option(
         ["--longest-wait"],
         default=LONGEST_WAIT_S,
         show_default=True,
         help="Longest wait in seconds for the next reading; longer gaps in time are shortened.",
     ),
-    click.Option(["--live"], is_flag=True, help="Give readings the time at which they are fed, not the source's."),
+    click.Option(
+        ["--live"],
+        is_flag=True,
+        help="Give readings the time at which they are fed, not the source's.",
+    ),
     click.Option(
         ["--limit"],
         type=click.IntRange(min=0),
@@ -217,11 +242,13 @@ class PumpedSource(SourceType):
     """message of a run that found nothing to publish"""
 
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
-        """The source that the options describe, at its first reading. Raises `SettingsError` and `InvalidData`."""
+        """The source that the options describe, at its first reading. Raises `SettingsError` and
+        `InvalidData`."""
         raise NotImplementedError
 
     def sentences(self, source: Source) -> Sequence[str]:
-        """How it was understood, for people, if there is more than one way; without a value of a reading."""
+        """How it was understood, for people, if there is more than one way; without a value of a
+        reading."""
         return ()
 
     def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
@@ -233,12 +260,14 @@ class PumpedSource(SourceType):
         return {}
 
     def source_files(self, source: Source) -> SourceFiles | None:
-        """Its files, if it reads files: what a client has of them already is not fed to it again unasked."""
+        """Its files, if it reads files: what a client has of them already is not fed to it again
+        unasked."""
         return None
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. A run that was stopped or killed continues where it was."""
-        options, contract = task.options, task.config.contract
+        options = task.options
+        contract = task.config.contract
         source = self.open(contract, options)
         pacing = self._pacing(options)
         files = self.source_files(source)
@@ -302,7 +331,8 @@ def _pump(
             bookmark=bookmark,
             limit=task.options["limit"],
             batch_readings_max=min(
-                max(BATCH_READINGS[0], BATCH_NUMBERS // task.config.contract.width), BATCH_READINGS[1]
+                max(BATCH_READINGS[0], BATCH_NUMBERS // task.config.contract.width),
+                BATCH_READINGS[1],
             ),
             topic_settings=readings_settings(task.config.client),
         )

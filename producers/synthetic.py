@@ -1,7 +1,8 @@
-"""Synthetic streams as sources: endless and seeded, each with a federation file that fits; the source type `synthetic`.
+"""Synthetic streams as sources: endless and seeded, each with a federation file that fits; the
+source type `synthetic`.
 
-A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any reading can be made
-without those before it, and `skip` costs nothing.
+A stream is made in blocks, each from its own generator keyed by (seed, client, block), so any
+reading can be made without those before it, and `skip` costs nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from shoal.producers.source import Source, SourceReading, identity_of
 from shoal.producers.source_type import CLIENTS, PUMP_PARAMETERS, SEED, PumpedSource
 
 BEGINNING_S = 1767225600.0
-"""event time of the first readings, 2026-01-01 00:00 UTC: fixed, so that a seed means the same stream on any day"""
+"""event time of the first readings, 2026-01-01 00:00 UTC: fixed, so that a seed means the same
+stream on any day"""
 
 
 COUNTS_EPSILON_PER_READING = 4.0
 WINDOW_READINGS = 400
 """readings of a window in a printed federation file, as in `shoal check --example`"""
 DECAY_MOVING = 0.9
-"""decay in the printed federation file of a stream whose clusters move: counts halve with every 2,600 readings"""
+"""decay in the printed federation file of a stream whose clusters move: counts halve with every
+2,600 readings"""
 
 
 class Stream(Protocol):
@@ -48,7 +51,8 @@ class Stream(Protocol):
 
 # Gaussians.
 
-LOW, HIGH = 0.0, 100.0
+LOW = 0.0
+HIGH = 100.0
 MARGIN = 15.0
 """centres keep this far from the bounds: five standard deviations of the widest"""
 SPREAD = (1.5, 3.0)
@@ -71,11 +75,12 @@ class Life(NamedTuple):
 
 
 class Gaussians:
-    """A `Stream` of Gaussians that arrive, drift and vanish, so that its true clusters are known at every moment.
+    """A `Stream` of Gaussians that arrive, drift and vanish, so that its true clusters are known at
+    every moment.
 
-    Readings (d,) are in [0, 100]; all clients draw from the same components at the same tick. The components arrive one
-    after the other, drift in a straight line, and vanish; a label is "component.generation", for example "3.0". The
-    first two stay, and turn where a season ends.
+    Readings (d,) are in [0, 100]; all clients draw from the same components at the same tick. The
+    components arrive one after the other, drift in a straight line, and vanish; a label is
+    "component.generation", for example "3.0". The first two stay, and turn where a season ends.
     """
 
     block_readings = 250
@@ -85,7 +90,8 @@ class Gaussians:
     def __init__(self, seed: int = 0, width: int = 2) -> None:
         names = ["x", "y", "z"] if width <= 3 else [f"x{number}" for number in range(1, width + 1)]
         self.features = tuple(Feature(name=name, low=LOW, high=HIGH) for name in names[:width])
-        self._seed, self._width = seed, width
+        self._seed = seed
+        self._width = width
         self._lives: dict[tuple[int, int], Life] = {}
 
     def block(self, client: int, number: int) -> tuple[Floats, Sequence[str]]:
@@ -94,8 +100,11 @@ class Gaussians:
         ticks = np.arange(number * self.block_readings, (number + 1) * self.block_readings)
         chosen = self._chosen(ticks, generator.random(self.block_readings))
         noise = generator.standard_normal((self.block_readings, self._width))
-        readings, labels = np.empty_like(noise), []
-        for place, (tick, component) in enumerate(zip(ticks.tolist(), chosen.tolist(), strict=True)):
+        readings = np.empty_like(noise)
+        labels = []
+        for place, (tick, component) in enumerate(
+            zip(ticks.tolist(), chosen.tolist(), strict=True)
+        ):
             centre, spread, label = self.state(component, tick)
             readings[place] = centre + spread * noise[place]
             labels.append(label)
@@ -106,7 +115,8 @@ class Gaussians:
         return [
             component
             for component, part in enumerate(ALIVE)
-            if tick >= self._arrival(component) and (tick - self._arrival(component)) % SEASON < part * SEASON
+            if tick >= self._arrival(component)
+            and (tick - self._arrival(component)) % SEASON < part * SEASON
         ]
 
     def state(self, component: int, tick: int) -> tuple[Floats, float, str]:
@@ -123,7 +133,9 @@ class Gaussians:
 
     def _chosen(self, ticks: Ints, draws: Floats) -> Ints:
         there = [self.present(tick) for tick in ticks.tolist()]
-        return np.array([some[int(draw * len(some))] for some, draw in zip(there, draws.tolist(), strict=True)])
+        return np.array(
+            [some[int(draw * len(some))] for some, draw in zip(there, draws.tolist(), strict=True)]
+        )
 
     @staticmethod
     def _arrival(component: int) -> int:
@@ -149,7 +161,9 @@ class Gaussians:
 
 # A plant.
 
-FILL_S, HEAT_S, DRAW_S = 600, 720, 480
+FILL_S = 600
+HEAT_S = 720
+DRAW_S = 480
 CYCLE_S = FILL_S + HEAT_S + DRAW_S
 FAULTS = ("stuck", "spike", "drift", "leak", "cavitation")
 FAULT_PROBABILITY = 0.25
@@ -179,13 +193,15 @@ class Cycle(NamedTuple):
 
 
 class Plant:
-    """A `Stream` of a small plant: a pump fills a tank, a heater warms it, the works draw it down; with faults.
+    """A `Stream` of a small plant: a pump fills a tank, a heater warms it, the works draw it down;
+    with faults.
 
-    One block is one working cycle of half an hour: fill (10 min), heat (12 min), draw (8 min). Where a cycle begins and
-    ends is drawn from (seed, client, cycle), so cycles join without a jump, and any cycle can be made without the
-    others. The five sensors follow the equations of a first course: head proportional to level, pressure drop to flow
-    squared, warming exponential, vibration proportional to the square of the speed. Each client is a plant of its own,
-    a little different. Labels: fill, heat, draw or a fault.
+    One block is one working cycle of half an hour: fill (10 min), heat (12 min), draw (8 min).
+    Where a cycle begins and ends is drawn from (seed, client, cycle), so cycles join without a
+    jump, and any cycle can be made without the others. The five sensors follow the equations of a
+    first course: head proportional to level, pressure drop to flow squared, warming exponential,
+    vibration proportional to the square of the speed. Each client is a plant of its own, a little
+    different. Labels: fill, heat, draw or a fault.
     """
 
     features: tuple[Feature, ...] = (
@@ -256,8 +272,11 @@ class Plant:
         return np.stack([temperature, pressure, flow, vibration, level], axis=1)
 
 
-def break_down(readings: Floats, fault: str, begin: int, seconds: int, generator: np.random.Generator) -> Sequence[int]:
-    """Put `fault` into readings (n, 5), in place, for `seconds` from place `begin` on; the places that it touches."""
+def break_down(
+    readings: Floats, fault: str, begin: int, seconds: int, generator: np.random.Generator
+) -> Sequence[int]:
+    """Put `fault` into readings (n, 5), in place, for `seconds` from place `begin` on; the places
+    that it touches."""
     hurt = readings[begin : begin + seconds]
     ramp = np.linspace(0, 1, len(hurt))
     sensor = int(generator.integers(5))
@@ -290,7 +309,8 @@ def _towards(start: float, end: float, seconds: int, speed: float) -> Floats:
 
 
 def _settled(steps: Floats, seconds: float = 20.0) -> Floats:
-    """The steps as a pump follows them: each is approached with a time constant. The last leads to the first."""
+    """The steps as a pump follows them: each is approached with a time constant. The last leads to
+    the first."""
     follows = np.empty_like(steps)
     value = steps[-1]
     keep = float(np.exp(-1 / seconds))
@@ -324,11 +344,16 @@ class Block(NamedTuple):
 
 
 class Synthetic:
-    """A `Source` of a stream: one reading of each client per interval, in turn; `wanted` selects features by name."""
+    """A `Source` of a stream: one reading of each client per interval, in turn; `wanted` selects
+    features by name."""
 
-    def __init__(self, name: str, clients: int = 1, seed: int = 0, wanted: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, name: str, clients: int = 1, seed: int = 0, wanted: Sequence[str] | None = None
+    ) -> None:
         if not 1 <= clients <= CLIENTS_MAX:
-            raise SettingsError(f"{clients} clients; one producer feeds 1 to {CLIENTS_MAX}, start several for more")
+            raise SettingsError(
+                f"{clients} clients; one producer feeds 1 to {CLIENTS_MAX}, start several for more"
+            )
         self._stream = stream_of(name, seed)
         self._clients = numbered(clients)
         there = [feature.name for feature in self._stream.features]
@@ -353,7 +378,9 @@ class Synthetic:
 
     def read(self, limit: int) -> list[SourceReading]:
         """See `Source.read`; always `limit` readings."""
-        readings = [self._reading(number) for number in range(self._position, self._position + limit)]
+        readings = [
+            self._reading(number) for number in range(self._position, self._position + limit)
+        ]
         self._position += limit
         return readings
 
@@ -394,7 +421,10 @@ def federation_file(name: str, seed: int = 0) -> str:
     if stream.moving:
         lines += [f"options = {{ decay = {DECAY_MOVING} }}  # clusters of this stream move"]
     for feature in stream.features:
-        pairs = [f"name = {json.dumps(feature.name)}", f"unit = {json.dumps(feature.unit, ensure_ascii=False)}"]
+        pairs = [
+            f"name = {json.dumps(feature.name)}",
+            f"unit = {json.dumps(feature.unit, ensure_ascii=False)}",
+        ]
         lines += ["", "[[features]]", *pairs, f"low = {feature.low}", f"high = {feature.high}"]
     return "\n".join(lines) + "\n"
 
@@ -405,7 +435,11 @@ class SyntheticSource(PumpedSource):
     name = "synthetic"
     default_speed = "1x"
     parameters = (
-        click.Option(["--synthetic"], type=click.Choice(NAMES), help="Make readings instead of replaying files."),
+        click.Option(
+            ["--synthetic"],
+            type=click.Choice(NAMES),
+            help="Make readings instead of replaying files.",
+        ),
         CLIENTS,
         SEED,
         *PUMP_PARAMETERS,

@@ -1,7 +1,7 @@
 """Values as sources have them: places of the values of categories, and what becomes of gaps.
 
-Missing values are left as gaps, filled with a client's last values, or the whole reading is left out, as the contract
-or the settings of the source say.
+Missing values are left as gaps, filled with a client's last values, or the whole reading is left
+out, as the contract or the settings of the source say.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Categories:
 
     def __init__(self, codes: Mapping[int, Codes], faults: Counter[str]) -> None:
         """`faults` counts values that are not declared; they count as missing."""
-        self._codes, self._faults = codes, faults
+        self._codes = codes
+        self._faults = faults
 
     def treat(self, values: RowsOfValues) -> RowsOfValues:
         """Readings with numbers in place of the values of categories."""
@@ -48,17 +49,24 @@ class Categories:
 
 
 class NoValues:
-    """Replaces cells that stand for "no value" by None: words, and numbers however they are written."""
+    """Replaces cells that stand for "no value" by None: words, and numbers however they are
+    written."""
 
     def __init__(self, written: Sequence[str]) -> None:
         """`written`: the texts and numbers, as `na_values` of the settings has them."""
         self._words = frozenset(written)
-        numbers = [number for text in written if isinstance(number := number_of(text), float) and math.isfinite(number)]
+        numbers = [
+            number
+            for text in written
+            if isinstance(number := number_of(text), float) and math.isfinite(number)
+        ]
         self._numbers = np.array(numbers, dtype=np.float64)
 
     def treat(self, values: RowsOfValues) -> RowsOfValues:
         """The rows; those with such a cell as lists."""
-        if not self._words or (isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any()):
+        if not self._words or (
+            isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any()
+        ):
             return values
         return [self._treated(row) for row in values]
 
@@ -71,7 +79,8 @@ class NoValues:
 
 
 HELD_MAX: Final = 10
-"""most readings in a row that a client's last values fill: a sensor that has failed must not look like a steady one"""
+"""most readings in a row that a client's last values fill: a sensor that has failed must not look
+like a steady one"""
 MissingOfSource = Literal["", "drop", "hold", "learn"]
 """what a source is told of missing values; "": what the contract says"""
 MISSING_MEANS: Final = (
@@ -82,7 +91,8 @@ MISSING_MEANS: Final = (
 
 
 def missing_of(told: str | None, contract: Contract) -> Missing:
-    """What becomes of missing values. Raises `SettingsError` for a source that gives gaps which no client may learn."""
+    """What becomes of missing values. Raises `SettingsError` for a source that gives gaps which no
+    client may learn."""
     if told == "learn" and not contract.learns_gaps:
         raise SettingsError(
             'missing = "learn" of a source needs missing = "learn" in [privacy]: all members agree on it'
@@ -94,7 +104,8 @@ class Gaps:
     """Treatment of the readings of one source that lack values."""
 
     def __init__(self, missing: Missing, learns: bool, faults: Counter[str]) -> None:
-        """`learns`: whether clients learn readings with gaps; `faults` counts readings that were filled."""
+        """`learns`: whether clients learn readings with gaps; `faults` counts readings that were
+        filled."""
         self.learns = learns and missing != "drop"
         """whether a reading may leave with gaps"""
         self.treats = self.learns or missing == "hold"
@@ -114,7 +125,11 @@ class Gaps:
             lacks = np.isnan(values).any(axis=1, keepdims=True)
             return np.where(lacks, np.nan, values)
         treated = [self._treated(row) for row in values]
-        return np.array(treated) if all(isinstance(row, np.ndarray) for row in treated) and treated else treated
+        return (
+            np.array(treated)
+            if all(isinstance(row, np.ndarray) for row in treated) and treated
+            else treated
+        )
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
@@ -127,14 +142,17 @@ class Gaps:
 
     def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
         cells = row.tolist() if isinstance(row, np.ndarray) else row
-        if not any(map(is_missing, cells)) or not all(cell is None or isinstance(cell, float) for cell in cells):
+        if not any(map(is_missing, cells)) or not all(
+            cell is None or isinstance(cell, float) for cell in cells
+        ):
             return row
         # A reading without any value is what clients reject.
         return np.array([math.nan if cell is None or self._is_dropped else cell for cell in cells])
 
 
 class HeldValues:
-    """The last value that each client had of each feature, which replaces a missing one (`missing = "hold"`)."""
+    """The last value that each client had of each feature, which replaces a missing one (`missing =
+    "hold"`)."""
 
     def __init__(self, faults: Counter[str]) -> None:
         self._faults = faults
@@ -153,7 +171,8 @@ class HeldValues:
                     cells[place] = last[place]
                 self._age[client] += 1
                 self._faults["filled"] += 1
-            # What the client will reject must not be held: readings filled with it would be rejected too.
+            # What the client will reject must not be held: readings filled with it would be
+            # rejected too.
             elif cells and all(isinstance(cell, float) and math.isfinite(cell) for cell in cells):
                 self._last[client] = cells
                 self._age[client] = 0
@@ -167,7 +186,9 @@ class HeldValues:
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
         try:
-            self._last = {str(client): [float(value) for value in last] for client, last, _ in state}
+            self._last = {
+                str(client): [float(value) for value in last] for client, last, _ in state
+            }
             self._age = Counter({str(client): int(age) for client, _, age in state})
         except (TypeError, ValueError):
             raise InvalidState("the held values of the checkpoint are damaged") from None

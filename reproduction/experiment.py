@@ -1,4 +1,5 @@
-"""An experiment over trials: its settings, one trial of a setting, and its figures beside the published ones.
+"""An experiment over trials: its settings, one trial of a setting, and its figures beside the
+published ones.
 
 Scores are those that the papers print, against the true classes.
 """
@@ -30,7 +31,8 @@ Formats = Mapping[str, Format]
 
 @dataclass(frozen=True)
 class Figure:
-    """Mean and population standard deviation of a measure over trials; the deviation is NaN where there is none."""
+    """Mean and population standard deviation of a measure over trials; the deviation is NaN where
+    there is none."""
 
     mean: float
     sd: float = math.nan
@@ -42,7 +44,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Result:
-    """One row of a report: what was run, how often, what was measured and what was published for it."""
+    """One row of a report: what was run, how often, what was measured and what was published for
+    it."""
 
     keys: Mapping[str, Any]
     """the setting that was run: data set, split, and the parameters of the experiment"""
@@ -65,7 +68,8 @@ def python_format(form: str) -> Format:
 
 
 def half_up(digits: int) -> Format:
-    """Numbers with `digits` decimals, ties away from zero, judged by the shortest decimal form (69.25 becomes 69.3)."""
+    """Numbers with `digits` decimals, ties away from zero, judged by the shortest decimal form
+    (69.25 becomes 69.3)."""
     last_digit = Decimal(1).scaleb(-digits)
     return lambda number: str(Decimal(repr(number)).quantize(last_digit, ROUND_HALF_UP))
 
@@ -76,7 +80,8 @@ Keys = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of a report: data, split, number of clients and parameters, which all its trials have in common."""
+    """One row of a report: data, split, number of clients and parameters, which all its trials have
+    in common."""
 
     experiment: str
     dataset: str
@@ -99,14 +104,16 @@ class Setting:
 
     @property
     def in_fcac_paper(self) -> bool:
-        """Whether the FCAC paper has figures for this: its data, its splits, its number of clients, no noise."""
+        """Whether the FCAC paper has figures for this: its data, its splits, its number of clients,
+        no noise."""
         known = datasets.FCAC_DATASETS.get(datasets.fcac_name(self.dataset) or "")
         same_clients = known is not None and self.clients == known.clients
         return same_clients and self.split in FCAC_SPLITS and self.epsilon is None
 
 
 Agreement = Callable[[Setting, str, Figure, Figure], bool | None]
-"""(setting, measure, measured, published) -> whether they agree; None if that is not claimed for the measure"""
+"""(setting, measure, measured, published) -> whether they agree; None if that is not claimed for
+the measure"""
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,8 @@ class Synthetic:
     by_default: bool = True
     """whether it is run when no data set is named"""
     fixed: bool = False
-    """whether its split and clients are part of the data, so that no option changes them or adds noise"""
+    """whether its split and clients are part of the data, so that no option changes them or adds
+    noise"""
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,8 @@ class Experiment:
     formats: Formats
     """format of each measure"""
     run: Callable[[Setting, int], dict[str, float]]
-    """(setting, trial) -> value of each measure; the trial's number is the seed of everything random in it"""
+    """(setting, trial) -> value of each measure; the trial's number is the seed of everything
+    random in it"""
     published: Callable[[Setting], Mapping[str, Figure]]
     """the published figures of a setting, by measure"""
     agrees: Agreement
@@ -148,11 +157,13 @@ class Experiment:
     iid_clients: int | None = None
     """the paper's number of clients in the IID split, if it is not the FCAC paper's"""
     text: str = ""
-    """Markdown for the report: the source, the protocol, the band of each measure, and known differences"""
+    """Markdown for the report: the source, the protocol, the band of each measure, and known
+    differences"""
 
 
 def within(band: Callable[[Setting, str, Figure], float | None]) -> Agreement:
-    """Agreement of means at most `band(setting, measure, measured)` apart; where the band is None, none is claimed."""
+    """Agreement of means at most `band(setting, measure, measured)` apart; where the band is None,
+    none is claimed."""
 
     def agrees(setting: Setting, measure: str, measured: Figure, published: Figure) -> bool | None:
         limit = band(setting, measure, measured)
@@ -168,7 +179,8 @@ def read(path: Path, fill: Fill) -> Dataset:
 
 
 def data_of(setting: Setting, unit: bool = False) -> Dataset:
-    """The data set of a setting; `unit` scales every feature to 0..1 over all rows. Raises `SettingsError`."""
+    """The data set of a setting; `unit` scales every feature to 0..1 over all rows. Raises
+    `SettingsError`."""
     if setting.path is None:
         raise SettingsError(f"{setting.dataset} is synthetic; it has no file")
     dataset = read(setting.path, setting.fill)
@@ -187,17 +199,22 @@ def parts_of(setting: Setting, dataset: Dataset, trial: int) -> list[Ints]:
 
 
 def clients_of(setting: Setting, dataset: Dataset, trial: int) -> list[Floats]:
-    """The rows (n_i, d) of each client, with the setting's noise. Raises `InvalidData`, `SettingsError`."""
+    """The rows (n_i, d) of each client, with the setting's noise. Raises `InvalidData`,
+    `SettingsError`."""
     clients: Sequence[Floats] = [dataset.rows[part] for part in parts_of(setting, dataset, trial)]
     epsilon = setting.epsilon
-    return [rows if epsilon is None else with_laplace_noise(rows, epsilon, trial) for rows in clients]
+    return [
+        rows if epsilon is None else with_laplace_noise(rows, epsilon, trial) for rows in clients
+    ]
 
 
 def with_laplace_noise(rows: Floats, epsilon: float, seed: int) -> Floats:
-    """rows (n, d) with the paper's Laplace noise (equations 2-4): scale = a client's own range / epsilon, per feature.
+    """rows (n, d) with the paper's Laplace noise (equations 2-4): scale = a client's own range /
+    epsilon, per feature.
 
-    The seed is the trial's for every client, as in the published program. Because of that and of the range, this
-    reproduces an experiment and protects nothing; `shoal.privacy` is for readings that are private.
+    The seed is the trial's for every client, as in the published program. Because of that and of
+    the range, this reproduces an experiment and protects nothing; `shoal.privacy` is for readings
+    that are private.
     """
     if not len(rows):
         return rows
@@ -215,7 +232,8 @@ def require_scikit_learn() -> None:
 
 
 def scores(classes: Ints, labels: Ints) -> dict[str, float]:
-    """classes (n,), labels (n,) -> `ari`, `ami` and `nmi`; mutual informations are normalised by the arithmetic mean.
+    """classes (n,), labels (n,) -> `ari`, `ami` and `nmi`; mutual informations are normalised by
+    the arithmetic mean.
 
     Raises `MissingExtra` without scikit-learn.
     """
@@ -223,7 +241,8 @@ def scores(classes: Ints, labels: Ints) -> dict[str, float]:
     from sklearn import metrics  # noqa: PLC0415 - an extra that edge clients do without
 
     with warnings.catch_warnings():
-        # scikit-learn takes many clusters of few rows for a regression target by mistake, and warns.
+        # scikit-learn takes many clusters of few rows for a regression target by mistake, and
+        # warns.
         warnings.simplefilter("ignore", UserWarning)
         return {
             "ari": float(metrics.adjusted_rand_score(classes, labels)),

@@ -1,4 +1,5 @@
-"""The parts of a report: chapters, pictures, and tables for people (Markdown, terminal) and for programs (JSON)."""
+"""The parts of a report: chapters, pictures, and tables for people (Markdown, terminal) and for
+programs (JSON)."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment that is not trials of one function: its own command, and its chapter of the report."""
+    """An experiment that is not trials of one function: its own command, and its chapter of the
+    report."""
 
     name: str
     title: str
@@ -94,8 +96,8 @@ LABELS: Final[dict[str, str]] = {
 }
 """how keys, measures and values of keys are shown where their names do not read well"""
 Row = Mapping[str, Any]
-"""one result as plain values: its keys, `trials`, `metrics`, and `written`: by measure, what tables show as published,
-obtained, verdict"""
+"""one result as plain values: its keys, `trials`, `metrics`, and `written`: by measure, what tables
+show as published, obtained, verdict"""
 NOT_KEYS: Final = {"trials", "metrics", "written"}
 NONE: Final = "-"
 """text that a table shows where there is no figure"""
@@ -103,7 +105,8 @@ VERDICTS: Final = {True: "agrees", False: "differs", None: ""}
 
 
 def as_json(results: Sequence[Result]) -> str:
-    """{"rows": [...]}: the keys of a result, `trials`, and `metrics` by name with `mean`, `sd` and `published`.
+    """{"rows": [...]}: the keys of a result, `trials`, and `metrics` by name with `mean`, `sd` and
+    `published`.
 
     `published` is the mean as printed; it and `sd` are null where there is none.
     """
@@ -113,8 +116,8 @@ def as_json(results: Sequence[Result]) -> str:
 def as_markdown(rows: Sequence[Row]) -> str:
     """The table in Markdown, with aligned columns: of one kind of rows, as `row_of` makes them.
 
-    Where something was published a line has one measure, published beside obtained; otherwise a line has one result
-    and a column for each measure.
+    Where something was published a line has one measure, published beside obtained; otherwise a
+    line has one result and a column for each measure.
     """
     headings, blocks = _table(rows)
     return drawn([headings, *(line for block in blocks for line in block)])
@@ -136,7 +139,8 @@ def require_agreement(results: Sequence[Result], what: str = "a figure") -> None
 
 
 def show(results: Sequence[Result], formats: Formats, *, json_only: bool = False) -> None:
-    """Print the table: drawn by rich on a terminal if it is installed, as Markdown otherwise; or as JSON."""
+    """Print the table: drawn by rich on a terminal if it is installed, as Markdown otherwise; or as
+    JSON."""
     if json_only:
         click.echo(as_json(results))
         return
@@ -166,7 +170,10 @@ def _table(rows: Sequence[Row]) -> tuple[Line, list[list[Line]]]:
         return (*keys, "measure", "published", "obtained", ""), [_compared(row) for row in rows]
     measures = list(dict.fromkeys(name for row in rows for name in row["written"]))
     lines = [
-        (*key_cells(row), *(row["written"][name][1] if name in row["written"] else NONE for name in measures))
+        (
+            *key_cells(row),
+            *(row["written"][name][1] if name in row["written"] else NONE for name in measures),
+        )
         for row in rows
     ]
     return (*keys, *map(label, measures)), [[line] for line in lines]
@@ -188,7 +195,10 @@ def keys_of(row: Row) -> dict[str, Any]:
 
 def key_cells(row: Row) -> list[str]:
     """The values of a row's keys as a table shows them."""
-    return [f"{value:g}" if isinstance(value, float) else label(str(value)) for value in keys_of(row).values()]
+    return [
+        f"{value:g}" if isinstance(value, float) else label(str(value))
+        for value in keys_of(row).values()
+    ]
 
 
 def label(name: str) -> str:
@@ -235,7 +245,8 @@ def require_matplotlib() -> None:
 
 
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """(figure, its axes (rows, columns)) with shared limits; `size` in inches. Raises `MissingExtra`."""
+    """(figure, its axes (rows, columns)) with shared limits; `size` in inches. Raises
+    `MissingExtra`."""
     require_matplotlib()
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that is needed for drawing only
 

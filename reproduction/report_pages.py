@@ -1,4 +1,5 @@
-"""The pages of the report: results.json, an index of the figures, a page for each paper, and one HTML file with all.
+"""The pages of the report: results.json, an index of the figures, a page for each paper, and one
+HTML file with all.
 
 The Markdown pages are made from results.json alone, so that they can be compared with it.
 """
@@ -19,7 +20,15 @@ from reproduction.experiments import PAPERS
 from reproduction.report import Chapter, Picture, ReportOptions, Table
 
 MADE: Final = "This page is made by `shoal reproduce all` from [results.json](results.json), which has every figure."
-HEADINGS: Final = ("experiment", "what it does", "trials", "published figures", "agree", "differ", "no band")
+HEADINGS: Final = (
+    "experiment",
+    "what it does",
+    "trials",
+    "published figures",
+    "agree",
+    "differ",
+    "no band",
+)
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } img { max-width: 100% }
@@ -33,7 +42,8 @@ th { background: #f2f2f2 } code { background: #f4f4f4 } .differs { background: #
 """
 
 Record = Mapping[str, Any]
-"""entry of one experiment in results.json: `title`, `text`, `tables` with `text` and `rows`, and `pictures`"""
+"""entry of one experiment in results.json: `title`, `text`, `tables` with `text` and `rows`, and
+`pictures`"""
 PLAIN_KEYS: Final = {"dataset", "split", "among", "algorithm"}
 """keys whose values are understood without their names"""
 
@@ -78,8 +88,12 @@ def record_of(chapter: Chapter) -> dict[str, Any]:
     return {
         "title": chapter.title,
         "text": chapter.text.strip(),
-        "tables": [{"text": table.text.strip(), "rows": rows_of(table)} for table in chapter.tables],
-        "pictures": [{"file": picture.path.name, "caption": picture.caption} for picture in chapter.pictures],
+        "tables": [
+            {"text": table.text.strip(), "rows": rows_of(table)} for table in chapter.tables
+        ],
+        "pictures": [
+            {"file": picture.path.name, "caption": picture.caption} for picture in chapter.pictures
+        ],
     }
 
 
@@ -89,7 +103,8 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 
 def as_json(records: Mapping[str, Record]) -> str:
-    """All records as JSON with a line for each row, so that a change of one figure is a change of one line."""
+    """All records as JSON with a line for each row, so that a change of one figure is a change of
+    one line."""
     lines = ["{"]
     for number, (name, record) in enumerate(records.items()):
         lines.append(f' {json.dumps(name)}: {{"title": {json.dumps(record["title"])},')
@@ -116,18 +131,23 @@ def pages_of(records: Mapping[str, Record], first: str) -> dict[str, str]:
 
 def page_of(experiment: str) -> str:
     """The name of the page that an experiment is on."""
-    return next((name for name, (_, members) in PAPERS.items() if experiment in members), experiment)
+    return next(
+        (name for name, (_, members) in PAPERS.items() if experiment in members), experiment
+    )
 
 
 def index(records: Mapping[str, Record], first: str) -> str:
-    """How many figures of each experiment agree, then for each setting the first published figure beside ours."""
+    """How many figures of each experiment agree, then for each setting the first published figure
+    beside ours."""
     parts = ["# Published figures, reproduced", first]
     lines = [HEADINGS]
     for name, record in records.items():
         counts = verdicts(record)
         numbers = (counts.published, counts.agree, counts.differ, counts.without_band)
         trials = " or ".join(map(str, _numbers_of_trials(record)))
-        lines.append((f"[{name}]({page_of(name)}.md#{name})", record["title"], trials, *map(str, numbers)))
+        lines.append(
+            (f"[{name}]({page_of(name)}.md#{name})", record["title"], trials, *map(str, numbers))
+        )
     parts.append(report.drawn(lines))
     for name, record in records.items():
         if verdicts(record).published:
@@ -138,7 +158,9 @@ def index(records: Mapping[str, Record], first: str) -> str:
 def _targets(record: Record) -> list[report.Line]:
     lines: list[report.Line] = [("what was run", "measure", "published", "obtained", "agree")]
     for row in _rows(record):
-        published = {name: figure for name, figure in row["written"].items() if figure[0] != report.NONE}
+        published = {
+            name: figure for name, figure in row["written"].items() if figure[0] != report.NONE
+        }
         if not published:
             continue
         measure, (target, obtained, _) = next(iter(published.items()))
@@ -155,7 +177,8 @@ def page(heading: str, records: Mapping[str, Record]) -> str:
         parts += [f"## {name}", record["title"], f"    shoal reproduce {name}", record["text"]]
         compared = verdicts(record).published > 0
         for table in record["tables"]:
-            # A table with a text of its own explains itself; the others of a compared experiment are in the index.
+            # A table with a text of its own explains itself; the others of a compared experiment
+            # are in the index.
             if table["text"] or not compared:
                 parts += [table["text"], _trials(table["rows"]), report.as_markdown(table["rows"])]
         differing = _differing(record)
@@ -183,7 +206,9 @@ def _rows(record: Record) -> Iterator[Record]:
 def _setting(row: Record) -> str:
     """The keys of a row in one cell: data set and split as they are, parameters with their names."""
     cells = zip(report.keys_of(row), report.key_cells(row), strict=True)
-    return ", ".join(cell if name in PLAIN_KEYS else f"{report.label(name)} {cell}" for name, cell in cells)
+    return ", ".join(
+        cell if name in PLAIN_KEYS else f"{report.label(name)} {cell}" for name, cell in cells
+    )
 
 
 def _trials(rows: Sequence[Record]) -> str:
@@ -197,9 +222,15 @@ def _numbers_of_trials(record: Record) -> list[int]:
 
 def opening(options: ReportOptions) -> str:
     """Contents of the report, and the meanings of its words."""
-    amount = "the papers' numbers of trials" if options.trials is None else f"{options.trials} trials of each setting"
+    amount = (
+        "the papers' numbers of trials"
+        if options.trials is None
+        else f"{options.trials} trials of each setting"
+    )
     if options.quick:
-        amount = "one trial of one small data set for each experiment, which shows the form and no more"
+        amount = (
+            "one trial of one small data set for each experiment, which shows the form and no more"
+        )
     first = (
         f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within the "
         "band that the experiment's page states; with fewer trials than the experiment's own number nothing is "
@@ -217,19 +248,26 @@ def opening(options: ReportOptions) -> str:
 
 
 def as_html(chapters: Sequence[Chapter], first: str) -> str:
-    """Everything in one HTML page, pictures included; it loads nothing from elsewhere. `first` is the index."""
+    """Everything in one HTML page, pictures included; it loads nothing from elsewhere. `first` is
+    the index."""
     body = [_html_of(re.sub(r"\]\([\w-]+\.md#", "](#", first))]
     for chapter in chapters:
         parts = [f"# {chapter.name}", chapter.title, chapter.text.strip()]
-        body.append(f'<section id="{html.escape(chapter.name)}">{_html_of(chr(10).join(_spaced(parts)))}')
+        body.append(
+            f'<section id="{html.escape(chapter.name)}">{_html_of(chr(10).join(_spaced(parts)))}'
+        )
         for table in chapter.tables:
             rows = rows_of(table)
             above = "\n".join(_spaced([table.text.strip(), _trials(rows)]))
             body.append(_html_of(above) + _html_of(report.as_markdown(rows)))
         body += [_embedded(picture) for picture in chapter.pictures]
         body.append("</section>")
-    head = f'<meta charset="utf-8"><title>Published figures, reproduced</title><style>{STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    head = (
+        f'<meta charset="utf-8"><title>Published figures, reproduced</title><style>{STYLE}</style>'
+    )
+    return (
+        f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'
+    )
 
 
 def _spaced(parts: Sequence[str]) -> list[str]:
@@ -282,6 +320,4 @@ def _inline(text: str) -> str:
 def _embedded(picture: Picture) -> str:
     data = base64.b64encode(picture.path.read_bytes()).decode()
     caption = html.escape(picture.caption)
-    return (
-        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
-    )
+    return f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'

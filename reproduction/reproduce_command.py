@@ -1,4 +1,5 @@
-"""`shoal reproduce`: papers' experiments, run again and compared with published figures, each or all in a report."""
+"""`shoal reproduce`: papers' experiments, run again and compared with published figures, each or
+all in a report."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from reproduction.trials_command import (
 )
 from shoal.errors import SettingsError, ShoalError
 
-TITLE: Final = "Run every experiment, and write one report of published and obtained figures, with pictures."
+TITLE: Final = (
+    "Run every experiment, and write one report of published and obtained figures, with pictures."
+)
 HELP: Final = f"""{TITLE}
 
 Markdown, one page for each experiment, and report.html with everything. All of it takes two hours or more on one core;
@@ -34,10 +37,18 @@ a run that was stopped is resumed by the same command. --quick writes the same f
 
 
 def _report(
-    data: Path | None, out: Path, only: tuple[str, ...], trials: int | None, quick: bool, jobs: int, resume: Path | None
+    data: Path | None,
+    out: Path,
+    only: tuple[str, ...],
+    trials: int | None,
+    quick: bool,
+    jobs: int,
+    resume: Path | None,
 ) -> None:
     if data is None:
-        raise SettingsError("say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files")
+        raise SettingsError(
+            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files"
+        )
     require_scikit_learn()
     require_matplotlib()
     names = only or experiment_names()
@@ -63,19 +74,32 @@ def _report(
 
 
 def _chapter(experiment: Experiment | Study, options: ReportOptions) -> Chapter:
-    return _of_trials(experiment, options) if isinstance(experiment, Experiment) else experiment.chapter(options)
+    return (
+        _of_trials(experiment, options)
+        if isinstance(experiment, Experiment)
+        else experiment.chapter(options)
+    )
 
 
 def _of_trials(experiment: Experiment, options: ReportOptions) -> Chapter:
     """The chapter of an experiment over trials. Raises `ShoalError` if nothing of it can be run."""
     chosen = planned(experiment, options)
     if not chosen.settings:
-        raise chosen.errors[0] if chosen.errors else SettingsError("no data set of this experiment is there")
+        raise (
+            chosen.errors[0]
+            if chosen.errors
+            else SettingsError("no data set of this experiment is there")
+        )
     trials = options.trials or (1 if options.quick else experiment.trials)
-    results = run_trials(experiment, chosen.settings, trials, options.jobs, TrialStore(options.store))
+    results = run_trials(
+        experiment, chosen.settings, trials, options.jobs, TrialStore(options.store)
+    )
     text = experiment.text + "".join(f"\nNot run: {error}\n" for error in chosen.errors)
     # What was published comes first. Results of different parameters have different columns.
-    parts = [[result for result in results if bool(result.published) is published] for published in (True, False)]
+    parts = [
+        [result for result in results if bool(result.published) is published]
+        for published in (True, False)
+    ]
     tables = [Table(alike, experiment.formats) for part in parts for alike in _by_columns(part)]
     return Chapter(experiment.name, experiment.title, text, tables)
 
@@ -88,7 +112,8 @@ def _by_columns(results: list[Result]) -> list[list[Result]]:
 
 
 def planned(experiment: Experiment, options: ReportOptions) -> Plan:
-    """All synthetic data and all files of the experiment that are there; for a quick report the smallest one."""
+    """All synthetic data and all files of the experiment that are there; for a quick report the
+    smallest one."""
     assert options.data is not None
     files = datasets.find_any(options.data, experiment.datasets) if experiment.datasets else []
     names = [*experiment.synthetic, *map(datasets.stem, files)]
@@ -112,10 +137,19 @@ all_experiments: Final = click.Command(
             help="Folder of the report; made if it is missing.",
         ),
         click.Option(
-            ["--experiment", "only"], multiple=True, metavar="NAME", help="May be repeated; without it, all of them."
+            ["--experiment", "only"],
+            multiple=True,
+            metavar="NAME",
+            help="May be repeated; without it, all of them.",
         ),
-        click.Option(["--trials"], type=click.IntRange(1), help="Of each setting; without it, the papers' numbers."),
-        click.Option(["--quick"], is_flag=True, help="The form of the report: one small data set, one trial."),
+        click.Option(
+            ["--trials"],
+            type=click.IntRange(1),
+            help="Of each setting; without it, the papers' numbers.",
+        ),
+        click.Option(
+            ["--quick"], is_flag=True, help="The form of the report: one small data set, one trial."
+        ),
         jobs_option(),
         resume_option(),
     ],
@@ -144,7 +178,11 @@ def _unavailable(name: str, why: SettingsError) -> click.Command:
     anything = click.Argument(["anything"], nargs=-1)
     settings = {"ignore_unknown_options": True}
     return click.Command(
-        name, callback=callback, params=[anything], help=f"Not available: {why}.", context_settings=settings
+        name,
+        callback=callback,
+        params=[anything],
+        help=f"Not available: {why}.",
+        context_settings=settings,
     )
 
 

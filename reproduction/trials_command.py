@@ -1,4 +1,5 @@
-"""The trials of an experiment: run on several processes, kept in a file, resumed; and the command that runs them."""
+"""The trials of an experiment: run on several processes, kept in a file, resumed; and the command
+that runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ import click
 
 from reproduction import datasets, report
 from reproduction.datasets import Dataset, Fill, Split
-from reproduction.experiment import Experiment, Result, Setting, Synthetic, read, require_scikit_learn, summary
+from reproduction.experiment import (
+    Experiment,
+    Result,
+    Setting,
+    Synthetic,
+    read,
+    require_scikit_learn,
+    summary,
+)
 from reproduction.experiments import trials_experiment
 from shoal.errors import SettingsError, ShoalError
 from shoal.runtime import workers
@@ -61,7 +70,13 @@ class TrialStore:
 def _key(setting: Setting, trial: int) -> str:
     """Values that the measures of a trial depend on, beside the data and the code."""
     keys = [[name, value] for name, value in setting.keys]
-    what: list[Any] = [setting.experiment, setting.dataset, setting.split, setting.clients, setting.epsilon]
+    what: list[Any] = [
+        setting.experiment,
+        setting.dataset,
+        setting.split,
+        setting.clients,
+        setting.epsilon,
+    ]
     return json.dumps([*what, setting.fill, keys, trial])
 
 
@@ -98,7 +113,9 @@ def run_trials(
     planned = [Job(setting, trial) for setting in settings for trial in range(trials)]
     left = dict.fromkeys(settings, trials)
     on_terminal = sys.stderr.isatty()
-    with click.progressbar(length=len(planned), label="trials", file=sys.stderr, hidden=not on_terminal) as bar:
+    with click.progressbar(
+        length=len(planned), label="trials", file=sys.stderr, hidden=not on_terminal
+    ) as bar:
         for job in done_jobs(planned, jobs, store):
             bar.update(1)
             left[job.setting] -= 1
@@ -108,7 +125,8 @@ def run_trials(
 
 
 def done_jobs(planned: Sequence[Job], jobs: int, store: TrialStore) -> Iterable[Job]:
-    """Each job once its measures are in the store: those that were there first, then the others as they are done."""
+    """Each job once its measures are in the store: those that were there first, then the others as
+    they are done."""
     waiting = []
     for job in planned:
         if store.get(job.setting, job.trial) is None:
@@ -127,9 +145,13 @@ def run(job: Job) -> Measures:
 
 def result_of(experiment: Experiment, setting: Setting, n_trials: int, store: TrialStore) -> Result:
     """The result of a setting whose first `n_trials` trials are in the store."""
-    trials = [measures for trial in range(n_trials) if (measures := store.get(setting, trial)) is not None]
+    trials = [
+        measures for trial in range(n_trials) if (measures := store.get(setting, trial)) is not None
+    ]
     measured = {name: summary([each[name] for each in trials]) for name in trials[0]}
-    published = {name: figure for name, figure in experiment.published(setting).items() if name in measured}
+    published = {
+        name: figure for name, figure in experiment.published(setting).items() if name in measured
+    }
     agrees: dict[str, bool] = {}
     # The published figures are of the experiment's number of trials; fewer are not compared.
     if len(trials) == experiment.trials:
@@ -171,7 +193,8 @@ class Plan:
 
 
 def plan(experiment: Experiment, options: Options) -> Plan:
-    """All settings; a data set that cannot be run keeps no other from running. Raises `SettingsError`."""
+    """All settings; a data set that cannot be run keeps no other from running. Raises
+    `SettingsError`."""
     planned = Plan()
     for name in _synthetic_names(experiment, options):
         planned.settings += _of_synthetic(experiment, name, experiment.synthetic[name], options)
@@ -200,7 +223,9 @@ def _files(experiment: Experiment, options: Options) -> list[Path]:
     if not names and (not experiment.datasets or (experiment.synthetic and options.data is None)):
         return []
     if options.data is None:
-        raise SettingsError("say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files")
+        raise SettingsError(
+            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files"
+        )
     if not names:
         return datasets.find_any(options.data, experiment.datasets)
     return list(dict.fromkeys(datasets.find(options.data, name) for name in names))
@@ -210,13 +235,19 @@ def _chosen_splits(available: Sequence[Split], options: Options) -> list[Split]:
     return [split for split in available if options.split in (split, "both")]
 
 
-def _of_synthetic(experiment: Experiment, name: str, synthetic: Synthetic, options: Options) -> list[Setting]:
+def _of_synthetic(
+    experiment: Experiment, name: str, synthetic: Synthetic, options: Options
+) -> list[Setting]:
     if synthetic.fixed:
         if options.clients is not None or options.epsilon is not None:
-            raise SettingsError(f"{name} has its own clients and no noise; leave --clients and --epsilon out")
-        chosen, clients = list(synthetic.splits), synthetic.clients
+            raise SettingsError(
+                f"{name} has its own clients and no noise; leave --clients and --epsilon out"
+            )
+        chosen = list(synthetic.splits)
+        clients = synthetic.clients
     else:
-        chosen, clients = _chosen_splits(synthetic.splits, options), options.clients or synthetic.clients
+        chosen = _chosen_splits(synthetic.splits, options)
+        clients = options.clients or synthetic.clients
     return [
         Setting(experiment.name, name, split, clients, keys, None, options.fill, options.epsilon)
         for split in chosen
@@ -234,7 +265,9 @@ def _of_file(experiment: Experiment, path: Path, options: Options) -> list[Setti
         for split in _chosen_splits(experiment.splits, options)
     }
     return [
-        Setting(experiment.name, dataset.name, split, number, keys, path, options.fill, options.epsilon)
+        Setting(
+            experiment.name, dataset.name, split, number, keys, path, options.fill, options.epsilon
+        )
         for split, number in clients.items()
         for keys in experiment.variants
     ]
@@ -254,7 +287,8 @@ def _clients(dataset: Dataset, split: Split, chosen: int | None, iid_clients: in
     feasible = datasets.feasible_clients(dataset.labels, number)
     if feasible != number:
         click.echo(
-            f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are used", err=True
+            f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are used",
+            err=True,
         )
     return feasible
 
@@ -273,7 +307,10 @@ def data_option() -> click.Option:
 def jobs_option() -> click.Option:
     """--jobs, the same in every experiment."""
     return click.Option(
-        ["--jobs"], type=click.IntRange(1), default=workers.usable_cores, help="Processes; without it, all cores."
+        ["--jobs"],
+        type=click.IntRange(1),
+        default=workers.usable_cores,
+        help="Processes; without it, all cores.",
     )
 
 
@@ -293,11 +330,15 @@ def command_of(experiment: Experiment) -> click.Command:
     def callback(**options: Any) -> None:
         _reproduce(experiment, Options(**options))
 
-    return click.Command(experiment.name, callback=callback, params=_parameters(experiment), help=experiment.title)
+    return click.Command(
+        experiment.name, callback=callback, params=_parameters(experiment), help=experiment.title
+    )
 
 
 def _parameters(experiment: Experiment) -> list[click.Parameter]:
-    synthetic = ", ".join(f"{name} ({each.description})" for name, each in experiment.synthetic.items())
+    synthetic = ", ".join(
+        f"{name} ({each.description})" for name, each in experiment.synthetic.items()
+    )
     return [
         data_option(),
         click.Option(
@@ -307,9 +348,14 @@ def _parameters(experiment: Experiment) -> list[click.Parameter]:
             help="May be repeated; without it, the paper's that are there"
             + (f"; synthetic: {synthetic}." if synthetic else "."),
         ),
-        click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {experiment.trials}."),
         click.Option(
-            ["--split"], type=click.Choice([*experiment.splits, "both"]), default="both", help="Without it, each."
+            ["--trials"], type=click.IntRange(1), help=f"Without it, {experiment.trials}."
+        ),
+        click.Option(
+            ["--split"],
+            type=click.Choice([*experiment.splits, "both"]),
+            default="both",
+            help="Without it, each.",
         ),
         click.Option(
             ["--epsilon"],
@@ -331,7 +377,11 @@ def _parameters(experiment: Experiment) -> list[click.Parameter]:
         jobs_option(),
         resume_option(),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of a table."),
-        click.Option(["--check"], is_flag=True, help="Exit with 1 if a figure does not agree with the published one."),
+        click.Option(
+            ["--check"],
+            is_flag=True,
+            help="Exit with 1 if a figure does not agree with the published one.",
+        ),
     ]
 
 
@@ -341,11 +391,19 @@ def _reproduce(experiment: Experiment, options: Options) -> None:
     require_scikit_learn()
     planned = plan(experiment, options)
     if not planned.settings:
-        raise planned.errors[0] if planned.errors else SettingsError("nothing to run; name data with --dataset")
+        raise (
+            planned.errors[0]
+            if planned.errors
+            else SettingsError("nothing to run; name data with --dataset")
+        )
     if options.check and not any(experiment.published(setting) for setting in planned.settings):
-        raise SettingsError("--check has nothing to compare with: no figure was published for these settings")
+        raise SettingsError(
+            "--check has nothing to compare with: no figure was published for these settings"
+        )
     store = TrialStore(options.resume)
-    results = run_trials(experiment, planned.settings, options.trials or experiment.trials, options.jobs, store)
+    results = run_trials(
+        experiment, planned.settings, options.trials or experiment.trials, options.jobs, store
+    )
     report.show(results, experiment.formats, json_only=options.as_json)
     if planned.errors:
         # Whatever could be run was run and printed; the first error decides how the command ends.

@@ -29,7 +29,8 @@ from shoal.transports.base import Log, latest
 if TYPE_CHECKING:
     from shoal.helper_node.node import HelperNode
 
-# A status is put together from all models, which takes longer than a short step; a person sees no more often.
+# A status is put together from all models, which takes longer than a short step; a person sees no
+# more often.
 STATUS_PER_S = 5.0
 # One helper alone knows every mask; only with a second one must two parties work together.
 OWN_AND_ANOTHER = 2
@@ -47,17 +48,21 @@ def open_server(
     upstream: UpstreamState | None = None,
     accept_changes: bool = False,
 ) -> Iterator[ServerNode]:
-    """Open a server: its folder, the log, and the contract with those before it. `resumed` resumes it and closes all.
+    """Open a server: its folder, the log, and the contract with those before it. `resumed` resumes
+    it and closes all.
 
-    `lease`: acquire the lease of the federation first, so that no other server serves it, and release it at the end;
-    `renewal`: renew it meanwhile; `upstream`: the upstream federation, if there is one; `accept_changes`: go on under
-    another contract than the federation's so far, where it can follow that one.
-    Raises `SettingsError` for another one without that, or that cannot follow; `LeaseHeld`, `LeaseUncertain`, and as
-    `Checkpoint` and `open_log` do.
+    `lease`: acquire the lease of the federation first, so that no other server serves it, and
+    release it at the end; `renewal`: renew it meanwhile; `upstream`: the upstream federation, if
+    there is one; `accept_changes`: go on under another contract than the federation's so far, where
+    it can follow that one.
+    Raises `SettingsError` for another one without that, or that cannot follow; `LeaseHeld`,
+    `LeaseUncertain`, and as `Checkpoint` and `open_log` do.
     """
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
-        checkpoint = stack.enter_context(Checkpoint(path, f"server of {config.contract.federation}"))
+        checkpoint = stack.enter_context(
+            Checkpoint(path, f"server of {config.contract.federation}")
+        )
         log = stack.enter_context(closing(open_federation_log(config, as_server=True)))
         if lease is None:
             ensure_topics(log, config.contract, config.log)
@@ -68,7 +73,9 @@ def open_server(
         if renewal is not None:
             stack.enter_context(renewal.running())
         contract = _followed(config, log, checkpoint, upstream, accept_changes)
-        history = stack.enter_context(closing(HistoryStore(contract, config.server.folder / HISTORY_FILE)))
+        history = stack.enter_context(
+            closing(HistoryStore(contract, config.server.folder / HISTORY_FILE))
+        )
         record_bytes = config.log.update_bytes_max
         yield ServerNode(
             contract,
@@ -88,7 +95,8 @@ def open_server(
 def _followed(
     config: Config, log: Log, checkpoint: Checkpoint, upstream: UpstreamState | None, accept: bool
 ) -> ResolvedContract:
-    """The contract, with those that the federation had before. Raises `SettingsError`, and as the log does."""
+    """The contract, with those that the federation had before. Raises `SettingsError`, and as the
+    log does."""
     agreed = config.contract
     record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
     chain = published_contracts(record, agreed.federation)
@@ -99,7 +107,9 @@ def _followed(
         change = ContractChange(chain[-1], agreed)
         refused = change.refused(chain[:-1])
         if upstream is not None:
-            refused.append("[upstream]: the contract of a region is never changed; start a region of another name")
+            refused.append(
+                "[upstream]: the contract of a region is never changed; start a region of another name"
+            )
         if refused or not (accept or accepted):
             raise SettingsError(changed_text(change, refused))
     return with_earlier(config.resolved, record)
@@ -116,7 +126,8 @@ class OwnHelper:
     def running(self) -> Iterator[None]:
         """Open it, and close it at the end.
 
-        Raises `SettingsError` where it would be the only one: then the server alone could take every mask away.
+        Raises `SettingsError` where it would be the only one: then the server alone could take
+        every mask away.
         """
         file = self._config.server.helper_key_file
         if file is None:
@@ -169,7 +180,9 @@ def initial_status(config: Config, now: float) -> ServerStatus:
     """The status before the first step; `now` in seconds since 1970."""
     contract = config.resolved
     models = {
-        name: ModelStatus(name, model.declared.algorithm, waiting_for="The server is opening the log.")
+        name: ModelStatus(
+            name, model.declared.algorithm, waiting_for="The server is opening the log."
+        )
         for name, model in contract.models.items()
     }
     return ServerStatus(contract, now, now, models=models)

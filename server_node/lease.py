@@ -1,6 +1,8 @@
-"""The lease of a federation: one server holds it and serves; a second one is turned away, or takes over.
+"""The lease of a federation: one server holds it and serves; a second one is turned away, or takes
+over.
 
-The holder renews it from a thread of its own, with a log of its own, so that no step of the server can delay it.
+The holder renews it from a thread of its own, with a log of its own, so that no step of the server
+can delay it.
 """
 
 from __future__ import annotations
@@ -40,8 +42,11 @@ class LeaseHolder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`take_over`: acquire the lease without waiting, even if another server holds it; once."""
-        self._config, self._take_over, self._clock = config, take_over, clock
-        self._federation, self._topic = config.contract.federation, config.contract.snapshots_topic
+        self._config = config
+        self._take_over = take_over
+        self._clock = clock
+        self._federation = config.contract.federation
+        self._topic = config.contract.snapshots_topic
         self._renew_s = config.server.lease_renew_s
         self._process_id = secrets.token_hex(8)
         self._holder = f"process {os.getpid()} on {socket.gethostname()}"
@@ -56,8 +61,9 @@ class LeaseHolder:
     def held(self, log: Log, instance: str) -> Iterator[None]:
         """Acquire the lease, and release it if the server ends in order.
 
-        `instance` identifies the server's checkpoint: a server that finds its own lease after a crash acquires it at
-        once. Raises `LeaseHeld`, `LeaseUncertain` while it is not known whether the holder runs, and as the log does.
+        `instance` identifies the server's checkpoint: a server that finds its own lease after a
+        crash acquires it at once. Raises `LeaseHeld`, `LeaseUncertain` while it is not known
+        whether the holder runs, and as the log does.
         """
         self._log = log
         try:
@@ -75,12 +81,14 @@ class LeaseHolder:
         return max(0.0, self._renewal_due - self._clock())
 
     def renew(self, log: Log | None = None) -> None:
-        """Look for a greater lease, and renew the own one, if it is time to; through `log`, where it is given.
+        """Look for a greater lease, and renew the own one, if it is time to; through `log`, where
+        it is given.
 
         Raises `LeaseUncertain` once there is a greater lease, and as the log does.
         """
         self._log = log or self._log
-        now, own = self._clock(), self._own
+        now = self._clock()
+        own = self._own
         if own is None or now < self._renewal_due:
             return
         greatest = self._read_greatest()
@@ -101,14 +109,18 @@ class LeaseHolder:
         if found is not None and not self._take_over:
             self._check_expired(*found, instance)
         generation = 1 if found is None else min(found[0].generation + 1, GENERATION_MAX)
-        self._own = Lease(self._federation, instance, self._process_id, generation, self._renew_s, self._holder)
+        self._own = Lease(
+            self._federation, instance, self._process_id, generation, self._renew_s, self._holder
+        )
         self._publish(self._own)
         self._renewal_due = self._clock() + self._renew_s
-        self._take_over, self._watched = False, None
+        self._take_over = False
+        self._watched = None
         log_event("lease_acquired", generation=generation)
 
     def _check_expired(self, lease: Lease, offset: int, instance: str) -> None:
-        """Raises `LeaseHeld` or `LeaseUncertain` unless the lease found is released, expired, or this server's own."""
+        """Raises `LeaseHeld` or `LeaseUncertain` unless the lease found is released, expired, or
+        this server's own."""
         if lease.released or instance == lease.instance:
             return
         now = self._clock()
@@ -152,7 +164,8 @@ class LeaseHolder:
         return lease if lease.federation == self._federation else None
 
     def _check_generation(self, lease: Lease) -> None:
-        """Raises `MessageRejected` for a generation that no server can have reached: it would end every other one."""
+        """Raises `MessageRejected` for a generation that no server can have reached: it would end
+        every other one."""
         most = GENERATION_MAX if self._own is None else self._own.generation + GENERATIONS_AHEAD_MAX
         if lease.generation > most:
             raise MessageRejected("malformed", f"generation {lease.generation} is above {most}")
@@ -169,16 +182,19 @@ class LeaseHolder:
 
 
 STUCK_S = 300.0
-"""longest step of a server that renews its lease; after it the server is stuck, and another one may take over"""
+"""longest step of a server that renews its lease; after it the server is stuck, and another one may
+take over"""
 # A log that was away for a moment is asked again well within the time that a lease lasts.
 RETRY_S = 1.0
 
 
 class LeaseRenewal:
-    """The thread that renews one lease. `open_log` opens the log of the federation; it is called in the thread."""
+    """The thread that renews one lease. `open_log` opens the log of the federation; it is called in
+    the thread."""
 
     def __init__(self, holder: LeaseHolder, open_log: Callable[[], Log]) -> None:
-        self._holder, self._open_log = holder, open_log
+        self._holder = holder
+        self._open_log = open_log
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._checked_at = 0.0
@@ -186,7 +202,9 @@ class LeaseRenewal:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Renew the lease, which `LeaseHolder.held` has acquired, until the context ends."""
-        self._stop, self._error, self._checked_at = threading.Event(), None, time.monotonic()
+        self._stop = threading.Event()
+        self._error = None
+        self._checked_at = time.monotonic()
         thread = threading.Thread(target=self._run, args=[self._stop], name="lease", daemon=True)
         thread.start()
         try:
@@ -196,7 +214,8 @@ class LeaseRenewal:
             thread.join()
 
     def check(self) -> None:
-        """Check before each step: raises `LeaseUncertain` once another server has the lease, and as the log does."""
+        """Check before each step: raises `LeaseUncertain` once another server has the lease, and as
+        the log does."""
         self._checked_at = time.monotonic()
         if self._error is not None:
             raise self._error

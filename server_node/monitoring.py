@@ -1,4 +1,5 @@
-"""Metrics and events of the server, derived from the outcome of each of its steps. It decides nothing."""
+"""Metrics and events of the server, derived from the outcome of each of its steps. It decides
+nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class BirthOrEnd(NamedTuple):
 
 
 class ClusterMonitoring:
-    """Sets the metrics of the clusters of each model, and removes the series of what is shown no more."""
+    """Sets the metrics of the clusters of each model, and removes the series of what is shown no
+    more."""
 
     def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
         self._contract = contract
@@ -84,25 +86,42 @@ class ClusterMonitoring:
         metrics.cluster_centre.clear()
         metrics.regime_stay.clear()
         metrics.cluster_event_at.clear()
-        self._shares: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_share))
+        self._shares: defaultdict[str, _Series] = defaultdict(
+            lambda: _Series(metrics.cluster_share)
+        )
         self._stays: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_stay))
-        self._centres: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_centre))
-        self._events_at: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.cluster_event_at))
-        self._births_and_ends: defaultdict[str, dict[tuple[str, int], BirthOrEnd]] = defaultdict(dict)
+        self._centres: defaultdict[str, _Series] = defaultdict(
+            lambda: _Series(metrics.cluster_centre)
+        )
+        self._events_at: defaultdict[str, _Series] = defaultdict(
+            lambda: _Series(metrics.cluster_event_at)
+        )
+        self._births_and_ends: defaultdict[str, dict[tuple[str, int], BirthOrEnd]] = defaultdict(
+            dict
+        )
         """model -> (kind, identity) -> birth or end, in the order of time"""
 
     def clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
-        """The known clusters of the newest snapshot of a model: shown when metrics are read, which few snapshots are
-        followed by."""
-        self._metrics.put_off.put("clusters", model, partial(self._show_clusters, model, view, lineage))
+        """The known clusters of the newest snapshot of a model: shown when metrics are read, which
+        few snapshots are followed by."""
+        self._metrics.put_off.put(
+            "clusters", model, partial(self._show_clusters, model, view, lineage)
+        )
 
     def _show_clusters(self, model: str, view: ClusteringView, lineage: Lineage) -> None:
-        # Prometheus keeps a series for each label: only those with the most recent readings get one.
-        shown = sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[:CLUSTERS_LABELLED_MAX]
-        self._shares[model].show({_labels(model, cluster): cluster.recent_share for cluster in shown})
+        # Prometheus keeps a series for each label: only those with the most recent readings get
+        # one.
+        shown = sorted(lineage.known, key=lambda cluster: -cluster.recent_share)[
+            :CLUSTERS_LABELLED_MAX
+        ]
+        self._shares[model].show(
+            {_labels(model, cluster): cluster.recent_share for cluster in shown}
+        )
         stays = stays_of(view.regimes, lineage)
         lasting = [cluster for cluster in shown if cluster.identity in stays]
-        self._stays[model].show({_labels(model, cluster): stays[cluster.identity] for cluster in lasting})
+        self._stays[model].show(
+            {_labels(model, cluster): stays[cluster.identity] for cluster in lasting}
+        )
         self._centres[model].show(self._centres_of(model, view, lineage, shown))
 
     def births_and_ends(self, model: str, events: Iterable[BirthOrEnd]) -> None:
@@ -115,12 +134,14 @@ class ClusterMonitoring:
         for key in list(kept)[: max(0, len(kept) - EVENTS_LABELLED_MAX)]:
             del kept[key]
         shown: dict[Labels, float] = {
-            (model, event.event, str(event.cluster), event.text): event.at for event in kept.values()
+            (model, event.event, str(event.cluster), event.text): event.at
+            for event in kept.values()
         }
         self._metrics.put_off.put("events", model, partial(self._events_at[model].show, shown))
 
     def counted(self, model: str, history: Iterable[HistoryMessage]) -> None:
-        """The bins that have changed with a snapshot: the newest one shows how much falls to no known cluster."""
+        """The bins that have changed with a snapshot: the newest one shows how much falls to no
+        known cluster."""
         newest = newest_fine_bin(history)
         if newest is None:
             return
@@ -131,17 +152,24 @@ class ClusterMonitoring:
     def _centres_of(
         self, model: str, view: ClusteringView, lineage: Lineage, shown: Sequence[Cluster]
     ) -> dict[Labels, float]:
-        """labels -> value in the unit of the feature, within its bounds, of each of these clusters that has nodes."""
-        # Parts of a cluster that are not confirmed yet belong to it: the heaviest one says where it lies.
+        """labels -> value in the unit of the feature, within its bounds, of each of these clusters
+        that has nodes."""
+        # Parts of a cluster that are not confirmed yet belong to it: the heaviest one says where it
+        # lies.
         heaviest: dict[int, int] = {}
         for number, identity in lineage.of_number.items():
             if number >= len(view.centres):
                 # A rebuild keeps the identities of the snapshot before it until it has read as far.
                 continue
-            if identity not in heaviest or view.centre_mass[number] > view.centre_mass[heaviest[identity]]:
+            if (
+                identity not in heaviest
+                or view.centre_mass[number] > view.centre_mass[heaviest[identity]]
+            ):
                 heaviest[identity] = number
         there = [cluster for cluster in shown if cluster.identity in heaviest]
-        centres = self._bounds.shown(view.centres[[heaviest[cluster.identity] for cluster in there]])
+        centres = self._bounds.shown(
+            view.centres[[heaviest[cluster.identity] for cluster in there]]
+        )
         features = self._contract.features[:FEATURES_LABELLED_MAX]
         return {
             (*_labels(model, cluster), feature.name, feature.unit): within(value, feature)
@@ -155,7 +183,8 @@ def _labels(model: str, cluster: Cluster) -> Labels:
 
 
 class _Series:
-    """Series of one metric whose labels change. Looking a series up costs more than setting it, so it is kept."""
+    """Series of one metric whose labels change. Looking a series up costs more than setting it, so
+    it is kept."""
 
     def __init__(self, metric: Gauge) -> None:
         self._metric = metric
@@ -180,7 +209,8 @@ class _Series:
 
 @dataclass
 class _Totals:
-    """The updates of one step, added up: setting a metric for each takes longer than all else that is shown of it."""
+    """The updates of one step, added up: setting a metric for each takes longer than all else that
+    is shown of it."""
 
     updates: Counter[str] = field(default_factory=Counter)
     """result -> updates"""
@@ -203,7 +233,9 @@ class ServerMonitoring:
     def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
         self._contract = contract
         self._metrics = metrics
-        self._algorithms = {model.name: model.declared.algorithm for model in contract.models.values()}
+        self._algorithms = {
+            model.name: model.declared.algorithm for model in contract.models.values()
+        }
         self._rejected: Counter[str] = Counter()
         self._short_of_memory: set[str] = set()
         """models whose memory is too small for the clusters that there are"""
@@ -216,7 +248,15 @@ class ServerMonitoring:
         self._regions = _Series(metrics.region_clients)
         self._clusters = ClusterMonitoring(metrics, contract)
         # From 0 on, so that the first of a kind shows as an increase and not as a new series.
-        for result in ("absorbed", "repeated", "rejected", "quarantined", "superseded", "chunk", "incomplete"):
+        for result in (
+            "absorbed",
+            "repeated",
+            "rejected",
+            "quarantined",
+            "superseded",
+            "chunk",
+            "incomplete",
+        ):
             metrics.updates.labels(result=result).inc(0)
         for result in ("learned", "repeated"):
             metrics.readings.labels(result=result).inc(0)
@@ -232,8 +272,11 @@ class ServerMonitoring:
         """reason -> messages rejected since the start."""
         return dict(self._rejected)
 
-    def resumed(self, models: Mapping[str, ServedModel], clients: Iterable[ClientStatus], restored: bool) -> None:
-        """The server is ready to step: show the newest snapshots, and clients that may have been silent since.
+    def resumed(
+        self, models: Mapping[str, ServedModel], clients: Iterable[ClientStatus], restored: bool
+    ) -> None:
+        """The server is ready to step: show the newest snapshots, and clients that may have been
+        silent since.
 
         `restored`: from its checkpoint.
         """
@@ -248,7 +291,9 @@ class ServerMonitoring:
             if model.snapshot is not None and model.view is not None:
                 self._sizes(model.snapshot, model.view, model.lineage)
             known = model.status().events
-            self._clusters.births_and_ends(name, (BirthOrEnd(one.kind, one.cluster, one.text, one.at) for one in known))
+            self._clusters.births_and_ends(
+                name, (BirthOrEnd(one.kind, one.cluster, one.text, one.at) for one in known)
+            )
         for client in newest_clients(clients, CLIENTS_LABELLED_MAX):
             self._last_seen(client.client, client.last_seen)
 
@@ -261,7 +306,9 @@ class ServerMonitoring:
             self._ingested(ingested, totals)
         for incomplete in outcome.incomplete:
             totals.updates["incomplete"] += 1
-            totals.reports.append(Report("update_incomplete", logging.WARNING, incomplete._asdict()))
+            totals.reports.append(
+                Report("update_incomplete", logging.WARNING, incomplete._asdict())
+            )
         self._show(totals)
         self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
         self._metrics.partial_updates.set(outcome.waiting_updates)
@@ -283,7 +330,9 @@ class ServerMonitoring:
 
     def observe_hierarchy(self, hierarchy: Hierarchy) -> None:
         """The regions below, and how many contributions wait for the upstream federation."""
-        self._regions.show({(region.path,): region.clients for region in hierarchy.regions[:CLIENTS_LABELLED_MAX]})
+        self._regions.show(
+            {(region.path,): region.clients for region in hierarchy.regions[:CLIENTS_LABELLED_MAX]}
+        )
         if (waiting := hierarchy.waiting) is not None:
             self._metrics.lag.labels(topic=self._contract.contract.contributions_topic).set(waiting)
 
@@ -301,7 +350,8 @@ class ServerMonitoring:
         self._metrics.lost.labels(topic=topic).inc(records)
 
     def _ingested(self, ingested: IngestOutcome, totals: _Totals) -> None:
-        # After an error a node is built again from its checkpoint, and reads some records once more.
+        # After an error a node is built again from its checkpoint, and reads some records once
+        # more.
         newest = self._metrics.counted.get(ingested.partition, -1)
         again = ingested.offset <= newest
         self._metrics.counted[ingested.partition] = max(ingested.offset, newest)
@@ -398,9 +448,17 @@ class ServerMonitoring:
             # Alert rules count them, and a cluster that is confirmed or muted raises none.
             if not event.muted:
                 self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
-            changed = {"model": snapshot.model, "event_id": event.id, "kind": event.kind, "text": event.text}
+            changed = {
+                "model": snapshot.model,
+                "event_id": event.id,
+                "kind": event.kind,
+                "text": event.text,
+            }
             totals.reports.append(Report("cluster_changed", logging.INFO, changed))
-        events = (BirthOrEnd(event.kind, event.cluster, event.text, event.at) for event in published.events)
+        events = (
+            BirthOrEnd(event.kind, event.cluster, event.text, event.at)
+            for event in published.events
+        )
         self._clusters.births_and_ends(snapshot.model, events)
         self._clusters.counted(snapshot.model, published.history)
 
@@ -417,7 +475,8 @@ class ServerMonitoring:
         self._clusters.clusters(snapshot.model, view, lineage)
 
     def _last_seen(self, client: str, at: float) -> None:
-        """A label for each client, but not without bound: any writer to the updates topic can make up names."""
+        """A label for each client, but not without bound: any writer to the updates topic can make
+        up names."""
         if client in self._labelled or len(self._labelled) < CLIENTS_LABELLED_MAX:
             self._labelled.add(client)
             self._metrics.last_seen.labels(client=client).set(at)

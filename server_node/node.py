@@ -1,4 +1,5 @@
-"""The server node: it merges the updates of all clients into the models of a federation and publishes snapshots."""
+"""The server node: it merges the updates of all clients into the models of a federation and
+publishes snapshots."""
 
 from __future__ import annotations
 
@@ -49,20 +50,30 @@ from shoal.server_node.regions.hierarchy import Hierarchy, UpstreamState
 from shoal.server_node.status import ServerStatus, client_statuses
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.transports.base import Log, Positions, Record, beginning, first_positions, latest, read_next
+from shoal.transports.base import (
+    Log,
+    Positions,
+    Record,
+    beginning,
+    first_positions,
+    latest,
+    read_next,
+)
 
 STATE_VERSION = 18
 CLOCKS_APART_S: Final = 0.002
 """seconds that a wait is longer than the clock says, so that it does not end just before"""
 GATHER_S: Final = 0.02
-"""seconds for which a server that has waited for an update takes what follows into the same step: clients that get
-their readings together publish one after the other, and those that come after a snapshot wait for the next one"""
+"""seconds for which a server that has waited for an update takes what follows into the same step:
+clients that get their readings together publish one after the other, and those that come after a
+snapshot wait for the next one"""
 
 Models = Mapping[str, ServedModel]
 
 
 def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Required]:
-    """The values that every state of a server must have; `updates_log` is the identity of the topic of updates."""
+    """The values that every state of a server must have; `updates_log` is the identity of the topic
+    of updates."""
     return {
         "version": Required(
             STATE_VERSION,
@@ -84,11 +95,14 @@ def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Requi
     }
 
 
-def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, models: Models, rebuild: bool) -> Positions:
+def start_fresh(
+    contract: ResolvedContract, validator: Validator, log: Log, models: Models, rebuild: bool
+) -> Positions:
     """The positions of the start of the log, for a server without a checkpoint.
 
-    Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the models are to be
-    rebuilt from the log; `LogError` when the log no longer holds what they would be rebuilt from.
+    Raises `InvalidState` when published snapshots show that a checkpoint has been lost, unless the
+    models are to be rebuilt from the log; `LogError` when the log no longer holds what they would
+    be rebuilt from.
     """
     agreed = contract.contract
     newest = latest(log, agreed.snapshots_topic)
@@ -102,7 +116,9 @@ def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, mode
         )
     whole_log = [name for name, model in models.items() if model.needs_whole_log]
     if any(name.encode() in published for name in whole_log) and any(oldest.values()):
-        raise LogError("the log no longer begins at its first update, so the model cannot be rebuilt from it")
+        raise LogError(
+            "the log no longer begins at its first update, so the model cannot be rebuilt from it"
+        )
     for name, model in models.items():
         if (record := published.get(name.encode())) is None:
             continue
@@ -120,12 +136,14 @@ def start_fresh(contract: ResolvedContract, validator: Validator, log: Log, mode
         if validator.is_learnt(snapshot):
             model.rebuild(snapshot)
             continue
-        # Of an earlier contract: its arrays mean nothing to this one, but names, numbers and history go on.
+        # Of an earlier contract: its arrays mean nothing to this one, but names, numbers and
+        # history go on.
         before = contract.earlier[snapshot.contract].contract
         publisher = ModelPublisher(before, before.models[name])
         publisher.adopt(snapshot)
         model.begin_anew(publisher.state(), before)
-    # A server that never published reads from the first update ever, so that a log that has lost some is noticed.
+    # A server that never published reads from the first update ever, so that a log that has lost
+    # some is noticed.
     return oldest if published else first_positions(log, agreed.updates_topic)
 
 
@@ -140,10 +158,12 @@ class _Batch(NamedTuple):
 
 
 class ServerNode:
-    """Gives every update of the log to its model, and publishes the snapshots of all models. Drive it with `step`.
+    """Gives every update of the log to its model, and publishes the snapshots of all models. Drive
+    it with `step`.
 
-    The order of the log alone decides what is learnt. `clock` (seconds since 1970) decides only when timers are due
-    and when snapshots are published, and what it decided is stored in the checkpoint.
+    The order of the log alone decides what is learnt. `clock` (seconds since 1970) decides only
+    when timers are due and when snapshots are published, and what it decided is stored in the
+    checkpoint.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for each part of a server
@@ -161,12 +181,13 @@ class ServerNode:
         upstream: UpstreamState | None = None,
         server_keys: Path | None = None,
     ) -> None:
-        """`log` has the topics; `update_bytes_max` is the largest record for updates; `upstream` None: there is no
-        upstream federation; `server_keys` is that of `[log]`.
+        """`log` has the topics; `update_bytes_max` is the largest record for updates; `upstream`
+        None: there is no upstream federation; `server_keys` is that of `[log]`.
 
         Call `resume` before the first step.
         """
-        self._resolved, self._contract = contract, contract.contract
+        self._resolved = contract
+        self._contract = contract.contract
         self._settings = settings
         self._log = log
         self._checkpoint = checkpoint
@@ -185,7 +206,8 @@ class ServerNode:
 
     def _make_stages(self) -> None:
         """Make the stages that keep nothing in a checkpoint. Raises as they do."""
-        contract, settings = self._resolved, self._settings
+        contract = self._resolved
+        settings = self._settings
         self._validator = Validator(contract)
         self._statements = {model.name: model.statement for model in contract.models.values()}
         self._keys = ServerKeys(settings, self._server_keys)
@@ -196,7 +218,9 @@ class ServerNode:
     def _make_parts(self) -> None:
         """Make the parts that a checkpoint restores, each as before the first update."""
         forms = PLAIN if self._upstream is None else self._upstream.model_forms
-        self._models = make_models(self._resolved, self._settings, self._validator, self._history, forms)
+        self._models = make_models(
+            self._resolved, self._settings, self._validator, self._history, forms
+        )
         self._hierarchy = Hierarchy(self._contract, self._upstream, self._models)
         self._reassembly = Reassembly()
         self._quarantine = QuarantineRegister()
@@ -212,20 +236,26 @@ class ServerNode:
             self._hierarchy,
         )
         self._unlearning = Unlearning(parts)
-        self._masked = MaskedRounds(self._resolved, self._models, self._hierarchy.take, self._upstream)
+        self._masked = MaskedRounds(
+            self._resolved, self._models, self._hierarchy.take, self._upstream
+        )
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._masked)
 
     def resume(self) -> None:
-        """Make every stage, restore the checkpoint, publish its outbox again and the contract. Once, before a step.
+        """Make every stage, restore the checkpoint, publish its outbox again and the contract.
+        Once, before a step.
 
-        Raises `SettingsError` for a key that cannot be read; `InvalidState`: a checkpoint of another contract, or none
-        although snapshots have been published; and as the log does.
+        Raises `SettingsError` for a key that cannot be read; `InvalidState`: a checkpoint of
+        another contract, or none although snapshots have been published; and as the log does.
         """
         self._make_stages()
-        # Before the checkpoint is restored: the server is ready once it has read what was there when it began.
+        # Before the checkpoint is restored: the server is ready once it has read what was there
+        # when it began.
         self._ends_at_start = dict(self._ends())
         restored = self._restore()
-        clients = client_statuses((model.clients for model in self._models.values()), self._started_at)
+        clients = client_statuses(
+            (model.clients for model in self._models.values()), self._started_at
+        )
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
         publish_contract(self._log, self._resolved)
@@ -237,7 +267,9 @@ class ServerNode:
         self._saved = self._saved_parts()
         state = self._checkpoint.load()
         if state is None:
-            self._positions = start_fresh(self._resolved, self._validator, self._log, self._models, self._rebuild)
+            self._positions = start_fresh(
+                self._resolved, self._validator, self._log, self._models, self._rebuild
+            )
             self._hierarchy.begin_without_checkpoint(self._log)
             return False
         generation = self._resolved.earlier.get(state.get("contract", ""))
@@ -250,10 +282,11 @@ class ServerNode:
     def _follow(self, generation: Generation, state: Mapping[str, Any]) -> None:
         """Restore a checkpoint of an earlier contract.
 
-        Models that stay are restored to the bit; of those that begin anew, names and numbers go on. The new state is
-        stored with the removal of what is gone, before anything is read.
+        Models that stay are restored to the bit; of those that begin anew, names and numbers go on.
+        The new state is stored with the removal of what is gone, before anything is read.
         """
-        before, standing = generation.contract, generation.standing
+        before = generation.contract
+        standing = generation.standing
         same = {name: model for name, model in self._models.items() if standing.get(name) == "same"}
         anew = {name: model for name, model in self._models.items() if standing.get(name) == "anew"}
         for name, model in anew.items():
@@ -274,11 +307,16 @@ class ServerNode:
             "removed": standing.keys() - same.keys() - anew.keys(),
         }
         models: dict[str, Any] = {name: ", ".join(sorted(some)) for name, some in fields.items()}
-        log_event("contract_changed", before=before.digest, contract=self._contract.digest, **models)
+        log_event(
+            "contract_changed", before=before.digest, contract=self._contract.digest, **models
+        )
 
     def _saved_parts(self, models: Models | None = None) -> SavedParts:
-        """The values that a checkpoint must have, and its parts. `models`: those that are saved; None: all."""
-        required = required_values(self._contract.digest, self._log.identity(self._contract.updates_topic))
+        """The values that a checkpoint must have, and its parts. `models`: those that are saved;
+        None: all."""
+        required = required_values(
+            self._contract.digest, self._log.identity(self._contract.updates_topic)
+        )
         whole = "the server's checkpoint"
         parts: dict[str, SavedPart] = {
             "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
@@ -297,10 +335,11 @@ class ServerNode:
         self._positions = dict(positions)
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Read records, ingest them, do what is due by the clock, store and publish. False: there was nothing to do.
+        """Read records, ingest them, do what is due by the clock, store and publish. False: there
+        was nothing to do.
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error only a new node,
-        resumed from the checkpoint, may go on.
+        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error
+        only a new node, resumed from the checkpoint, may go on.
         """
         batch = self._left or self._read(self._wait_s(timeout_s))
         began = time.perf_counter()
@@ -329,7 +368,9 @@ class ServerNode:
             stored_at=None,
             reports=unlearned.reports,
         )
-        made = step_records(self._contract, self._models, self._quarantine, self._history, outcome, now)
+        made = step_records(
+            self._contract, self._models, self._quarantine, self._history, outcome, now
+        )
         rounds = self._masked.records(now) if caught_up else ()
         records = [*rejected, *made.records, *rounds, *self._hierarchy.records(now)]
         stored = self._store(records, outcome, now)
@@ -341,7 +382,8 @@ class ServerNode:
         return bool(ingested or records or events)
 
     def _go_back(self, failed: RecordFailed) -> None:
-        """Go back to the checkpoint, as after a kill: models are unknown after a record that made one fail."""
+        """Go back to the checkpoint, as after a kill: models are unknown after a record that made
+        one fail."""
         self._rejections.failed.add(failed)
         self._left = None
         self._restore()
@@ -349,7 +391,9 @@ class ServerNode:
     @property
     def up_to_date(self) -> bool:
         """Whether every update in the log has been processed and the newest snapshots show it."""
-        read = all(self._positions.get(partition, 0) >= end for partition, end in self._ends().items())
+        read = all(
+            self._positions.get(partition, 0) >= end for partition, end in self._ends().items()
+        )
         return read and not any(model.pending for model in self._models.values())
 
     @property
@@ -363,7 +407,9 @@ class ServerNode:
 
     def status(self) -> ServerStatus:
         """Status of the server for people."""
-        now, topic, at = self._clock(), self._contract.updates_topic, self._positions
+        now = self._clock()
+        topic = self._contract.updates_topic
+        at = self._positions
         bounds = self._log.bounds(topic)
         lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
         # An alert needs the partition from which retention removes unread records first.
@@ -376,7 +422,9 @@ class ServerNode:
             contract=self._resolved,
             started_at=self._started_at,
             now=now,
-            ready=all(at.get(partition, 0) >= end for partition, end in self._ends_at_start.items()),
+            ready=all(
+                at.get(partition, 0) >= end for partition, end in self._ends_at_start.items()
+            ),
             models={name: model.status() for name, model in self._models.items()},
             clients=client_statuses((model.clients for model in self._models.values()), now),
             rejected=self._monitoring.rejected,
@@ -386,30 +434,47 @@ class ServerNode:
         )
 
     def _wait_s(self, timeout_s: float) -> float:
-        """Seconds to wait for records, `timeout_s` at most: the next snapshot waits for none of them once it is due."""
+        """Seconds to wait for records, `timeout_s` at most: the next snapshot waits for none of
+        them once it is due."""
         now = self._clock()
-        due_s = min((model.snapshot_wait_s(now) for model in self._models.values()), default=math.inf)
+        due_s = min(
+            (model.snapshot_wait_s(now) for model in self._models.values()), default=math.inf
+        )
         return min(timeout_s, due_s + CLOCKS_APART_S)
 
     def _read(self, timeout_s: float) -> _Batch:
-        topic, limit, gaps = self._contract.updates_topic, self._settings.batch_updates_max, self._settings.accept_gap
-        # Asked before reading: what comes meanwhile is for the next step, or a busy log would never be caught up with.
+        topic = self._contract.updates_topic
+        limit = self._settings.batch_updates_max
+        gaps = self._settings.accept_gap
+        # Asked before reading: what comes meanwhile is for the next step, or a busy log would never
+        # be caught up with.
         ends = self._ends()
-        records, after = read_next(self._log, topic, self._positions, limit, timeout_s, gaps, self._gap)
+        records, after = read_next(
+            self._log, topic, self._positions, limit, timeout_s, gaps, self._gap
+        )
         gathers = timeout_s > 0 and all(model.rounds is None for model in self._models.values())
         until = time.monotonic() + (GATHER_S if gathers else 0.0)
         # One of each client and model: what comes after these is of the next burst.
         enough = min(limit, sum(len(model.clients) for model in self._models.values()) or limit)
         while records and len(records) < enough and (left_s := until - time.monotonic()) > 0:
-            more, after = read_next(self._log, topic, after, limit - len(records), left_s, gaps, self._gap)
+            more, after = read_next(
+                self._log, topic, after, limit - len(records), left_s, gaps, self._gap
+            )
             records = [*records, *more]
-        # Fewer records than asked for do not mean that these were all: a broker sends what it has at hand.
-        return _Batch(records, after, all(after.get(partition, 0) >= end for partition, end in ends.items()))
+        # Fewer records than asked for do not mean that these were all: a broker sends what it has
+        # at hand.
+        return _Batch(
+            records, after, all(after.get(partition, 0) >= end for partition, end in ends.items())
+        )
 
-    def _process(self, batch: _Batch, until_s: float) -> tuple[list[IngestOutcome], list[OutboxRecord], Positions]:
-        """Ingest a batch: the outcome of each record, the records for the rejected topic, and the next positions.
+    def _process(
+        self, batch: _Batch, until_s: float
+    ) -> tuple[list[IngestOutcome], list[OutboxRecord], Positions]:
+        """Ingest a batch: the outcome of each record, the records for the rejected topic, and the
+        next positions.
 
-        It stops after the first record at which the time `until_s` has passed, and keeps the others for the next step.
+        It stops after the first record at which the time `until_s` has passed, and keeps the others
+        for the next step.
         """
         ingested: list[Ingested] = []
         for record in batch.records:
@@ -425,7 +490,8 @@ class ServerNode:
         return [one.outcome for one in ingested], rejected, reached
 
     def _beginning_for(self, ingested: Sequence[IngestOutcome]) -> Positions:
-        """The beginning of the log, for a step that is to unlearn a client; no other step needs to ask the log."""
+        """The beginning of the log, for a step that is to unlearn a client; no other step needs to
+        ask the log."""
         asked = any(one.request is not None and one.request.unlearn for one in ingested)
         return beginning(self._log, self._contract.updates_topic) if asked else {}
 
@@ -441,7 +507,9 @@ class ServerNode:
             if caught_up or model.rounds is None:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:
-                published.append(model.take_snapshot(self._positions, self._statements[model.name], now))
+                published.append(
+                    model.take_snapshot(self._positions, self._statements[model.name], now)
+                )
         return events, published
 
     def _store(self, records: Sequence[OutboxRecord], outcome: StepOutcome, now: float) -> bool:
@@ -456,7 +524,9 @@ class ServerNode:
 
     def _publish(self) -> None:
         self._outbox.publish_pending()
-        self._log.show_progress(f"{self._contract.federation}.server", self._contract.updates_topic, self._positions)
+        self._log.show_progress(
+            f"{self._contract.federation}.server", self._contract.updates_topic, self._positions
+        )
 
     def _gap(self, records: int) -> None:
         """Note updates that were removed from the log before they were read."""
@@ -465,4 +535,7 @@ class ServerNode:
             model.clients.allow_jumps()
 
     def _ends(self) -> Positions:
-        return {partition: end for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()}
+        return {
+            partition: end
+            for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()
+        }

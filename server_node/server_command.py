@@ -39,12 +39,18 @@ if TYPE_CHECKING:
 @config_option
 @until_idle_option("update")
 @click.option("--no-page", is_flag=True, help="Serve no HTTP: no page, no metrics.")
-@click.option("--rebuild", is_flag=True, help="Without a checkpoint, learn everything again from the log.")
 @click.option(
-    "--take-over", is_flag=True, help="Take the lease of the federation from another server, which then ends."
+    "--rebuild", is_flag=True, help="Without a checkpoint, learn everything again from the log."
 )
 @click.option(
-    "--accept-changes", is_flag=True, help="Go on under a changed contract, as `shoal check --changes` describes it."
+    "--take-over",
+    is_flag=True,
+    help="Take the lease of the federation from another server, which then ends.",
+)
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on under a changed contract, as `shoal check --changes` describes it.",
 )
 @log_json_option
 @verbose_option
@@ -58,11 +64,12 @@ def server(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Run the server node: merge the updates of all clients into one growing clustering and publish its snapshots.
+    """Run the server node: merge the updates of all clients into one growing clustering and publish
+    its snapshots.
 
-    Serves the live page, HTTP under /v1, /metrics, /livez and /readyz at [server] host and port of the
-    federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it continues from its checkpoint, to the
-    same clustering bit for bit.
+    Serves the live page, HTTP under /v1, /metrics, /livez and /readyz at [server] host and port of
+    the federation file. Stop it with Ctrl-C or SIGTERM, or kill it: started again it continues from
+    its checkpoint, to the same clustering bit for bit.
     """
     config = load_config(file)
     contract = config.resolved
@@ -77,7 +84,9 @@ def server(
     log_event("privacy", statement=contract.mode.describe().text())
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
-    lease, updater, own_helper = LeaseHolder(config, take_over), StatusUpdater(board), OwnHelper(config)
+    lease = LeaseHolder(config, take_over)
+    updater = StatusUpdater(board)
+    own_helper = OwnHelper(config)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))
 
     opened = partial(open_server, config, rebuild, metrics, accept_changes=accept_changes)
@@ -109,7 +118,11 @@ def server(
 def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
     """name -> what there is at the end of each model that has a snapshot."""
     return {
-        name: {"version": model.snapshot.version, "clusters": model.snapshot.clusters, "nodes": model.snapshot.nodes}
+        name: {
+            "version": model.snapshot.version,
+            "clusters": model.snapshot.clusters,
+            "nodes": model.snapshot.nodes,
+        }
         for name, model in board.status.models.items()
         if model.snapshot is not None
     }
@@ -126,14 +139,18 @@ def _page_server() -> Callable[..., WebServer]:
 
 @contextmanager
 def _page(
-    page_server: Callable[..., WebServer] | None, config: Config, board: StatusBoard, metrics: ServerMetrics
+    page_server: Callable[..., WebServer] | None,
+    config: Config,
+    board: StatusBoard,
+    metrics: ServerMetrics,
 ) -> Iterator[None]:
     """Serves the page and the metrics from a thread of its own while the context is open."""
     if page_server is None:
         yield
         return
     history = HistoryReader(config.server.folder / HISTORY_FILE)
-    publisher, reader = request_publisher(config), partial(open_log, config.log)
+    publisher = request_publisher(config)
+    reader = partial(open_log, config.log)
     web = page_server(config.server, board, metrics.registry, publisher, history, reader)
     web.start()
     log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)

@@ -1,7 +1,7 @@
 """The status of a running server, for people: one immutable value, replaced as a whole.
 
-The threads of the web page only ever read the newest status, so they can neither wait for the server's step nor see
-half of one.
+The threads of the web page only ever read the newest status, so they can neither wait for the
+server's step nor see half of one.
 """
 
 from __future__ import annotations
@@ -73,14 +73,16 @@ class RoundStatus(NamedTuple):
     received: int
     """answers to the open round so far"""
     shift: float
-    """distance by which that round moved the model, in its own measure; infinite before the first one"""
+    """distance by which that round moved the model, in its own measure; infinite before the first
+    one"""
     expected: int = 0
     """clients that the open round asks and waits for, of those that have answered before"""
 
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One model: its newest snapshot (None before the first), what it waits for until then, and its history."""
+    """One model: its newest snapshot (None before the first), what it waits for until then, and its
+    history."""
 
     name: str
     algorithm: str
@@ -120,7 +122,8 @@ class ServerStatus:
     remark: str = ""
     """further facts that people must know of the noise of this run"""
     ended: bool = False
-    """whether the source of all readings has ended, and they are learnt: no client is expected to send more"""
+    """whether the source of all readings has ended, and they are learnt: no client is expected to
+    send more"""
 
 
 def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:
@@ -129,18 +132,32 @@ def client_statuses(models_clients: Iterable[Clients], now: float) -> list[Clien
     for clients in models_clients:
         for client, updates, readings, last_seen in clients.totals():
             status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
-            # All models learn the same readings. Those in rounds count rows again with every answer, and readings that
-            # are fed long after they were taken come fast: the slowest is nearest to what a device takes in a day.
-            known = [rate for rate in (status.daily, clients.daily_rate(client)) if rate is not None]
+            # All models learn the same readings. Those in rounds count rows again with every
+            # answer, and readings that are fed long after they were taken come fast: the slowest is
+            # nearest to what a device takes in a day.
+            known = [
+                rate for rate in (status.daily, clients.daily_rate(client)) if rate is not None
+            ]
             daily = min(known, default=None)
             if readings > status.readings:
                 rate = clients.readings_per_s(client, now)
                 interval = clients.usual_interval_s(client)
                 status = ClientStatus(
-                    client, status.last_seen, updates, readings, rate, interval, rejected=status.rejected
+                    client,
+                    status.last_seen,
+                    updates,
+                    readings,
+                    rate,
+                    interval,
+                    rejected=status.rejected,
                 )
-            rejected = max((n for n in (status.rejected, clients.rejected(client)) if n is not None), default=None)
-            merged[client] = status._replace(last_seen=max(status.last_seen, last_seen), rejected=rejected, daily=daily)
+            rejected = max(
+                (n for n in (status.rejected, clients.rejected(client)) if n is not None),
+                default=None,
+            )
+            merged[client] = status._replace(
+                last_seen=max(status.last_seen, last_seen), rejected=rejected, daily=daily
+            )
     return sorted(merged.values(), key=lambda client: client.client)
 
 
@@ -151,7 +168,8 @@ def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientSta
 
 
 class StatusBoard:
-    """Holds the newest status. One writer, any number of readers, no locks: an attribute is replaced."""
+    """Holds the newest status. One writer, any number of readers, no locks: an attribute is
+    replaced."""
 
     def __init__(self, first: ServerStatus) -> None:
         self._status = first

@@ -1,7 +1,7 @@
 """shoal: streaming, continual, federated clustering.
 
-The names of `__all__` are imported on first use: `import shoal` itself loads nothing else, not even NumPy, so the
-processes on small machines pay only for what they run.
+The names of `__all__` are imported on first use: `import shoal` itself loads nothing else, not even
+NumPy, so the processes on small machines pay only for what they run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ _MODULES = {
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports a name that is not among them
+# a type checker reads the imports above, and reports a name that is not among them
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "errors":

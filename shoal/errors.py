@@ -1,8 +1,9 @@
 """Every error that shoal raises on purpose, with one base class.
 
-A service loop catches `ShoalError` and nothing wider. `retriable` says whether the same call can succeed later;
-`exit_code` is the exit code of the command line (see `docs/reference/commands.md`). A message names the value and its
-range and says what to do. It never contains the value of a reading.
+A service loop catches `ShoalError` and nothing wider. `retriable` says whether the same call can
+succeed later; `exit_code` is the exit code of the command line (see `docs/reference/commands.md`).
+A message names the value and its range and says what to do. It never contains the value of a
+reading.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ class ShoalError(Exception):
     exit_code: int = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made again from its message and attributes: constructors with other arguments would fail in `pickle`.
+        """Made again from its message and attributes: constructors with other arguments would fail
+        in `pickle`.
 
         A worker process hands its errors to its parent that way.
         """
@@ -39,11 +41,13 @@ class MissingExtra(SettingsError):
 
 
 class LogFolderMissing(SettingsError):
-    """The folder of a log's file is not there: the address is wrong, or no process has started there yet."""
+    """The folder of a log's file is not there: the address is wrong, or no process has started
+    there yet."""
 
 
 class ContractDiffers(SettingsError):
-    """The contract in the federation file is not the one that the federation's server has published."""
+    """The contract in the federation file is not the one that the federation's server has
+    published."""
 
 
 class InvalidData(ShoalError, ValueError):
@@ -53,7 +57,8 @@ class InvalidData(ShoalError, ValueError):
 
 
 class MessageRejected(ShoalError):
-    """A message fails a check. `reason` is one of `shoal.protocol.rejected.REASONS`; `detail` is for people."""
+    """A message fails a check. `reason` is one of `shoal.protocol.rejected.REASONS`; `detail` is
+    for people."""
 
     exit_code = 3
 
@@ -75,13 +80,15 @@ class ContractMissing(LogUnavailable):
 
 
 class LogError(ShoalError):
-    """The log cannot do this, now or later: unknown topic, record too large, other settings than declared."""
+    """The log cannot do this, now or later: unknown topic, record too large, other settings than
+    declared."""
 
     exit_code = 4
 
 
 class OffsetOutOfRange(ShoalError):
-    """Retention has removed records before they were read: the position lies before the first one kept."""
+    """Retention has removed records before they were read: the position lies before the first one
+    kept."""
 
     exit_code = 4
 
@@ -90,7 +97,10 @@ class OffsetOutOfRange(ShoalError):
             f"{topic}/{partition}: the next position to read is {asked}, but the log now begins at {first}; "
             f"{first - asked} records are lost. Restore an older log, or set accept_gap = true to continue without them"
         )
-        self.topic, self.partition, self.asked, self.first = topic, partition, asked, first
+        self.topic = topic
+        self.partition = partition
+        self.asked = asked
+        self.first = first
 
 
 class LeaseHeld(ShoalError):
@@ -115,7 +125,9 @@ class CheckpointInUse(InvalidState):
     """Another process has the file of a checkpoint or a ledger open."""
 
 
-def _restored(kind: type[ShoalError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ShoalError:
+def _restored(
+    kind: type[ShoalError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> ShoalError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error

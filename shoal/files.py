@@ -1,4 +1,5 @@
-"""Files: written whole or not at all, readable by their owner only, and SQLite files with errors of shoal."""
+"""Files: written whole or not at all, readable by their owner only, and SQLite files with errors of
+shoal."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from shoal.errors import CheckpointInUse, LogUnavailable, SettingsError, ShoalEr
 
 @contextmanager
 def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary path beside `path`; the file written there gets the name `path` when the block ends without an error.
+    """A temporary path beside `path`; the file written there gets the name `path` when the block
+    ends without an error.
 
-    A process that is killed leaves either no file at `path` (or the old one) or the whole new one, also after a power
-    cut, if the block has synced the content to the disk. An existing file is replaced with `replace`, otherwise kept:
-    then the file of the process that was faster counts, and this one is dropped. Raises `OSError`.
+    A process that is killed leaves either no file at `path` (or the old one) or the whole new one,
+    also after a power cut, if the block has synced the content to the disk. An existing file is
+    replaced with `replace`, otherwise kept: then the file of the process that was faster counts,
+    and this one is dropped. Raises `OSError`.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -30,7 +33,8 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             temporary.replace(path)
         else:
             with suppress(FileExistsError):
-                # A link fails where the name exists, unlike a rename: of two processes one makes the file.
+                # A link fails where the name exists, unlike a rename: of two processes one makes
+                # the file.
                 os.link(temporary, path)
         _sync_folder(path.parent)
     finally:
@@ -40,7 +44,8 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
-    """Write a file that only its owner may read (mode 0600), as `atomic_file` does. Raises `OSError`."""
+    """Write a file that only its owner may read (mode 0600), as `atomic_file` does. Raises
+    `OSError`."""
     with (
         atomic_file(path, replace=replace) as temporary,
         os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
@@ -51,10 +56,12 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
 
 
 def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str) -> bytes:
-    """The first `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer one can be recognised.
+    """The first `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer one
+    can be recognised.
 
-    Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to it: "`kind` PATH is
-    open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other user had access, else `remedy`".
+    Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to
+    it: "`kind` PATH is open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other
+    user had access, else `remedy`".
     """
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -68,10 +75,11 @@ def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str
 
 
 def read_password(path: Path, section: str) -> str:
-    """The text in a small file that a setting of `section` names, such as a password, without surrounding spaces.
+    """The text in a small file that a setting of `section` names, such as a password, without
+    surrounding spaces.
 
-    Its mode is not checked: secrets that Docker or Kubernetes mount belong to other users. Raises `SettingsError`,
-    which contains nothing of the text.
+    Its mode is not checked: secrets that Docker or Kubernetes mount belong to other users. Raises
+    `SettingsError`, which contains nothing of the text.
     """
     try:
         return path.read_text(encoding="utf-8").strip()
@@ -97,10 +105,11 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def create_database(path: Path, statements: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Create an SQLite file that appears whole, unless there is one: a file without its tables is damaged and not new.
+    """Create an SQLite file that appears whole, unless there is one: a file without its tables is
+    damaged and not new.
 
-    `statements`: each with its parameters. Raises `LogUnavailable` where there is no room, and `SettingsError` where
-    this user may not write.
+    `statements`: each with its parameters. Raises `LogUnavailable` where there is no room, and
+    `SettingsError` where this user may not write.
     """
     try:
         if path.exists():
@@ -109,14 +118,19 @@ def create_database(path: Path, statements: Iterable[tuple[str, tuple[str, ...]]
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as temporary, closing(sqlite3.connect(temporary, isolation_level=None)) as file:
+        with (
+            atomic_file(path) as temporary,
+            closing(sqlite3.connect(temporary, isolation_level=None)) as file,
+        ):
             file.execute("BEGIN")
             for statement, parameters in statements:
                 file.execute(statement, parameters)
             file.execute("COMMIT")
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise LogUnavailable(f"{path}: cannot be created: {error.strerror}; make room") from None
+            raise LogUnavailable(
+                f"{path}: cannot be created: {error.strerror}; make room"
+            ) from None
         raise SettingsError(
             f"{path}: cannot be used: {error.strerror}; name a folder that this user may write"
         ) from None
@@ -134,7 +148,8 @@ NO_ACCESS: Final = frozenset(
 
 @contextmanager
 def writing(db: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction. The lock is taken at its start, so that it cannot fail for a lock half-way."""
+    """One write transaction. The lock is taken at its start, so that it cannot fail for a lock
+    half-way."""
     # The lock for writing at once: two that read first and then write could not both go on.
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -148,10 +163,11 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def sqlite_errors(path: Path, owner: str, damaged: Callable[[str], ShoalError]) -> Iterator[None]:
-    """Turn errors of SQLite inside into errors of shoal that say what to do, for a file that one process has to itself.
+    """Turn errors of SQLite inside into errors of shoal that say what to do, for a file that one
+    process has to itself.
 
-    `owner` is the process, in words; `damaged` makes the error for all that has no other cause. The use of a closed
-    file is a programming error and stays `sqlite3.ProgrammingError`.
+    `owner` is the process, in words; `damaged` makes the error for all that has no other cause. The
+    use of a closed file is a programming error and stays `sqlite3.ProgrammingError`.
     """
     try:
         yield
@@ -160,9 +176,13 @@ def sqlite_errors(path: Path, owner: str, damaged: Callable[[str], ShoalError]) 
     except sqlite3.Error as error:
         code = primary_code(error)
         if code in LOCKED:
-            raise CheckpointInUse(f"{path}: in use by another process; is {owner} running already?") from None
+            raise CheckpointInUse(
+                f"{path}: in use by another process; is {owner} running already?"
+            ) from None
         if code in FULL:
-            raise LogUnavailable(f"{path}: cannot be written: {error}; make room or repair the disk") from None
+            raise LogUnavailable(
+                f"{path}: cannot be written: {error}; make room or repair the disk"
+            ) from None
         if code in NO_ACCESS:
             raise SettingsError(
                 f"{path}: cannot be opened ({error}); it must be a file that this user may write, in a folder that "
@@ -180,9 +200,14 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value for a cell of CSV: a text that a spreadsheet would compute as a formula begins with an apostrophe.
+    """A value for a cell of CSV: a text that a spreadsheet would compute as a formula begins with
+    an apostrophe.
 
     >>> csv_cell("=1+1"), csv_cell("kitchen"), csv_cell(-2.5)
     ("'=1+1", 'kitchen', -2.5)
     """
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

@@ -1,4 +1,5 @@
-"""Extension points: what installed packages offer under an entry-point group, found by name, imported on first use."""
+"""Extension points: what installed packages offer under an entry-point group, found by name,
+imported on first use."""
 
 from __future__ import annotations
 
@@ -13,13 +14,16 @@ P = TypeVar("P")
 
 
 class Plugins(Generic[P]):
-    """The plug-ins of one kind. What an entry point leads to has an attribute `name`, the entry point's own name.
+    """The plug-ins of one kind. What an entry point leads to has an attribute `name`, the entry
+    point's own name.
 
-    The entry points are read once; a plug-in is imported when it is first asked for, so that a process loads only
-    those it runs, and a broken one stops no other.
+    The entry points are read once; a plug-in is imported when it is first asked for, so that a
+    process loads only those it runs, and a broken one stops no other.
     """
 
-    def __init__(self, group: str, kind: str, accepts: Callable[[Any], TypeGuard[P]], wanted: str) -> None:
+    def __init__(
+        self, group: str, kind: str, accepts: Callable[[Any], TypeGuard[P]], wanted: str
+    ) -> None:
         """`kind` names one of them in messages ("algorithm"); `wanted` says what `accepts` accepts."""
         self.group = group
         self._kind = kind
@@ -28,13 +32,15 @@ class Plugins(Generic[P]):
         self._loaded: dict[str, P] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The names of all that are installed, in alphabetical order; imports none. Raises `SettingsError`."""
+        """The names of all that are installed, in alphabetical order; imports none. Raises
+        `SettingsError`."""
         return tuple(sorted(self._installed))
 
     def load(self, name: str) -> P:
         """The plug-in of this name, imported on first use.
 
-        Raises `SettingsError` for an unknown name, and for an entry point that does not lead to a plug-in of this kind.
+        Raises `SettingsError` for an unknown name, and for an entry point that does not lead to a
+        plug-in of this kind.
         """
         if name not in self._loaded:
             self._loaded[name] = self._import(name)
@@ -43,28 +49,38 @@ class Plugins(Generic[P]):
     def _import(self, name: str) -> P:
         point = self._installed.get(name)
         if point is None:
-            raise SettingsError(f"unknown {self._kind} {name!r}; there are: {', '.join(self.names())}")
+            raise SettingsError(
+                f"unknown {self._kind} {name!r}; there are: {', '.join(self.names())}"
+            )
         origin = f"{self._kind} {name!r} of package {_package(point)} ({point.value})"
         try:
             found = point.load()
-        # The code of another package runs here: whatever it raises is reported as that package's fault.
+        # The code of another package runs here: whatever it raises is reported as that package's
+        # fault.
         except (Exception, SystemExit) as error:
-            raise SettingsError(f"{origin} cannot be imported: {type(error).__name__}: {error}") from error
+            raise SettingsError(
+                f"{origin} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
         if not self._accepts(found):
             raise SettingsError(f"{origin} leads to {found!r}; it must be {self._wanted}")
         called = getattr(found, "name", None)
         if called != name:
-            raise SettingsError(f"{origin} calls itself {called!r}; the entry point must have the same name")
+            raise SettingsError(
+                f"{origin} calls itself {called!r}; the entry point must have the same name"
+            )
         return found
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
-        """Entry point by name. Raises `SettingsError` if there is none, or if two packages offer the same name."""
+        """Entry point by name. Raises `SettingsError` if there is none, or if two packages offer
+        the same name."""
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             other = found.setdefault(point.name, point)
             if other.value != point.value:
-                packages = f"{_package(other)} ({other.value}) and {_package(point)} ({point.value})"
+                packages = (
+                    f"{_package(other)} ({other.value}) and {_package(point)} ({point.value})"
+                )
                 raise SettingsError(
                     f"two installed packages offer the same {self._kind} {point.name!r}: {packages}; remove one"
                 )

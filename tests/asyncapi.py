@@ -1,4 +1,5 @@
-"""The AsyncAPI document of a federation's topics, docs/reference/asyncapi.json, made from the declarations."""
+"""The AsyncAPI document of a federation's topics, docs/reference/asyncapi.json, made from the
+declarations."""
 
 from __future__ import annotations
 
@@ -33,7 +34,15 @@ KINDS: dict[str, Schema] = {
 """types as docs/reference/protocol.md names them"""
 TOPICS: dict[str, tuple[str, ...]] = {
     "updates": (
-        *("update", "region_update", "wake", "contribute", "cluster_name", "cluster_alerts", "quarantine"),
+        *(
+            "update",
+            "region_update",
+            "wake",
+            "contribute",
+            "cluster_name",
+            "cluster_alerts",
+            "quarantine",
+        ),
         *("masked_counts", "close_round", "helper_sum", "round_plan"),
     ),
     "snapshots": ("snapshot", "lease", "quarantine_list", "conflicts", "contract", "open_round"),
@@ -51,7 +60,9 @@ def payload_of(form: type) -> Schema:
     fields = fields_of(form)
     return {
         "type": "object",
-        "properties": {name: {**_kind(kind), "description": text} for name, (kind, text) in fields.items()},
+        "properties": {
+            name: {**_kind(kind), "description": text} for name, (kind, text) in fields.items()
+        },
     }
 
 
@@ -76,7 +87,11 @@ def _message(kind: str, forms: dict[str, type]) -> Schema:
     if kind == "rejected":
         payload = {"description": "the original value"}
         return {"contentType": "application/octet-stream", "headers": headers, "payload": payload}
-    return {"contentType": "application/msgpack", "headers": headers, "payload": payload_of(forms[kind])}
+    return {
+        "contentType": "application/msgpack",
+        "headers": headers,
+        "payload": payload_of(forms[kind]),
+    }
 
 
 def document() -> dict[str, Any]:
@@ -85,7 +100,8 @@ def document() -> dict[str, Any]:
     declared = declared_topics(plant(), LogSettings(), labels=True, upstream=True)
     topics = {name.partition(".")[2]: (name, kept) for name, kept in declared.items()}
     assert set(topics) == set(TOPICS), "each topic is described"
-    channels, operations = {}, {}
+    channels = {}
+    operations = {}
     for end, (name, kept) in topics.items():
         policy = "compact" if kept.compact else "delete"
         channels[end] = {

@@ -26,24 +26,43 @@ from tests.kafka_broker import Broker, SharedBroker
 from tests.kernels.both_forms import FORMS
 from tests.mosquitto_broker import Mosquitto, mosquitto
 
-# No test asserts a time: a machine may be busy. What decides about a change draws the same examples every time;
-# runs elsewhere go on looking for new ones.
-settings.register_profile("shoal", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=examples(100))
+# No test asserts a time: a machine may be busy. What decides about a change draws the same examples
+# every time; runs elsewhere go on looking for new ones.
+settings.register_profile(
+    "shoal", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=examples(100)
+)
 settings.load_profile("shoal")
 
-# A process chooses its form of the kernels by itself, in the background. Both give the same bits, but a test should
-# not depend on which one was used: the fixture `form` has those that compare them.
+# A process chooses its form of the kernels by itself, in the background. Both give the same bits,
+# but a test should not depend on which one was used: the fixture `form` has those that compare
+# them.
 os.environ.setdefault(VARIABLE, NUMPY)
-# `make test` asks for the compiled one in the process of the tests, where it saves a sixth of the time, and
-# `make check` for NumPy's, so that it needs no Numba. Processes that tests start take NumPy's, as most end soon.
+# `make test` asks for the compiled one in the process of the tests, where it saves a sixth of the
+# time, and `make check` for NumPy's, so that it needs no Numba. Processes that tests start take
+# NumPy's, as most end soon.
 if os.environ.get("SHOAL_TEST_FORM") == COMPILED and importlib.util.find_spec("numba") is not None:
     forms.PROCESS = FORMS[COMPILED]
 
 
 EXTERNAL = frozenset(
     {
-        *("chromium", "promtool", "prometheus", "systemd_analyze", "data_folder", "compose_1", "compose_2"),
-        *("can_run_mosquitto", "mosquitto_port", "can_run_kafka", "kafka_bootstrap", "own_broker", "can_run_docker"),
+        *(
+            "chromium",
+            "promtool",
+            "prometheus",
+            "systemd_analyze",
+            "data_folder",
+            "compose_1",
+            "compose_2",
+        ),
+        *(
+            "can_run_mosquitto",
+            "mosquitto_port",
+            "can_run_kafka",
+            "kafka_bootstrap",
+            "own_broker",
+            "can_run_docker",
+        ),
         *("ray_engine", "spark_engine", "quix_streams"),
     }
 )
@@ -51,29 +70,72 @@ EXTERNAL = frozenset(
 LONG = (
     *("tests/deploy", "tests/house", "tests/reproduction", "tests/benchmarks"),
     *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay"),
-    *("tests/test_docs.py", "tests/test_docs_kafka.py", "tests/test_distribution.py", "tests/cli/test_log_commands.py"),
-    *("tests/privacy/test_audit_", "tests/server_node/test_rounds_stream.py", "tests/server_node/test_pictures.py"),
+    *(
+        "tests/test_docs.py",
+        "tests/test_docs_kafka.py",
+        "tests/test_distribution.py",
+        "tests/cli/test_log_commands.py",
+    ),
+    *(
+        "tests/privacy/test_audit_",
+        "tests/server_node/test_rounds_stream.py",
+        "tests/server_node/test_pictures.py",
+    ),
     *("tests/algorithms/test_density_tree_delay.py", "tests/algorithms/test_rounds_from_counts.py"),
     *("tests/cli/test_privacy_audit_command.py", "tests/transports/test_kafka_away.py"),
-    *("tests/laws/test_log_model.py", "tests/laws/test_log_processes.py", "tests/transports/test_sqlite_trouble.py"),
-    *("tests/server_node/test_web_restart.py", "tests/producers/test_producer_command.py", "tests/golden"),
-    *("tests/cli/test_cli.py", "tests/algorithms/test_cluster_tree_steady.py", "tests/laws/test_log_retention.py"),
+    *(
+        "tests/laws/test_log_model.py",
+        "tests/laws/test_log_processes.py",
+        "tests/transports/test_sqlite_trouble.py",
+    ),
+    *(
+        "tests/server_node/test_web_restart.py",
+        "tests/producers/test_producer_command.py",
+        "tests/golden",
+    ),
+    *(
+        "tests/cli/test_cli.py",
+        "tests/algorithms/test_cluster_tree_steady.py",
+        "tests/laws/test_log_retention.py",
+    ),
     *(
         "tests/algorithms/test_regimes.py",
         "tests/algorithms/test_cluster_tree_parts.py",
         "tests/estimators/test_regimes",
     ),
-    *("tests/server_node/test_unlearning", "tests/server_node/test_changes.py", "tests/server_node/test_unusual.py"),
-    *("tests/server_node/test_times.py", "tests/server_node/test_snapshot_export.py", "tests/transports/test_sqlite_b"),
-    *("tests/kernels/test_compiled", "tests/kernels/test_forms.py", "tests/privacy/test_compiled_noise.py"),
-    *("tests/laws/test_rounds_laws.py", "tests/laws/test_counting_laws.py", "tests/kernels/test_forged_plans.py"),
-    *("tests/estimators/test_sklearn.py", "tests/algorithms/test_choice.py", "tests/producers/test_tables.py"),
+    *(
+        "tests/server_node/test_unlearning",
+        "tests/server_node/test_changes.py",
+        "tests/server_node/test_unusual.py",
+    ),
+    *(
+        "tests/server_node/test_times.py",
+        "tests/server_node/test_snapshot_export.py",
+        "tests/transports/test_sqlite_b",
+    ),
+    *(
+        "tests/kernels/test_compiled",
+        "tests/kernels/test_forms.py",
+        "tests/privacy/test_compiled_noise.py",
+    ),
+    *(
+        "tests/laws/test_rounds_laws.py",
+        "tests/laws/test_counting_laws.py",
+        "tests/kernels/test_forged_plans.py",
+    ),
+    *(
+        "tests/estimators/test_sklearn.py",
+        "tests/algorithms/test_choice.py",
+        "tests/producers/test_tables.py",
+    ),
 )
-"""beginnings of the paths of tests that start many processes, or take long: they are marked `long` and run first"""
+"""beginnings of the paths of tests that start many processes, or take long: they are marked `long`
+and run first"""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether a file is not even imported: `make check` leaves out all of its tests. None: others may decide."""
+    """Whether a file is not even imported: `make check` leaves out all of its tests. None: others
+    may decide."""
     if "not long" not in config.option.markexpr:
         return None
     path = collection_path.relative_to(config.rootpath).as_posix()
@@ -82,9 +144,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, which would look at all tests and modules again and again.
+    """Collect without the garbage collector, which would look at all tests and modules again and
+    again.
 
-    It takes a third of the time of collecting, in every worker; nothing that is collected becomes garbage.
+    It takes a third of the time of collecting, in every worker; nothing that is collected becomes
+    garbage.
     """
     gc.disable()
     try:
@@ -95,7 +159,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make check` leaves out, and begin with long files, so that no worker ends long after the others."""
+    """Mark what `make check` leaves out, and begin with long files, so that no worker ends long
+    after the others."""
 
     @cache
     def order(file: Path) -> int:
@@ -104,7 +169,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=lambda item: order(item.path))
     for item in items:
-        # Numba takes seconds to load, and a minute to compile the kernels once: `make check` needs none of it.
+        # Numba takes seconds to load, and a minute to compile the kernels once: `make check` needs
+        # none of it.
         if getattr(getattr(item, "callspec", None), "params", {}).get("form") == COMPILED:
             item.add_marker("long")
         if EXTERNAL & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("needs"):
@@ -122,7 +188,8 @@ def without(part: str, why: str) -> NoReturn:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """The logger is the process's: a test that starts a command in its own process leaves it as it was found."""
+    """The logger is the process's: a test that starts a command in its own process leaves it as it
+    was found."""
     logger = logging.getLogger("shoal")
     before = logger.handlers[:], logger.level, logger.propagate
     yield
@@ -142,20 +209,28 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of a headless browser."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    found = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     return found or without("Chromium", "no chromium on the PATH; on Debian: apt install chromium")
 
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
     """The path of Prometheus's own checker."""
-    return shutil.which("promtool") or without("promtool", "not on the PATH; on Debian: apt install prometheus")
+    return shutil.which("promtool") or without(
+        "promtool", "not on the PATH; on Debian: apt install prometheus"
+    )
 
 
 @pytest.fixture(scope="session")
 def prometheus() -> str:
     """The path of Prometheus itself."""
-    return shutil.which("prometheus") or without("Prometheus", "not on the PATH; on Debian: apt install prometheus")
+    return shutil.which("prometheus") or without(
+        "Prometheus", "not on the PATH; on Debian: apt install prometheus"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -183,7 +258,9 @@ def can_run_mosquitto() -> None:
 
 
 @pytest.fixture(scope="session")
-def mosquitto_port(can_run_mosquitto: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def mosquitto_port(
+    can_run_mosquitto: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[int]:
     """The port of a real MQTT broker that all tests share."""
     broker = Mosquitto(tmp_path_factory.mktemp("mosquitto"))
     yield broker.port
@@ -230,13 +307,19 @@ def compose_1() -> None:
 def compose_2() -> None:
     """Docker Compose of the second version, a plugin of Docker's."""
     words = ["docker", "compose", "version"]
-    if shutil.which("docker") is None or subprocess.run(words, capture_output=True, check=False).returncode != 0:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(words, capture_output=True, check=False).returncode != 0
+    ):
         without("Compose 2", "docker does not know the command compose; see tests/README.md")
 
 
 @pytest.fixture(scope="session")
-def kafka_bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a real Kafka broker that all tests share: KAFKA_BOOTSTRAP, or one that is started for them."""
+def kafka_bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """host:port of a real Kafka broker that all tests share: KAFKA_BOOTSTRAP, or one that is
+    started for them."""
     if named := os.environ.get("KAFKA_BOOTSTRAP"):
         yield named
         return
@@ -250,7 +333,8 @@ def kafka_bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: syncs cost nothing, and a killed process loses no more than on a disk."""
+    """A folder in memory where there is one: syncs cost nothing, and a killed process loses no more
+    than on a disk."""
     in_memory = Path("/dev/shm")
     if not os.access(in_memory, os.W_OK):
         yield tmp_path

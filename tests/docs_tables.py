@@ -1,5 +1,5 @@
-"""Tables of docs/reference that are made from declarations: commands, metrics, settings. To make them anew, after a
-change of a declaration: `python -m tests.docs_tables`."""
+"""Tables of docs/reference that are made from declarations: commands, metrics, settings. To make
+them anew, after a change of a declaration: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,13 @@ def http_table() -> str:
     board = StatusBoard(ServerStatus(resolve(plant()), 0.0, 0.0))
     lines = ["| request | answer |", "|---|---|"]
     for one in create_app(board, CollectorRegistry(), predict).state.operations:
-        query = "?" * bool(one.query) + "&".join(f"{each.name}={each.name.upper()}" for each in one.query)
+        query = "?" * bool(one.query) + "&".join(
+            f"{each.name}={each.name.upper()}" for each in one.query
+        )
         text = " ".join((inspect.getdoc(one.endpoint) or "").split())
-        lines.append(f"| `{one.method} {one.path.replace('{identity}', 'IDENTITY')}{query}` | {text} |")
+        lines.append(
+            f"| `{one.method} {one.path.replace('{identity}', 'IDENTITY')}{query}` | {text} |"
+        )
     return "\n".join(lines)
 
 
@@ -56,7 +60,11 @@ def commands_table() -> str:
     """Every command with its arguments, and the first paragraph of its help text."""
     lines = ["| command | what it does |", "|---|---|"]
     for path, command, context in _commands(shoal, ["shoal"], click.Context(shoal)):
-        arguments = [part.make_metavar(context) for part in command.params if isinstance(part, click.Argument)]
+        arguments = [
+            part.make_metavar(context)
+            for part in command.params
+            if isinstance(part, click.Argument)
+        ]
         help_text = " ".join((command.help or "").split("\n\n")[0].split())
         lines.append(f"| `{' '.join(path + arguments)}` | {help_text} |")
     return "\n".join(lines)
@@ -71,13 +79,19 @@ def _commands(
     for name in command.list_commands(context):
         member = command.get_command(context, name)
         assert member is not None
-        yield from _commands(member, [*path, name], click.Context(member, parent=context, info_name=name))
+        yield from _commands(
+            member, [*path, name], click.Context(member, parent=context, info_name=name)
+        )
 
 
 def metrics_table() -> str:
     """Every metric with its labels, the processes that serve it, and its help text."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for process, metrics in (("client", ClientMetrics()), ("server", ServerMetrics()), ("helper", HelperMetrics())):
+    for process, metrics in (
+        ("client", ClientMetrics()),
+        ("server", ServerMetrics()),
+        ("helper", HelperMetrics()),
+    ):
         for metric in metrics.registry._collector_to_names:
             for family in metric.describe() if hasattr(metric, "describe") else metric.collect():
                 if not family.name.startswith("process_"):
@@ -86,7 +100,10 @@ def metrics_table() -> str:
                     name = family.name + end + (f"{{{labels}}}" if labels else "")
                     rows.setdefault((name, family.documentation), []).append(process)
     lines = ["| metric | of | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {', '.join(served)} | {text} |" for (name, text), served in sorted(rows.items())]
+    lines += [
+        f"| `{name}` | {', '.join(served)} | {text} |"
+        for (name, text), served in sorted(rows.items())
+    ]
     return "\n".join(lines)
 
 

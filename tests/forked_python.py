@@ -1,7 +1,7 @@
 """Processes of shoal, each forked from one Python that has loaded what most of them share.
 
-A process takes half a second to load NumPy, pydantic, the contract and the nodes; a fork has them. What a command
-imports besides, it imports in its own process, as when a user starts it.
+A process takes half a second to load NumPy, pydantic, the contract and the nodes; a fork has them.
+What a command imports besides, it imports in its own process, as when a user starts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from shoal.cli.main import THREADS
 
 SETTINGS = ("shoal.config.settings",)
 """all that can be loaded where no extra is installed"""
-NODES = (*SETTINGS, "shoal.client_nodes.client_command", "shoal.server_node.server_command", "shoal.transports.kafka.log")
+NODES = (
+    *SETTINGS,
+    "shoal.client_nodes.client_command",
+    "shoal.server_node.server_command",
+    "shoal.transports.kafka.log",
+)
 PROGRAM = """
 import gc, importlib, json, os, select, signal, sys, time
 from shoal.cli.main import main
@@ -68,14 +73,16 @@ while True:
                 children.remove(child)
                 print("ended", child, os.waitstatus_to_exitcode(ended[1]), flush=True)
 """
-"""reads a line of JSON for each process to start; answers with its id, and later that it has ended and how"""
+"""reads a line of JSON for each process to start; answers with its id, and later that it has ended
+and how"""
 
 
 class ForkedProcess:
     """One process, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, parent: ForkedPython, pid: int) -> None:
-        self._parent, self.pid = parent, pid
+        self._parent = parent
+        self.pid = pid
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -97,7 +104,9 @@ class ForkedProcess:
 class ForkedPython:
     """The Python from which processes are forked."""
 
-    def __init__(self, modules: Sequence[str] = SETTINGS, python: Path = Path(sys.executable)) -> None:
+    def __init__(
+        self, modules: Sequence[str] = SETTINGS, python: Path = Path(sys.executable)
+    ) -> None:
         self._python = subprocess.Popen(
             [python, "-c", PROGRAM, *modules],
             stdin=subprocess.PIPE,
@@ -114,7 +123,12 @@ class ForkedPython:
         self._python.communicate()
 
     def start(
-        self, words: Sequence[str], out: Path, errors: Path, cwd: Path, environment: Mapping[str, str] | None = None
+        self,
+        words: Sequence[str],
+        out: Path,
+        errors: Path,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> ForkedProcess:
         """`shoal WORDS`, which appends to the files `out` and `errors`."""
         asked = {
@@ -128,13 +142,15 @@ class ForkedPython:
         while True:
             what, *numbers = self._line(None)
             if what == "started":
-                # Ids are given again: what is known of an earlier process with this one is not its code.
+                # Ids are given again: what is known of an earlier process with this one is not its
+                # code.
                 self._codes.pop(int(numbers[0]), None)
                 return ForkedProcess(self, int(numbers[0]))
             self._note(numbers)
 
     def code_of(self, pid: int, timeout: float | None) -> int | None:
-        """The exit code of a process; None where it has not ended after `timeout` seconds, None: wait."""
+        """The exit code of a process; None where it has not ended after `timeout` seconds, None:
+        wait."""
         until = None if timeout is None else time.monotonic() + timeout
         while pid not in self._codes:
             line = self._line(None if until is None else max(0.0, until - time.monotonic()))
@@ -166,14 +182,18 @@ class ForkedPython:
         with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
             files = Path(out.name), Path(errors.name)
             code = self.start(command, *files, cwd or Path.cwd(), environment).wait()
-            return subprocess.CompletedProcess(command, code, *(file.read_bytes() for file in files))
+            return subprocess.CompletedProcess(
+                command, code, *(file.read_bytes() for file in files)
+            )
 
     def run_text(
         self, *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """`shoal WORDS`, with what it wrote as text."""
         ended = self.run(*words, cwd=cwd, environment=environment)
-        return subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+        return subprocess.CompletedProcess(
+            ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+        )
 
 
 @cache

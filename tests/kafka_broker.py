@@ -22,7 +22,8 @@ class Broker:
 
     def __init__(self, folder: Path, more: str = "", format_options: Sequence[str] = ()) -> None:
         self.folder = folder
-        self._more, self._format_options = more, format_options
+        self._more = more
+        self._format_options = format_options
         self.port = free_ports()
         self.start()
 
@@ -32,7 +33,9 @@ class Broker:
 
     def start(self) -> None:
         cluster = broker.cluster_of(self.folder, self.port)
-        (self._process,) = broker.start(cluster, more=self._more, format_options=self._format_options)
+        (self._process,) = broker.start(
+            cluster, more=self._more, format_options=self._format_options
+        )
 
     def stop(self) -> None:
         """SIGTERM, and wait: a controlled shutdown."""
@@ -46,7 +49,8 @@ class Broker:
 
 
 class SharedBroker:
-    """The broker of all processes of a test run: the first one that needs it starts it, the last one stops it.
+    """The broker of all processes of a test run: the first one that needs it starts it, the last
+    one stops it.
 
     A broker of its own for each would compute as long again, most of it while it waits for work.
     """
@@ -65,7 +69,15 @@ class SharedBroker:
 
     def _start(self, port: str) -> None:
         """Start it by a process that ends: the broker may outlive this one, and is no child of it."""
-        command = [sys.executable, broker.__file__, "start", "--dir", str(self._folder), "--port", port]
+        command = [
+            sys.executable,
+            broker.__file__,
+            "start",
+            "--dir",
+            str(self._folder),
+            "--port",
+            port,
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def leave(self) -> None:
@@ -86,7 +98,8 @@ class SharedBroker:
 
 
 class Cluster:
-    """Several brokers of one cluster, each of which can be killed and started again; numbers begin at 1."""
+    """Several brokers of one cluster, each of which can be killed and started again; numbers begin
+    at 1."""
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         self._nodes = broker.cluster_of(folder, free_ports(2 * nodes), nodes)
@@ -114,8 +127,9 @@ class Cluster:
 def free_ports(count: int = 2) -> int:
     """A port that no process uses, nor the ones after it, `count` in all.
 
-    Connections get ports of their own from 32768 on, unless the system is set otherwise. These are below, so that no
-    connection takes one between this call and the start of a process, or while a broker is away.
+    Connections get ports of their own from 32768 on, unless the system is set otherwise. These are
+    below, so that no connection takes one between this call and the start of a process, or while a
+    broker is away.
     """
     generator = random.SystemRandom()
     while True:

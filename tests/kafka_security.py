@@ -1,4 +1,5 @@
-"""A broker with TLS, passwords (SCRAM) and access rules, and a test authority that signs its certificate."""
+"""A broker with TLS, passwords (SCRAM) and access rules, and a test authority that signs its
+certificate."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from pathlib import Path
 
 from tests.kafka_broker import Broker
 
-ADMIN, ADMIN_PASSWORD = "admin", "correct horse"
+ADMIN = "admin"
+ADMIN_PASSWORD = "correct horse"
 
 PROPERTIES = """
 listener.security.protocol.map=CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT
@@ -27,20 +29,27 @@ ssl.truststore.location={folder}/authority.crt
 
 def authority(folder: Path, name: str) -> Path:
     """A certificate authority: NAME.crt and NAME.key in `folder`; the certificate's path."""
-    openssl(folder, f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt")
+    openssl(
+        folder,
+        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt",
+    )
     return folder / f"{name}.crt"
 
 
 def signed(folder: Path, name: str, names: str) -> None:
-    """NAME.crt and NAME.key in `folder`, vouched for by the `authority` there; `names` is an openssl extension."""
-    openssl(folder, f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr")
+    """NAME.crt and NAME.key in `folder`, vouched for by the `authority` there; `names` is an
+    openssl extension."""
+    openssl(
+        folder, f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+    )
     (folder / "names").write_text(names, encoding="utf-8")
     signing = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names"
     openssl(folder, f"x509 -req -in {name}.csr {signing} -out {name}.crt")
 
 
 def secure_broker(folder: Path, further: str = "") -> Broker:
-    """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those above."""
+    """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those
+    above."""
     authority(folder, "authority")
     signed(folder, "broker", "subjectAltName=IP:127.0.0.1")
     pem = (folder / "broker.key").read_text() + (folder / "broker.crt").read_text()

@@ -1,4 +1,5 @@
-"""A real Mosquitto for tests, in a folder, on a port of its own, that can be stopped, killed and started again."""
+"""A real Mosquitto for tests, in a folder, on a port of its own, that can be stopped, killed and
+started again."""
 
 from __future__ import annotations
 
@@ -34,10 +35,12 @@ def mosquitto() -> str | None:
 
 
 class Mosquitto:
-    """The broker runs as this user, and remembers in its folder; `more` are lines of its configuration."""
+    """The broker runs as this user, and remembers in its folder; `more` are lines of its
+    configuration."""
 
     def __init__(self, folder: Path, more: str = "allow_anonymous true") -> None:
-        self.folder, self.port = folder, free_ports()
+        self.folder = folder
+        self.port = free_ports()
         self._file = folder / "mosquitto.conf"
         # Started by root it would become another user, who may not write here.
         me = "" if os.getuid() else "user root\n"
@@ -47,7 +50,9 @@ class Mosquitto:
     def start(self) -> None:
         program = mosquitto()
         assert program is not None
-        self._process = subprocess.Popen([program, "-c", str(self._file)], stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [program, "-c", str(self._file)], stderr=subprocess.DEVNULL
+        )
         until = time.monotonic() + PATIENCE_S
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
@@ -91,7 +96,9 @@ class Sensor:
         self.publish_all([(topic, payload)], retain)
 
     def publish_all(self, messages: list[tuple[str, str | bytes]], retain: bool = False) -> None:
-        on_their_way = [self._client.publish(topic, payload, 1, retain) for topic, payload in messages]
+        on_their_way = [
+            self._client.publish(topic, payload, 1, retain) for topic, payload in messages
+        ]
         for message in on_their_way:
             message.wait_for_publish(PATIENCE_S)
             assert message.is_published()
@@ -99,6 +106,11 @@ class Sensor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._client.disconnect()
         self._client.loop_stop()

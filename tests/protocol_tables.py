@@ -1,4 +1,5 @@
-"""The tables of docs/reference/protocol.md, made from the declarations: messages, topics, arrays of algorithms."""
+"""The tables of docs/reference/protocol.md, made from the declarations: messages, topics, arrays of
+algorithms."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from shoal.protocol.conflicts import Conflict, ConflictList, Copy
 from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.lease import Lease
 from shoal.protocol.masked import MASKED_MESSAGES
-from shoal.protocol.messages import ClusterAlerts, ClusterIdentity, ClusterName, Snapshot, Update, Wake
+from shoal.protocol.messages import (
+    ClusterAlerts,
+    ClusterIdentity,
+    ClusterName,
+    Snapshot,
+    Update,
+    Wake,
+)
 from shoal.protocol.parts import Part
 from shoal.protocol.published_contract import PublishedContract
 from shoal.protocol.quarantine import ACTIONS, QuarantinedClient, QuarantineList, QuarantineRequest
@@ -27,8 +35,25 @@ from shoal.protocol.regions import Contribute, Region, RegionUpdate
 from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
-    *(Update, RegionUpdate, Snapshot, Wake, Contribute, ClusterName, ClusterAlerts, QuarantineRequest),
-    *(QuarantineList, ConflictList, PublishedContract, Lease, HistoryBin, HistoryPlaces, HistoryNames),
+    *(
+        Update,
+        RegionUpdate,
+        Snapshot,
+        Wake,
+        Contribute,
+        ClusterName,
+        ClusterAlerts,
+        QuarantineRequest,
+    ),
+    *(
+        QuarantineList,
+        ConflictList,
+        PublishedContract,
+        Lease,
+        HistoryBin,
+        HistoryPlaces,
+        HistoryNames,
+    ),
     *(*MASKED_MESSAGES, Reading),
 )
 ENTRIES: Final = (Region, ClusterIdentity, Part, QuarantinedClient, Conflict, Copy)
@@ -98,7 +123,11 @@ def message_table(form: type) -> str:
 def fields_of(form: type) -> dict[str, tuple[str, str]]:
     """field of a message or of an entry -> its type and its meaning in words, in their order."""
     texts = _declared_texts(form)
-    names = [one.name for one in fields(form)] if hasattr(form, "__dataclass_fields__") else list(form._fields)  # type: ignore[attr-defined]  # of a `NamedTuple`
+    names = (
+        [one.name for one in fields(form)]
+        if hasattr(form, "__dataclass_fields__")
+        else list(form._fields)
+    )  # type: ignore[attr-defined]  # of a `NamedTuple`
     return {name: (texts[name][0], texts[name][1] or SELF_EVIDENT.get(name, "")) for name in names}
 
 
@@ -106,7 +135,9 @@ def topics_table(contract: Contract) -> str:
     """Name, compaction and largest record of each topic of a federation, with the default settings."""
     rows = [
         f"| `{name}` | {'newest record of each key' if topic.compact else 'in order'} | {topic.record_bytes_max} |"
-        for name, topic in declared_topics(contract, LogSettings(), labels=True, upstream=True).items()
+        for name, topic in declared_topics(
+            contract, LogSettings(), labels=True, upstream=True
+        ).items()
     ]
     return "\n".join(["| topic | kept | largest record, bytes |", "|---|---|---|", *rows])
 
@@ -117,14 +148,20 @@ def arrays_table(algorithms: list[str]) -> str:
     for name in algorithms:
         algorithm = load_algorithm(name)
         tables = {"update": algorithm.update, "snapshot": algorithm.snapshot}
-        if isinstance(algorithm, StreamingAlgorithm) and algorithm.aggregation and algorithm.aggregation.update:
+        if (
+            isinstance(algorithm, StreamingAlgorithm)
+            and algorithm.aggregation
+            and algorithm.aggregation.update
+        ):
             tables["region_update"] = algorithm.aggregation.update
         rows += [f"| {name} | {kind} | {_arrays(table)} |" for kind, table in tables.items()]
     return "\n".join(["| algorithm | message | arrays |", "|---|---|---|", *rows])
 
 
 def _arrays(table: Mapping[str, ArraySpec]) -> str:
-    return ", ".join(f"`{name}` `{spec.dtype.replace('|', '')}` ({_shape(spec)})" for name, spec in table.items())
+    return ", ".join(
+        f"`{name}` `{spec.dtype.replace('|', '')}` ({_shape(spec)})" for name, spec in table.items()
+    )
 
 
 def _shape(spec: ArraySpec) -> str:

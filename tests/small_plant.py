@@ -21,7 +21,9 @@ FORMAL = {"mode": "formal", "epsilon_per_reading": 100}
 PAPER = {"mode": "paper", "epsilon_nominal_per_feature": 20}
 
 
-def plant(privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)) -> Contract:
+def plant(
+    privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)
+) -> Contract:
     """A contract with the features warm and damp, and an fcac model of each name."""
     features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
     return parse_contract(
@@ -41,7 +43,9 @@ def unit_rows(n: int, seed: int = 0) -> NDArray[np.float64]:
     return np.clip(heaps[rng.integers(0, 3, n)] + rng.normal(0, 0.04, (n, 2)), 0.0, 1.0)
 
 
-def an_update(contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any) -> Update:
+def an_update(
+    contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any
+) -> Update:
     """A valid update learnt from `rows` rows, which differ for every client and sequence number."""
     half = streaming_algorithm("fcac").client({}, contract.width)
     half.learn(unit_rows(rows, seed=sum(client.encode()) * 1000 + sequence))
@@ -65,16 +69,28 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
     """A valid snapshot of a model that absorbed a few updates; its nodes have edges."""
     half = streaming_algorithm("fcac").server({}, contract.width)
     for sequence in range(1, 6):
-        half.absorb([Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key")
+        half.absorb(
+            [Contribution("attic", sequence, an_update(contract, sequence=sequence).arrays)], b"key"
+        )
     arrays = half.snapshot()
     sizes = streaming_algorithm("fcac").summary(arrays)
-    merged = {"version": version, "positions": [[0, 1]], "updates": 1, "readings": 40, "clients": 1, "pooled": 1}
+    merged = {
+        "version": version,
+        "positions": [[0, 1]],
+        "updates": 1,
+        "readings": 40,
+        "clients": 1,
+        "pooled": 1,
+    }
     snapshot = snapshot_with(contract, contract.models[0], arrays, sizes)
     return replace(snapshot, **merged | other)
 
 
-def snapshot_with(contract: Contract, model: Model, arrays: Arrays, sizes: Summary, **other: Any) -> Snapshot:
-    """The snapshot of a model in which these arrays are, whether they are valid or not; of no updates."""
+def snapshot_with(
+    contract: Contract, model: Model, arrays: Arrays, sizes: Summary, **other: Any
+) -> Snapshot:
+    """The snapshot of a model in which these arrays are, whether they are valid or not; of no
+    updates."""
     snapshot = Snapshot(
         federation=contract.federation,
         contract=contract.digest,
@@ -101,7 +117,8 @@ def parts_of(message: Envelope) -> dict[str, Any]:
 
 
 def forged(message: Envelope, **changes: Any) -> bytes:
-    """The bytes of a message with fields that the class would refuse; a field changed to `...` is left out."""
+    """The bytes of a message with fields that the class would refuse; a field changed to `...` is
+    left out."""
     parts = parts_of(message) | changes
     return pack({name: value for name, value in parts.items() if value is not ...})
 

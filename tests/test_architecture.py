@@ -1,4 +1,5 @@
-"""The layers of the project: each imports from itself and those before it, nothing in a circle; and habits of the code."""
+"""The layers of the project: each imports from itself and those before it, nothing in a circle; and
+habits of the code."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ from tests.house.small_federation import create_federation
 
 PROJECT = Path(__file__).parent.parent
 PROJECT_FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "onebox")
-"""folders at the top of the repository that are installed as packages of `shoal`: `shoal.producers`, ..."""
+"""folders at the top of the repository that are installed as packages of `shoal`:
+`shoal.producers`, ..."""
 PACKAGES = ("shoal", *PROJECT_FOLDERS, "reproduction")
 LAYERS = """
 errors files plugins | kernels | algorithms privacy config
 protocol transports telemetry | runtime estimators cli
 helper_node | producers client_nodes server_node | onebox reproduction
 """
-"""docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from those before."""
+"""docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from
+those before."""
 CLONE_ONLY = {"reproduction"}
 """packages that are in a clone and in the source distribution, and not in the wheel"""
 PROCESSES = {"producers", "client_nodes", "server_node"}
@@ -44,7 +47,8 @@ def name_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    """The folder that a module is in, without "shoal.": privacy, protocol, client_nodes; shoal itself is the top."""
+    """The folder that a module is in, without "shoal.": privacy, protocol, client_nodes; shoal
+    itself is the top."""
     first, *rest = module.split(".")
     if first != "shoal":
         return first
@@ -112,7 +116,9 @@ VERSION_ONLY = {"shoal"}
 
 def test_the_files_of_all_packages_are_found() -> None:
     assert len(FILES) > 80
-    assert {"protocol", "transports", "client_nodes"} <= {package_of(name_of(path)) for path in FILES}
+    assert {"protocol", "transports", "client_nodes"} <= {
+        package_of(name_of(path)) for path in FILES
+    }
 
 
 def test_the_layers_are_those_of_the_documentation() -> None:
@@ -128,7 +134,13 @@ def test_a_file_imports_from_no_later_layer() -> None:
     later = {
         name_of(path): later
         for path in FILES
-        if (later := {package for package in within(path) - VERSION_ONLY if LAYER_OF[package] > layer_of(path)})
+        if (
+            later := {
+                package
+                for package in within(path) - VERSION_ONLY
+                if LAYER_OF[package] > layer_of(path)
+            }
+        )
     }
     assert later == {}
 
@@ -158,7 +170,9 @@ def test_no_packages_import_each_other_in_a_circle() -> None:
 def test_no_files_import_each_other_in_a_circle() -> None:
     # Imports inside functions count: they are what a circle is usually hidden by.
     modules = {name_of(path).removesuffix(".__init__"): path for path in FILES}
-    assert_no_circle({name: imports_of(path) & set(modules) - {name} for name, path in modules.items()})
+    assert_no_circle(
+        {name: imports_of(path) & set(modules) - {name} for name, path in modules.items()}
+    )
 
 
 AT_THE_EDGE = """
@@ -183,13 +197,19 @@ def test_a_client_loads_no_package_but_those_that_it_needs(tmp_path: Path) -> No
     example = (PROJECT / "shoal" / "config" / "example.toml").read_text(encoding="utf-8")
     file.write_text(example.replace("[client]\n", "[client]\nlabel = true\n"), encoding="utf-8")
     told = subprocess.run(
-        [sys.executable, "-c", AT_THE_EDGE, file], capture_output=True, text=True, check=False, cwd=PROJECT
+        [sys.executable, "-c", AT_THE_EDGE, file],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PROJECT,
     )
     assert told.returncode == 0, told.stderr
     loaded = {name for name in told.stdout.split() if not name.startswith("_")} - {"cython_runtime"}
     assert "numpy" in loaded
     assert loaded <= EDGE
-    assert "prometheus_client" not in loaded, "no program reads its metrics, so it need not carry what they take"
+    assert "prometheus_client" not in loaded, (
+        "no program reads its metrics, so it need not carry what they take"
+    )
 
 
 WITHOUT_LABELS = """
@@ -208,21 +228,38 @@ print(*sys.modules)
 """
 
 
-RARELY_NEEDED = {"difflib", "unicodedata", "shoal.protocol.ed25519", "shoal.protocol.masked", "shoal.privacy.masks"}
-"""modules of which a client needs none that neither signs, masks its counts nor is misspelt: half a megabyte"""
+RARELY_NEEDED = {
+    "difflib",
+    "unicodedata",
+    "shoal.protocol.ed25519",
+    "shoal.protocol.masked",
+    "shoal.privacy.masks",
+}
+"""modules of which a client needs none that neither signs, masks its counts nor is misspelt: half a
+megabyte"""
 
 
 def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> None:
     file = create_federation(tmp_path, ["attic"], readings=120)
-    file.write_text(file.read_text(encoding="utf-8").replace("label = true\n", ""), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("label = true\n", ""), encoding="utf-8"
+    )
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LABELS, file], capture_output=True, text=True, check=False, cwd=PROJECT
+        [sys.executable, "-c", WITHOUT_LABELS, file],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PROJECT,
     )
     assert ran.returncode == 0, ran.stderr
     loaded = set(ran.stdout.split())
     assert {"shoal.client_nodes.node", "shoal.algorithms.fcac.nodes"} <= loaded
-    assert "numpy.ma" not in loaded, "it takes a megabyte; np.unique without a second result loads it"
-    assert not {one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")}
+    assert "numpy.ma" not in loaded, (
+        "it takes a megabyte; np.unique without a second result loads it"
+    )
+    assert not {
+        one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")
+    }
     assert not loaded & RARELY_NEEDED
 
 
@@ -233,10 +270,16 @@ def test_the_edge_may_load_what_the_project_says_it_needs() -> None:
 
 
 def test_every_package_is_shipped() -> None:
-    shipped = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
-    there = {name_of(path).removesuffix(".__init__") for path in FILES if path.name == "__init__.py"}
+    shipped = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["packages"]
+    there = {
+        name_of(path).removesuffix(".__init__") for path in FILES if path.name == "__init__.py"
+    }
     assert set(shipped) == {name for name in there if name.split(".")[0] not in CLONE_ONLY}
-    assert {name_of(path.parent / "x").removesuffix(".x") for path in FILES} == there, "each folder is a package"
+    assert {name_of(path.parent / "x").removesuffix(".x") for path in FILES} == there, (
+        "each folder is a package"
+    )
 
 
 LOOKUPS = {"load_algorithm", "streaming_algorithm", "rounds_algorithm", "load_mode", "resolve"}
@@ -247,18 +290,29 @@ LOOKUP_FILES_MAX = 3
 def test_what_follows_from_a_contract_is_looked_up_in_few_files() -> None:
     callers: dict[str, set[str]] = {name: set() for name in LOOKUPS}
     for path, node in nodes():
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in LOOKUPS:
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Name)
+            or node.func.id not in LOOKUPS
+        ):
             continue
         # The experiments of papers run algorithms by name, without a contract.
-        if package_of(name_of(path)) not in CLONE_ONLY and name_of(path) != "shoal.algorithms.registry":
+        if (
+            package_of(name_of(path)) not in CLONE_ONLY
+            and name_of(path) != "shoal.algorithms.registry"
+        ):
             callers[node.func.id].add(name_of(path))
     assert all(callers.values()), "no longer so"
-    assert {name: sorted(files) for name, files in callers.items() if len(files) > LOOKUP_FILES_MAX} == {}
+    assert {
+        name: sorted(files) for name, files in callers.items() if len(files) > LOOKUP_FILES_MAX
+    } == {}
 
 
-# A model of another family than these three is a line in `shoal.algorithms.streaming`, and no branch elsewhere.
+# A model of another family than these three is a line in `shoal.algorithms.streaming`, and no
+# branch elsewhere.
 FAMILY_BRANCHES = {"shoal.config.resolved", "shoal.protocol.regions"}
-"""files in which the class of an algorithm makes a difference: what resolves it, and what knows nothing but its name"""
+"""files in which the class of an algorithm makes a difference: what resolves it, and what knows
+nothing but its name"""
 
 
 def test_nothing_else_asks_an_algorithm_for_its_class() -> None:
@@ -268,7 +322,10 @@ def test_nothing_else_asks_an_algorithm_for_its_class() -> None:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "isinstance"
-        and any(name in ast.unparse(node.args[1]) for name in ("StreamingAlgorithm", "CountingAlgorithm", "RoundsAlgo"))
+        and any(
+            name in ast.unparse(node.args[1])
+            for name in ("StreamingAlgorithm", "CountingAlgorithm", "RoundsAlgo")
+        )
         and package_of(name_of(path)) not in CLONE_ONLY | {"algorithms"}
     }
     assert asking == FAMILY_BRANCHES
@@ -278,7 +335,11 @@ def test_nothing_else_asks_an_algorithm_for_its_class() -> None:
 
 
 def test_everything_public_has_a_docstring() -> None:
-    without = [name_of(path) for path in FILES if tree_of(path).body and not ast.get_docstring(tree_of(path))]
+    without = [
+        name_of(path)
+        for path in FILES
+        if tree_of(path).body and not ast.get_docstring(tree_of(path))
+    ]
     without += [
         f"{name_of(path)}:{node.name}"
         for path in FILES
@@ -291,7 +352,9 @@ def test_everything_public_has_a_docstring() -> None:
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
     caught = ast.unparse(handler.type) if handler.type else "BaseException"
-    return "Exception" in {name.strip("() ") for name in caught.split(",")} | {caught.removeprefix("Base")}
+    return "Exception" in {name.strip("() ") for name in caught.split(",")} | {
+        caught.removeprefix("Base")
+    }
 
 
 def test_code_that_catches_every_exception_raises_it_again() -> None:
@@ -321,7 +384,9 @@ def test_every_exception_from_lint_and_types_has_its_reason_beside_it() -> None:
 def test_the_types_of_arrays_are_declared_in_one_file() -> None:
     # A function that returns the type that it is given has a variable for it.
     written = re.compile(r"NDArray\[(?!Element\])")
-    declaring = [name_of(path) for path in FILES if written.search(path.read_text(encoding="utf-8"))]
+    declaring = [
+        name_of(path) for path in FILES if written.search(path.read_text(encoding="utf-8"))
+    ]
     assert declaring == ["shoal.kernels.arrays"]
 
 
@@ -329,7 +394,9 @@ def test_nothing_is_printed_in_passing() -> None:
     printed = [
         place(path, node)
         for path, node in nodes()
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
         if str(path.relative_to(PROJECT)) not in PRINTS
     ]
     assert printed == []
@@ -352,9 +419,17 @@ def starts_a_shell(keyword: ast.keyword) -> bool:
 
 def test_no_pickle_no_eval_no_shell() -> None:
     forbidden = {"pickle", "marshal", "shelve"}
-    found = [name_of(path) for path in FILES if forbidden & {module.split(".")[0] for module in imports_of(path)}]
+    found = [
+        name_of(path)
+        for path in FILES
+        if forbidden & {module.split(".")[0] for module in imports_of(path)}
+    ]
     for path, node in nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"eval", "exec"}
+        ):
             found.append(place(path, node))
         if isinstance(node, ast.keyword) and starts_a_shell(node):
             found.append(place(path, node.value))
@@ -362,7 +437,23 @@ def test_no_pickle_no_eval_no_shell() -> None:
 
 
 PREPOSITIONS = {
-    *("after", "as", "at", "before", "between", "by", "for", "from", "if", "in", "of", "on", "since", "that", "to"),
+    *(
+        "after",
+        "as",
+        "at",
+        "before",
+        "between",
+        "by",
+        "for",
+        "from",
+        "if",
+        "in",
+        "of",
+        "on",
+        "since",
+        "that",
+        "to",
+    ),
     *("under", "until", "when", "where", "while", "with", "without"),
 }
 
@@ -370,10 +461,24 @@ PREPOSITIONS = {
 def docstrings_of(path: Path) -> list[str]:
     """The docstrings of a file, those of attributes and constants too."""
     bodies = [node.body for node in ast.walk(tree_of(path)) if hasattr(node, "body")]
-    texts = [one.value for body in bodies if isinstance(body, list) for one in body if isinstance(one, ast.Expr)]
-    return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    texts = [
+        one.value
+        for body in bodies
+        if isinstance(body, list)
+        for one in body
+        if isinstance(one, ast.Expr)
+    ]
+    return [
+        text.value
+        for text in texts
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    ]
 
 
 def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
-    begun = [(text.split(maxsplit=1)[0].strip("`(,:").lower(), text) for path in FILES for text in docstrings_of(path)]
+    begun = [
+        (text.split(maxsplit=1)[0].strip("`(,:").lower(), text)
+        for path in FILES
+        for text in docstrings_of(path)
+    ]
     assert not [text for word, text in begun if word in PREPOSITIONS]

@@ -1,4 +1,5 @@
-"""What is shipped: the examples run, and the source distribution holds every file of the repository that it should."""
+"""What is shipped: the examples run, and the source distribution holds every file of the repository
+that it should."""
 
 from __future__ import annotations
 
@@ -18,10 +19,13 @@ WITH_A_SERVER = {"http_client", "house_mqtt", "factory_regions"}
 
 
 @pytest.mark.parametrize(
-    "example", [path for path in EXAMPLES if path.stem not in WITH_A_SERVER], ids=lambda path: path.stem
+    "example",
+    [path for path in EXAMPLES if path.stem not in WITH_A_SERVER],
+    ids=lambda path: path.stem,
 )
 def test_an_example_runs_without_a_warning(example: Path, tmp_path: Path) -> None:
-    environment = os.environ | {"SHOAL_SERVER_PORT": "0"}  # an example that serves a page takes any free port
+    # an example that serves a page takes any free port
+    environment = os.environ | {"SHOAL_SERVER_PORT": "0"}
     words = [sys.executable, "-W", "error", example]
     subprocess.run(words, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
 
@@ -33,26 +37,37 @@ def test_every_example_is_short_and_listed() -> None:
 
 
 def test_the_source_distribution_holds_every_tracked_file() -> None:
-    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listing = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if listing.returncode:
         pytest.skip("not a git repository")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = {name.split(".")[0] for name in project["tool"]["setuptools"]["packages"]}
-    rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()]
+    packaging = project["tool"]["setuptools"]
+    packages = {"shoal", *packaging["package-dir"].values()}
+    rules = [
+        line.split() for line in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    ]
     grafted = {folder for rule in rules if rule[:1] == ["graft"] for folder in rule[1:]}
     included = {file for rule in rules if rule[:1] == ["include"] for file in rule[1:]}
     always = {"pyproject.toml", "README.md", "MANIFEST.in", *project["project"]["license-files"]}
     left_out = {
         file
         for file in listing.stdout.splitlines()
-        if file not in included | always and file.split("/")[0] not in grafted | packages | NOT_SHIPPED
+        if file not in included | always
+        and file.split("/")[0] not in grafted | packages | NOT_SHIPPED
     }
     assert left_out == set()
 
 
 def test_every_file_that_the_manifest_names_is_there() -> None:
     lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
-    named = [name for line in lines if line.startswith(("include ", "graft ")) for name in line.split()[1:]]
+    named = [
+        name
+        for line in lines
+        if line.startswith(("include ", "graft "))
+        for name in line.split()[1:]
+    ]
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 

@@ -1,5 +1,6 @@
-"""The commands and examples of the README and docs/ are run, their links and tables compared with the code, their words
-counted. `python -m tests.test_docs` prints how many words each page has outside generated tables."""
+"""The commands and examples of the README and docs/ are run, their links and tables compared with
+the code, their words counted. `python -m tests.test_docs` prints how many words each page has
+outside generated tables."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ PAGES = sorted([HERE / "README.md", *HERE.glob("docs/**/*.md")])
 WORDS_MAX = 45_000
 """words of docs/ outside generated tables"""
 REPRODUCTION = HERE / "docs" / "reproduction"
-"""pages whose tables `shoal reproduce all` makes; their prose is written by hand, in the experiments"""
+"""pages whose tables `shoal reproduce all` makes; their prose is written by hand, in the
+experiments"""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -38,7 +40,9 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == language]
+    return [
+        text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == language
+    ]
 
 
 def environment() -> dict[str, str]:
@@ -67,16 +71,29 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
 
 
 @pytest.mark.integration
-def test_the_commands_of_the_backup_page_run_on_brokers_too(own_broker: Broker, tmp_path: Path) -> None:
-    run_commands(HERE / "docs" / "how-to" / "backup.md", tmp_path, SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}")
+def test_the_commands_of_the_backup_page_run_on_brokers_too(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    run_commands(
+        HERE / "docs" / "how-to" / "backup.md",
+        tmp_path,
+        SHOAL_LOG_ADDRESS=f"kafka://{own_broker.bootstrap}",
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    readings = "time,temperature,humidity\n" + "".join(f"{i},{20 + i % 3 * 5},{40 + i % 2 * 20}\n" for i in range(2000))
-    (tmp_path / "readings.csv").write_text(readings, encoding="utf-8")  # the user's own file that the README reads
+    readings = "time,temperature,humidity\n" + "".join(
+        f"{i},{20 + i % 3 * 5},{40 + i % 2 * 20}\n" for i in range(2000)
+    )
+    # the user's own file that the README reads
+    (tmp_path / "readings.csv").write_text(readings, encoding="utf-8")
     for example in blocks(page, "python"):
-        subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(example)], cwd=tmp_path, check=True)
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(example)],
+            cwd=tmp_path,
+            check=True,
+        )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=name_of)
@@ -88,24 +105,35 @@ def test_the_toml_files_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
         if "rule" in tables:
             assert load_rules(file)
         elif "build-system" in tables:
-            assert page.stem == "extending", "tests/extending compares that page with the package that it installs"
+            assert page.stem == "extending", (
+                "tests/extending compares that page with the package that it installs"
+            )
         else:
-            subprocess.run([sys.executable, "-m", "shoal", "check", str(file)], check=True, capture_output=True)
+            subprocess.run(
+                [sys.executable, "-m", "shoal", "check", str(file)], check=True, capture_output=True
+            )
 
 
 @pytest.mark.parametrize("page", made_tables(), ids=name_of)
 def test_a_table_that_is_made_from_declarations_agrees_with_them(page: Path) -> None:
-    assert made_tables()[page] in page.read_text(encoding="utf-8"), "make it anew: python -m tests.docs_tables"
+    assert made_tables()[page] in page.read_text(encoding="utf-8"), (
+        "make it anew: python -m tests.docs_tables"
+    )
 
 
 def test_the_asyncapi_document_agrees_with_the_declarations() -> None:
-    assert asyncapi_text() == ASYNCAPI.read_text(encoding="utf-8"), "make it anew: python -m tests.docs_tables"
+    assert asyncapi_text() == ASYNCAPI.read_text(encoding="utf-8"), (
+        "make it anew: python -m tests.docs_tables"
+    )
 
 
 def generated_lines() -> set[str]:
-    """The lines of all tables that a program makes and a test holds against the page, and the statistics above them."""
+    """The lines of all tables that a program makes and a test holds against the page, and the
+    statistics above them."""
     cells, streams = (
-        json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["cells"]
+        json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))[
+            "cells"
+        ]
         for name in ("privacy", "density_tree")
     )
     tables = [
@@ -124,7 +152,8 @@ def generated_lines() -> set[str]:
 
 
 def words_of(page: Path, generated: set[str]) -> int:
-    """The words of a page outside generated tables. What has no letter and no digit, such as `|`, is no word."""
+    """The words of a page outside generated tables. What has no letter and no digit, such as `|`,
+    is no word."""
     kept = [
         line
         for line in page.read_text(encoding="utf-8").splitlines()
@@ -137,7 +166,9 @@ def test_docs_stay_within_their_budget_of_words() -> None:
     generated = generated_lines()
     counts = {page: words_of(page, generated) for page in HERE.glob("docs/**/*.md")}
     longest = sorted(counts, key=lambda page: counts[page], reverse=True)[:5]
-    assert sum(counts.values()) <= WORDS_MAX, [f"{name_of(page)}: {counts[page]}" for page in longest]
+    assert sum(counts.values()) <= WORDS_MAX, [
+        f"{name_of(page)}: {counts[page]}" for page in longest
+    ]
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -148,7 +179,9 @@ def anchors_of(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
-    for place, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+    for place, anchor in re.findall(
+        r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")
+    ):
         if place.startswith("http"):
             continue
         there = page.parent / place if place else page
@@ -162,7 +195,9 @@ def test_the_readme_is_one_page() -> None:
 
 
 if __name__ == "__main__":
-    written = {page: words_of(page, generated_lines()) for page in sorted(HERE.glob("docs/**/*.md"))}
+    written = {
+        page: words_of(page, generated_lines()) for page in sorted(HERE.glob("docs/**/*.md"))
+    }
     for page, count in sorted(written.items(), key=lambda item: item[1]):
         print(f"{count:7} {name_of(page)}")
     print(f"{sum(written.values()):7} of at most {WORDS_MAX}")

@@ -1,5 +1,5 @@
-"""The page on algorithms agrees with the declarations of options. To make its tables of options anew:
-`python -m tests.test_docs_algorithms`."""
+"""The page on algorithms agrees with the declarations of options. To make its tables of options
+anew: `python -m tests.test_docs_algorithms`."""
 
 from __future__ import annotations
 
@@ -53,9 +53,11 @@ def options_of(name: str) -> type[AlgorithmOptions]:
 
 
 def options_table(names: Sequence[str]) -> str:
-    """Markdown: the options of the algorithms `names`, with a column for who has them if there are several.
+    """Markdown: the options of the algorithms `names`, with a column for who has them if there are
+    several.
 
-    An option that several algorithms declare alike has one line. Raises `SettingsError` for an unknown name.
+    An option that several algorithms declare alike has one line. Raises `SettingsError` for an
+    unknown name.
     """
     owners: dict[tuple[str, ...], list[str]] = {}
     for name in names:
@@ -65,7 +67,9 @@ def options_table(names: Sequence[str]) -> str:
     lines = ["| option | default | values | meaning |", "|---|---|---|---|"]
     if len(names) > 1:
         lines = ["| option | of | default | values | meaning |", "|---|---|---|---|---|"]
-    for (option, *cells), having in sorted(owners.items(), key=lambda entry: _place(names, entry[0][0])):
+    for (option, *cells), having in sorted(
+        owners.items(), key=lambda entry: _place(names, entry[0][0])
+    ):
         whose = [", ".join(having)] if len(names) > 1 else []
         lines.append(f"| {' | '.join([option, *whose, *cells])} |")
     return "\n".join(lines)
@@ -78,7 +82,8 @@ def _cells(declared: type[AlgorithmOptions], name: str) -> tuple[str, ...]:
 
 
 def _place(names: Sequence[str], option: str) -> int:
-    """Where the first of the algorithms that have this option declares it: lines of one option stand together."""
+    """Where the first of the algorithms that have this option declares it: lines of one option
+    stand together."""
     every = [f"`{one}`" for name in names for one in options_of(name).model_fields]
     return every.index(option)
 
@@ -106,7 +111,10 @@ def test_every_option_says_what_it_means_and_which_values_it_takes() -> None:
         for option in rounds_algorithm(name).options.model_fields
     ]
     assert declared
-    assert all(options.model_fields[name].description and options.expected(name) for options, name in declared)
+    assert all(
+        options.model_fields[name].description and options.expected(name)
+        for options, name in declared
+    )
 
 
 def test_an_algorithm_that_is_no_algorithm_in_rounds_has_no_such_table() -> None:

@@ -15,7 +15,11 @@ from shoal.config.settings import LogSettings
 from shoal.protocol.messages import CHUNKS_MAX
 from shoal.protocol.topics import declared_topics
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
-from shoal.server_node.ingest.reassembly import STALE_AFTER_CHUNKS, WAITING_BYTES_MAX, WAITING_UPDATES_MAX
+from shoal.server_node.ingest.reassembly import (
+    STALE_AFTER_CHUNKS,
+    WAITING_BYTES_MAX,
+    WAITING_UPDATES_MAX,
+)
 from shoal.transports.kafka.connection import _PERMANENT, _TEMPORARY, MIB, configs_of
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
@@ -24,10 +28,13 @@ UPDATES, SNAPSHOTS, EVENTS, HISTORY, REJECTED = declared_topics(plant(), LogSett
 HERE = Path(__file__).parent.parent
 HOW_TO = HERE / "docs" / "how-to"
 PAGES = [
-    (HOW_TO / f"{name}.md").read_text(encoding="utf-8") for name in ("kafka", "security", "sizing", "troubleshooting")
+    (HOW_TO / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("kafka", "security", "sizing", "troubleshooting")
 ]
 PAGE = " ".join(" ".join(PAGES).split())
-ERRORS = (HOW_TO / "troubleshooting.md").read_text(encoding="utf-8").partition("Rejected messages")[0]
+ERRORS = (
+    (HOW_TO / "troubleshooting.md").read_text(encoding="utf-8").partition("Rejected messages")[0]
+)
 
 
 def quotes_in(table: str) -> list[str]:
@@ -47,7 +54,10 @@ def test_the_table_of_topics_agrees_with_the_declarations() -> None:
     assert f"| model | 1 | newest per model (compacted) | {largest[1] // 1024} MiB |" in PAGE
     events = (EVENTS.retain_bytes or 0) // MIB
     assert f"| model | 1 | newest {events} MiB | {EVENTS.record_bytes_max // 1024} KiB |" in PAGE
-    assert f"| model/seconds/start | 1 | newest per bin (compacted) | {HISTORY.record_bytes_max // 1024} KiB |" in PAGE
+    assert (
+        f"| model/seconds/start | 1 | newest per bin (compacted) | {HISTORY.record_bytes_max // 1024} KiB |"
+        in PAGE
+    )
     kept = (REJECTED.retain_bytes or 0) // MIB
     assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} KiB |" in PAGE
 
@@ -63,7 +73,10 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
 
 def test_the_limits_of_chunked_updates_are_those_of_the_code() -> None:
     assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {CHUNKS_MAX} chunks" in PAGE
-    assert f"At most {WAITING_UPDATES_MAX} incomplete updates and {WAITING_BYTES_MAX // MIB} MiB are kept" in PAGE
+    assert (
+        f"At most {WAITING_UPDATES_MAX} incomplete updates and {WAITING_BYTES_MAX // MIB} MiB are kept"
+        in PAGE
+    )
     assert f"got no chunk among the last {STALE_AFTER_CHUNKS} chunks" in PAGE
 
 
@@ -71,7 +84,11 @@ def test_common_reasons_of_brokers_are_in_the_table() -> None:
     for meaning in ("do not accept the user or the secret", "certificate is not one we trust"):
         assert meaning in PAGE
         assert any(meaning in text for text in _PERMANENT.values())
-    for meaning in ("no server listens there", "the host's name is not known", "the connection was closed at once"):
+    for meaning in (
+        "no server listens there",
+        "the host's name is not known",
+        "the connection was closed at once",
+    ):
         assert meaning in PAGE
         assert any(meaning in text for text in _TEMPORARY.values())
 
@@ -79,7 +96,11 @@ def test_common_reasons_of_brokers_are_in_the_table() -> None:
 def test_every_setting_of_the_log_is_on_the_page() -> None:
     shown = {"certificate_file", "key_file", "user", "address", "secret_file", "ca_file"}
     of_topics = set(LogSettings.model_fields) - shown
-    assert [name for name in sorted(of_topics) if f"`{name}" not in PAGE and f"`[log] {name}" not in PAGE] == []
+    assert [
+        name
+        for name in sorted(of_topics)
+        if f"`{name}" not in PAGE and f"`[log] {name}" not in PAGE
+    ] == []
 
 
 def test_an_update_takes_as_many_bytes_as_the_page_states() -> None:
@@ -88,27 +109,47 @@ def test_an_update_takes_as_many_bytes_as_the_page_states() -> None:
     inside = sum(array.nbytes for array in update.arrays.values())
     assert "takes `8 × (features + 1)` bytes for each node and less than 1 KiB for the rest" in PAGE
     assert inside == 8 * (width + 1) * nodes
-    assert len(update.encode()) - inside + sum(len(name) + len(value) for name, value in update.headers()) < 1024
+    assert (
+        len(update.encode())
+        - inside
+        + sum(len(name) + len(value) for name, value in update.headers())
+        < 1024
+    )
 
 
 def test_every_message_in_the_table_of_errors_is_in_the_code() -> None:
     assert len(QUOTES) > 40
-    of_libraries = {"TopicAuthorizationFailedError", "MessageSizeTooLargeError", "no locator available"}
+    of_libraries = {
+        "TopicAuthorizationFailedError",
+        "MessageSizeTooLargeError",
+        "no locator available",
+    }
     texts = texts_in_code() | of_libraries
-    assert [quoted for quoted in QUOTES if not any(is_quoted_by(quoted, text) for text in texts)] == []
+    assert [
+        quoted for quoted in QUOTES if not any(is_quoted_by(quoted, text) for text in texts)
+    ] == []
 
 
 @pytest.mark.parametrize("error", ["InvalidState", "LeaseHeld", "LeaseUncertain"])
 def test_every_error_about_saved_state_is_in_the_table(error: str) -> None:
-    folders = ("shoal/runtime/checkpoint.py", "client_nodes/node.py", "server_node/node.py", "server_node/lease.py")
+    folders = (
+        "shoal/runtime/checkpoint.py",
+        "client_nodes/node.py",
+        "server_node/node.py",
+        "server_node/lease.py",
+    )
     texts = {text for folder in folders for text in texts_raised(HERE / folder, error)}
     assert texts or error != "InvalidState"
-    assert [text for text in texts if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
+    assert [
+        text for text in texts if not any(is_quoted_by(quoted, text) for quoted in QUOTES)
+    ] == []
 
 
 def test_every_reason_of_a_broker_is_in_the_table() -> None:
     reasons = {*_PERMANENT.values(), *_TEMPORARY.values()}
-    assert [text for text in reasons if not any(is_quoted_by(quoted, text) for quoted in QUOTES)] == []
+    assert [
+        text for text in reasons if not any(is_quoted_by(quoted, text) for quoted in QUOTES)
+    ] == []
 
 
 def test_every_message_in_the_table_of_mqtt_errors_is_in_the_code() -> None:
@@ -116,7 +157,9 @@ def test_every_message_in_the_table_of_mqtt_errors_is_in_the_code() -> None:
     quotes = quotes_in(errors)
     texts = texts_in_code()
     assert len(quotes) > 5
-    assert [quoted for quoted in quotes if not any(is_quoted_by(quoted, text) for text in texts)] == []
+    assert [
+        quoted for quoted in quotes if not any(is_quoted_by(quoted, text) for text in texts)
+    ] == []
 
 
 def is_quoted_by(quoted: str, text: str) -> bool:
@@ -139,7 +182,12 @@ def texts_in_code() -> set[str]:
     folders = ("shoal", "producers", "client_nodes", "server_node")
     files = [file for folder in folders for file in (HERE / folder).rglob("*.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant)]
+    nodes = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr | ast.Constant)
+    ]
     return {text_of(node) for node in nodes}
 
 

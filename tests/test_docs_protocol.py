@@ -1,5 +1,5 @@
-"""The page on the protocol agrees with the declarations: messages, topics, arrays, reasons, limits. To make its
-tables anew: `python -m tests.test_docs_protocol`."""
+"""The page on the protocol agrees with the declarations: messages, topics, arrays, reasons, limits.
+To make its tables anew: `python -m tests.test_docs_protocol`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ OWN = sorted(PROJECT["entry-points"]["shoal.algorithms"])
 @pytest.mark.parametrize("form", [*MESSAGES, *ENTRIES], ids=lambda form: form.__name__)
 def test_the_table_of_each_message_has_its_fields_types_and_meanings(form: type) -> None:
     assert message_table(form) in PAGE
-    assert not [line for line in message_table(form).splitlines() if "|  |" in line], "every field has a meaning"
+    assert not [line for line in message_table(form).splitlines() if "|  |" in line], (
+        "every field has a meaning"
+    )
 
 
 @pytest.mark.parametrize("form", MESSAGES, ids=lambda form: form.__name__)
@@ -55,7 +57,14 @@ def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
     assert f"`{HEADER}`" in text
     assert f"extension type {ARRAY}" in text
     assert all(f"`{form.replace('|', '')}`" in text for form in DTYPES)
-    for limit in (MESSAGE_BYTES_MAX, UPDATE_BYTES_MAX, MESSAGE_ITEMS_MAX, CHUNKS_MAX, DEPTH_MAX, DIMENSIONS_MAX):
+    for limit in (
+        MESSAGE_BYTES_MAX,
+        UPDATE_BYTES_MAX,
+        MESSAGE_ITEMS_MAX,
+        CHUNKS_MAX,
+        DEPTH_MAX,
+        DIMENSIONS_MAX,
+    ):
         assert f" {limit} " in text
     assert f"2^{COUNT_MAX.bit_length() - 1}" in text
     assert all(f"`{reason}`" in text for reason in REASONS)
@@ -65,13 +74,20 @@ def test_keys_headers_limits_and_reasons_are_those_of_the_code() -> None:
 def rewritten(page: str) -> str:
     """The page with its tables of topics, arrays and reasons, and those of messages, made anew."""
     reasons = "\n".join(f"| `{reason}` | it {why} |" for reason, why in REASONS.items())
-    tables = [topics_table(plant()), arrays_table(OWN), f"| reason | the message |\n|---|---|\n{reasons}"]
+    tables = [
+        topics_table(plant()),
+        arrays_table(OWN),
+        f"| reason | the message |\n|---|---|\n{reasons}",
+    ]
     for table in tables:
         before = re.compile(rf"^{re.escape(table.splitlines()[0])}\n(\|.*\n)+", re.MULTILINE)
         page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]  # a default binds it
     messages = iter(message_table(form) for form in in_order())
     return re.sub(
-        r"^\| field \| type \| meaning \|\n(\|.*\n)+", lambda _: f"{next(messages)}\n", page, flags=re.MULTILINE
+        r"^\| field \| type \| meaning \|\n(\|.*\n)+",
+        lambda _: f"{next(messages)}\n",
+        page,
+        flags=re.MULTILINE,
     )
 
 
@@ -79,7 +95,11 @@ def in_order() -> list[type]:
     """Messages and entries as the page has them: an entry follows the message that lists it."""
     lists = (RegionUpdate, Snapshot, Snapshot, QuarantineList, ConflictList, ConflictList)
     pairs = list(zip(lists, ENTRIES, strict=True))
-    return [one for form in MESSAGES for one in (form, *(entry for lister, entry in pairs if lister is form))]
+    return [
+        one
+        for form in MESSAGES
+        for one in (form, *(entry for lister, entry in pairs if lister is form))
+    ]
 
 
 def test_tables_made_anew_are_those_of_the_page() -> None:

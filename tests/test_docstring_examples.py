@@ -1,4 +1,5 @@
-"""Every public class of the package has an example in its docstring, and the examples run as they are printed."""
+"""Every public class of the package has an example in its docstring, and the examples run as they
+are printed."""
 
 from __future__ import annotations
 

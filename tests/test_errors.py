@@ -1,4 +1,5 @@
-"""Errors travel between processes: a worker hands the error that it raised to the process that started it."""
+"""Errors travel between processes: a worker hands the error that it raised to the process that
+started it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ EXAMPLES: dict[str, ShoalError] = {
     "MessageRejected": MessageRejected("bounds", "outside"),
     "OffsetOutOfRange": OffsetOutOfRange("topic", 0, 3, 7),
 }
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ShoalError)]
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, ShoalError)
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -28,7 +28,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def test_the_http_client_lists_clusters_and_predicts() -> None:
     contract = a_contract()
     web = page_server(
-        StatusBoard(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))])), CollectorRegistry()
+        StatusBoard(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))])),
+        CollectorRegistry(),
     )
     url = f"http://127.0.0.1:{web.start()}"
     try:
@@ -48,12 +49,18 @@ def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no npm on the PATH")
     folder = tmp_path_factory.mktemp("npm")
     shutil.copytree(EXAMPLES / "readers", folder, dirs_exist_ok=True)
-    subprocess.run(["npm", "install", "--silent", "--no-audit", "@asyncapi/specs@6.11.1"], cwd=folder, check=True)
+    subprocess.run(
+        ["npm", "install", "--silent", "--no-audit", "@asyncapi/specs@6.11.1"],
+        cwd=folder,
+        check=True,
+    )
     return folder
 
 
 @pytest.mark.integration
-def test_readers_without_shoal_read_what_a_broker_has(kafka_bootstrap: str, npm_folder: Path) -> None:
+def test_readers_without_shoal_read_what_a_broker_has(
+    kafka_bootstrap: str, npm_folder: Path
+) -> None:
     contract = a_contract(name="readers-of-the-protocol")
     snapshot = a_snapshot(contract, some_nodes(2, 3, 30), version=7)
     event = ClusterEventMessage(
@@ -69,20 +76,26 @@ def test_readers_without_shoal_read_what_a_broker_has(kafka_bootstrap: str, npm_
     expected = {"cluster 0 is new", f"fcac version 7 {json.dumps(shapes, sort_keys=True)}"}
     for program in ([sys.executable, "reader.py"], ["node", "reader.js"]):
         words = [*program, kafka_bootstrap, contract.federation]
-        ended = subprocess.run(words, cwd=npm_folder, capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run(
+            words, cwd=npm_folder, capture_output=True, text=True, timeout=120, check=False
+        )
         assert set(ended.stdout.splitlines()) == expected, ended.stdout + ended.stderr
 
 
 @pytest.mark.integration
 def test_the_asyncapi_document_has_the_form_that_the_specification_gives(npm_folder: Path) -> None:
-    schema = json.loads((npm_folder / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json").read_text())
+    schema = json.loads(
+        (npm_folder / "node_modules/@asyncapi/specs/schemas/3.0.0-without-$id.json").read_text()
+    )
     jsonschema.Draft7Validator(schema).validate(document())
 
 
 def shown(program: str, folder: Path, *words: str) -> str:
     """What an example prints, run in a folder."""
     command = [sys.executable, str(EXAMPLES / program), *words]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
+    ended = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=800, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -94,7 +107,9 @@ def test_a_new_state_of_the_house_raises_an_alert(tmp_path: Path, mosquitto_port
 
 
 @pytest.mark.integration
-def test_the_model_of_a_factory_knows_the_states_of_both_halls(tmp_path: Path, kafka_bootstrap: str) -> None:
+def test_the_model_of_a_factory_knows_the_states_of_both_halls(
+    tmp_path: Path, kafka_bootstrap: str
+) -> None:
     assert shown("factory_regions.py", tmp_path, kafka_bootstrap).count("cluster ") >= 3
 
 
@@ -104,6 +119,13 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(EXAMPLES / "states.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are not committed"
-    done = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    pictures = [out for cell in done.cells for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
+    done = nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    pictures = [
+        out
+        for cell in done.cells
+        for out in cell.get("outputs", [])
+        if "image/png" in out.get("data", {})
+    ]
     assert len(pictures) >= 2

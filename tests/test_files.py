@@ -35,7 +35,9 @@ def test_after_an_error_there_is_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("replace", "content"), [(False, "old"), (True, "new")])
-def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, replace: bool, content: str) -> None:
+def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(
+    tmp_path: Path, replace: bool, content: str
+) -> None:
     path = tmp_path / "made"
     path.write_text("old")
     with atomic_file(path, replace=replace) as temporary:
@@ -46,7 +48,9 @@ def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, re
 
 @pytest.mark.parametrize("replace", ["False", "True"])
 @pytest.mark.parametrize("call", ["os.open", "os.fsync", "os.link", "Path.replace"])
-def test_a_kill_at_any_call_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path, call: str, replace: str) -> None:
+def test_a_kill_at_any_call_leaves_the_old_file_or_the_whole_new_one(
+    tmp_path: Path, call: str, replace: str
+) -> None:
     owner, name = call.split(".")
     program = (
         "import os, sys; from pathlib import Path; from shoal.files import write_secret\n"
@@ -77,11 +81,16 @@ def test_a_secret_that_others_have_any_right_to_is_not_read(tmp_path: Path, mode
     path = tmp_path / "key"
     write_secret(path, b"secret")
     path.chmod(mode)
-    with pytest.raises(SettingsError, match=rf"test key .*key is open to others \(mode {mode:o}\), who could read it"):
+    with pytest.raises(
+        SettingsError,
+        match=rf"test key .*key is open to others \(mode {mode:o}\), who could read it",
+    ):
         read(path)
 
 
-def test_a_secret_longer_than_allowed_is_read_one_byte_beyond_it_and_no_further(tmp_path: Path) -> None:
+def test_a_secret_longer_than_allowed_is_read_one_byte_beyond_it_and_no_further(
+    tmp_path: Path,
+) -> None:
     write_secret(tmp_path / "key", b"s" * 1000)
     assert read(tmp_path / "key") == b"s" * 11
 
@@ -99,7 +108,9 @@ def test_a_password_is_the_text_of_its_file_without_spaces_around_it(tmp_path: P
 
 def test_a_password_that_cannot_be_read_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    with pytest.raises(SettingsError, match=r"\[log\] .*password: cannot be read \(FileNotFoundError\)"):
+    with pytest.raises(
+        SettingsError, match=r"\[log\] .*password: cannot be read \(FileNotFoundError\)"
+    ):
         read_password(file, "log")
     file.write_bytes(b"secret\xff")
     with pytest.raises(SettingsError, match="UnicodeDecodeError") as told:

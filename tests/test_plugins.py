@@ -37,7 +37,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[EntryPoin
     (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('no such chip')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     points = [offered("red", "toy_colours:RED"), offered("blue", "toy_colours:BLUE")]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(
+        plugins, "entry_points", lambda group: [point for point in points if point.group == group]
+    )
     return points
 
 
@@ -60,10 +62,16 @@ def test_an_unknown_name_lists_the_known_ones(colours: Plugins[SimpleNamespace])
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("broken_plugin:TOY", r"'toy' of package toys \(broken_plugin:TOY\) cannot be imported: RuntimeError"),
+        (
+            "broken_plugin:TOY",
+            r"'toy' of package toys \(broken_plugin:TOY\) cannot be imported: RuntimeError",
+        ),
         ("no_such_module:TOY", "'toy' of package toys .*cannot be imported: ModuleNotFoundError"),
         ("shoal.errors:NOTHING", "'toy' of package toys .*cannot be imported: AttributeError"),
-        ("shoal.errors:ShoalError", "'toy' of package toys .*leads to <class .*ShoalError'>; it must be a colour"),
+        (
+            "shoal.errors:ShoalError",
+            "'toy' of package toys .*leads to <class .*ShoalError'>; it must be a colour",
+        ),
         ("toy_colours:RED", "'toy' of package toys .*calls itself 'red'"),
     ],
 )
@@ -77,13 +85,17 @@ def test_a_broken_plugin_is_named_and_stops_no_other(
     assert colours.load("red").name == "red"
 
 
-def test_two_packages_with_one_name_are_refused(installed: list[EntryPoint], colours: Plugins[SimpleNamespace]) -> None:
+def test_two_packages_with_one_name_are_refused(
+    installed: list[EntryPoint], colours: Plugins[SimpleNamespace]
+) -> None:
     installed.append(offered("red", "paints:RED", "paints"))
     with pytest.raises(SettingsError, match=r"offer the same colour 'red': toys .* and paints"):
         colours.names()
 
 
-def test_one_entry_point_found_twice_is_one(installed: list[EntryPoint], colours: Plugins[SimpleNamespace]) -> None:
+def test_one_entry_point_found_twice_is_one(
+    installed: list[EntryPoint], colours: Plugins[SimpleNamespace]
+) -> None:
     installed.append(offered("red", "toy_colours:RED"))
     assert colours.load("red").name == "red"
 
@@ -101,5 +113,7 @@ def test_a_plug_in_that_ends_the_process_when_it_is_imported_is_named(
 ) -> None:
     (tmp_path / "ending_plugin.py").write_text("raise SystemExit(0)\n")
     installed.append(offered("black", "ending_plugin:BLACK", "ends"))
-    with pytest.raises(SettingsError, match=r"colour 'black' of package ends .* cannot be imported: SystemExit: 0"):
+    with pytest.raises(
+        SettingsError, match=r"colour 'black' of package ends .* cannot be imported: SystemExit: 0"
+    ):
         colours.load("black")

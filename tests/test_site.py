@@ -1,4 +1,5 @@
-"""The documentation site: `make docs` builds it without a warning, and what others link to is there."""
+"""The documentation site: `make docs` builds it without a warning, and what others link to is
+there."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "WARNING" not in ended.stderr
     return folder
@@ -51,7 +54,9 @@ def test_pages_load_nothing_from_elsewhere_and_can_be_searched(site: Path) -> No
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert not re.findall(r'<(?:script|img|iframe)[^>]+src="https?:', text), page
-        assert not re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:', text), page
+        assert not re.findall(
+            r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:', text
+        ), page
     assert "density_tree" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert (site / "pictures" / "page.png").exists()
 
@@ -65,6 +70,10 @@ def test_diagrams_are_pictures_that_were_drawn_from_their_text(site: Path) -> No
     assert "reassemble" in picture
     # The build, where each warning is an error, compares the text with the picture.
     hooks = pytest.importorskip("deploy.site_hooks")
-    text, _ = next(hooks.diagrams((ROOT / "docs/explanation/design.md").read_text(encoding="utf-8"), "docs/design.md"))
+    text, _ = next(
+        hooks.diagrams(
+            (ROOT / "docs/explanation/design.md").read_text(encoding="utf-8"), "docs/design.md"
+        )
+    )
     assert hooks.drawn_from(text) in picture
     assert hooks.drawn_from(text + "producers --> ingest\n") not in picture

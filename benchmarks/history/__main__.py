@@ -1,4 +1,5 @@
-"""Disk, time and memory that the history and the page add to a server with 60 clusters and 200 clients."""
+"""Disk, time and memory that the history and the page add to a server with 60 clusters and 200
+clients."""
 
 from __future__ import annotations
 
@@ -12,24 +13,38 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.history.memory import measured_memory
 from benchmarks.history.plant import CLIENTS, CLUSTERS, NODES
-from benchmarks.history.steps import SPANS_H, UPDATES_OF_SNAPSHOT, WORK, measured_spans, measured_steps
+from benchmarks.history.steps import (
+    SPANS_H,
+    UPDATES_OF_SNAPSHOT,
+    WORK,
+    measured_spans,
+    measured_steps,
+)
 from benchmarks.history.year import measured_year
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from shoal.protocol.history import BINS_KEPT, COARSE_S
 
 GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0, "ms_of_update": 1.0}
-"""most that the file has after a year, that memory grows, that the history takes in one step, and of one update"""
+"""most that the file has after a year, that memory grows, that the history takes in one step, and
+of one update"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few bins and steps, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Few bins and steps, in seconds: shows that it runs; no figures to keep.",
+)
 @out_option("history")
 def main(quick: bool, out: Path) -> None:
     """Measure what history and page cost a server. Linux; a full run takes about five minutes."""
     if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read the memory of a process from; run it on Linux")
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "starlette"))
+        raise click.UsageError(
+            "this system has no /proc to read the memory of a process from; run it on Linux"
+        )
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "starlette"))
     steps = 3 if quick else 50
     with tempfile.TemporaryDirectory() as scratch:
         found = []
@@ -47,7 +62,9 @@ def main(quick: bool, out: Path) -> None:
         "model": {"clusters": CLUSTERS, "clients": CLIENTS, "nodes": NODES},
         "year": year,
         "steps": found,
-        "spans": {str(one): measured_spans(20 if quick else 400, one) for one in UPDATES_OF_SNAPSHOT},
+        "spans": {
+            str(one): measured_spans(20 if quick else 400, one) for one in UPDATES_OF_SNAPSHOT
+        },
         "memory": measured_memory(1 if quick else 5),
         "goal": GOALS,
     }
@@ -64,19 +81,26 @@ def reached(result: dict[str, Any]) -> dict[str, bool | None]:
     return {
         "file_mib": result["year"]["file_mib"] <= GOALS["file_mib"] if whole else None,
         "added_mib": result["memory"]["added_mib"] <= GOALS["added_mib"],
-        "ms_of_update": max(ms for spans in result["spans"].values() for ms in spans.values()) <= GOALS["ms_of_update"],
+        "ms_of_update": max(ms for spans in result["spans"].values() for ms in spans.values())
+        <= GOALS["ms_of_update"],
         **{what: live[what]["median"] <= GOALS["ms"] for what in WORK},
     }
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
-    year, memory, model = result["year"], result["memory"], result["model"]
-    lines = [[what, *(_median_and_most(each["ms"][what]) for each in result["steps"])] for what in WORK]
+    year = result["year"]
+    memory = result["memory"]
+    model = result["model"]
+    lines = [
+        [what, *(_median_and_most(each["ms"][what]) for each in result["steps"])] for what in WORK
+    ]
     numbers = [f"{each['updates_per_step']} updates" for each in result["steps"]]
     head = ["milliseconds in a step, median (most)", *numbers]
     words = {True: "reached", False: "missed", None: "not measured"}
-    goals = ", ".join(f"{what} {words[is_reached]}" for what, is_reached in result["reached"].items())
+    goals = ", ".join(
+        f"{what} {words[is_reached]}" for what, is_reached in result["reached"].items()
+    )
     return "\n".join(
         [
             f"# What history and page cost the server\n\nMade by `{result['made_by']}`; do not edit.\n",
@@ -85,7 +109,10 @@ def markdown(result: dict[str, Any]) -> str:
             table(
                 ["", "MiB"],
                 [
-                    [f"file of the server after {year['days']:.0f} days", rounded(year["file_mib"])],
+                    [
+                        f"file of the server after {year['days']:.0f} days",
+                        rounded(year["file_mib"]),
+                    ],
                     ["of it the bins of 5 minutes", rounded(year["fine_bins_mib"])],
                     ["of it places", rounded(year["places_mib"])],
                     ["the embedded log with the topic of the history", rounded(year["log_mib"])],
@@ -99,9 +126,15 @@ def markdown(result: dict[str, Any]) -> str:
             "20 updates are those of one snapshot with default settings, 200 those of a step that catches up. Each has "
             f"{model['clusters']} points, some of which are looked at (docs/reference/history.md).\n",
             table(
-                ["milliseconds of processor time an update, by the hours that its readings span", *map(str, SPANS_H)],
                 [
-                    [f"one slow sensor, updates a snapshot: {together}", *map(rounded, spans.values())]
+                    "milliseconds of processor time an update, by the hours that its readings span",
+                    *map(str, SPANS_H),
+                ],
+                [
+                    [
+                        f"one slow sensor, updates a snapshot: {together}",
+                        *map(rounded, spans.values()),
+                    ]
                     for together, spans in result["spans"].items()
                 ],
             ),

@@ -1,4 +1,5 @@
-"""A model with 60 clusters and 1000 nodes that 200 clients feed, as the server keeps it, with its history on disk."""
+"""A model with 60 clusters and 1000 nodes that 200 clients feed, as the server keeps it, with its
+history on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from shoal.server_node.models.publisher import ModelPublisher
 from shoal.server_node.status import ModelStatus
 from tests.server_node.web_statuses import a_contract, some_nodes
 
-CLUSTERS, CLIENTS, NODES, FEATURES = 60, 200, 1000, 4
+CLUSTERS = 60
+CLIENTS = 200
+NODES = 1000
+FEATURES = 4
 CLIENT_NAMES: Final = [f"client-{i:03}" for i in range(CLIENTS)]
 READINGS = 600
 """behind each update"""
@@ -41,10 +45,16 @@ class Plant:
         self._rng = np.random.default_rng(7)
         self._arrays = some_nodes(FEATURES, CLUSTERS, NODES)
         self._statement = RESOLVED.statement
-        self.store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE) if with_history else None
+        self.store = (
+            HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE) if with_history else None
+        )
         self._checkpoint = Checkpoint(folder / "checkpoint.db", "plant")
-        self._publisher = ModelPublisher(RESOLVED, RESOLVED.models[MODEL], self.store or NOTHING_PUBLISHED)
-        self.now, self._turn, self._published_up_to = START, 0, 0
+        self._publisher = ModelPublisher(
+            RESOLVED, RESOLVED.models[MODEL], self.store or NOTHING_PUBLISHED
+        )
+        self.now = START
+        self._turn = 0
+        self._published_up_to = 0
         for _ in range(2):  # a cluster is known once it has lasted
             self._publisher.count_readings(10_000)
             self._publish()
@@ -69,7 +79,9 @@ class Plant:
             self._publisher.count_update(update)
             self._publisher.count_readings(update.readings)
             if self.store is not None:
-                self._publisher.record(update, update.arrays["weight"], update.arrays["count"].astype(float), self.now)
+                self._publisher.record(
+                    update, update.arrays["weight"], update.arrays["count"].astype(float), self.now
+                )
         published = self._publish()
         records = [] if self.store is None else history_records(self.store, [published])
         outbox = [

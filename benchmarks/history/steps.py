@@ -20,7 +20,10 @@ from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.models.publisher import ModelPublisher
 
 WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
-    "which clusters readings fell to": ((ModelPublisher, "record"), (ModelPublisher, "_count_waiting")),
+    "which clusters readings fell to": (
+        (ModelPublisher, "record"),
+        (ModelPublisher, "_count_waiting"),
+    ),
     "bins, names and their records": (
         *((Recorder, name) for name in ("name", "take_changed")),
         (PlacesRecorder, "take_changed"),
@@ -46,7 +49,8 @@ class Stopwatch:
         def timed(*given: Any, **named: Any) -> Any:
             if self._running:
                 return function(*given, **named)
-            self._running, began = True, time.perf_counter()
+            self._running = True
+            began = time.perf_counter()
             try:
                 return function(*given, **named)
             finally:
@@ -72,8 +76,10 @@ def timed_history() -> Iterator[Stopwatch]:
 
 
 def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str, Any]:
-    """Milliseconds of each part in steps of `updates_per_step` updates, after each client has sent some."""
-    plant, found = Plant(folder), []
+    """Milliseconds of each part in steps of `updates_per_step` updates, after each client has sent
+    some."""
+    plant = Plant(folder)
+    found = []
     plant.step(plant.updates(2 * updates_per_step))
     with timed_history() as stopwatch:
         for _ in range(steps):
@@ -95,7 +101,8 @@ UPDATES_OF_SNAPSHOT: Final = (1, 5)
 
 
 def measured_spans(updates: int, together: int) -> dict[str, float]:
-    """Hours that an update's readings span -> milliseconds of processor time for each update of one slow sensor.
+    """Hours that an update's readings span -> milliseconds of processor time for each update of one
+    slow sensor.
 
     `together`: updates of a snapshot.
 
@@ -104,15 +111,20 @@ def measured_spans(updates: int, together: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     spent = {}
     for hours in SPANS_H:
-        recorder, waiting, took = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED), WaitingUpdates(), 0.0
+        recorder = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
+        waiting = WaitingUpdates()
+        took = 0.0
         places = PlacesRecorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
         for first in range(0, updates, together):
             for number in range(first, first + together):
                 span = 3600.0 * hours
-                points, at = rng.random((40, FEATURES)), 1.7e9 + number * max(span, 60.0)
+                points = rng.random((40, FEATURES))
+                at = 1.7e9 + number * max(span, 60.0)
                 waiting.add(WaitingUpdate(at, "attic", 400, number + 1, points, np.ones(40), span))
             began = time.process_time()
-            found = waiting.take(lambda points: (6 * points[:, 0]).astype(np.int64), {n: n for n in range(6)})
+            found = waiting.take(
+                lambda points: (6 * points[:, 0]).astype(np.int64), {n: n for n in range(6)}
+            )
             assert found is not None
             assert found.placed is not None
             recorder.count(found)

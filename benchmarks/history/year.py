@@ -1,4 +1,5 @@
-"""The size of a year of history, really written: the file of the server, and the topic on the embedded log."""
+"""The size of a year of history, really written: the file of the server, and the topic on the
+embedded log."""
 
 from __future__ import annotations
 
@@ -52,9 +53,14 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
             for part in range(0, COARSE_S, FINE_S if start >= fine_from else COARSE_S):
                 readings = np.zeros((CLIENTS, CLUSTERS), dtype=np.int64)
                 np.put_along_axis(readings, fed, rng.poisson(rates[:, None] * shares), axis=1)
-                at, numbers = np.full(CLIENTS, float(start + part)), updates + 1 + np.arange(CLIENTS)
-                recorder.count(Attribution(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings))
-                places.count(placed(at, numbers, readings, centres, rng), np.arange(CLIENTS), again=False)
+                at = np.full(CLIENTS, float(start + part))
+                numbers = updates + 1 + np.arange(CLIENTS)
+                recorder.count(
+                    Attribution(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings)
+                )
+                places.count(
+                    placed(at, numbers, readings, centres, rng), np.arange(CLIENTS), again=False
+                )
                 updates += CLIENTS
                 messages = [*recorder.take_changed(updates), *places.take_changed(updates)]
                 changed = [HistoryRecord(one.record_key, one) for one in messages]
@@ -77,14 +83,19 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
     }
 
 
-def placed(at: Floats, numbers: Ints, readings: Ints, centres: Floats, rng: np.random.Generator) -> Placed:
-    """Readings (u, k) of updates around centres (k, d), which move a little from one update to the next."""
+def placed(
+    at: Floats, numbers: Ints, readings: Ints, centres: Floats, rng: np.random.Generator
+) -> Placed:
+    """Readings (u, k) of updates around centres (k, d), which move a little from one update to the
+    next."""
     update, cluster = np.nonzero(readings)
     some = readings[update, cluster]
     means = centres[cluster] + rng.normal(0, SPREAD, (len(update), FEATURES))
     sums = np.rint(PLACE_UNITS * means * some[:, None]).astype(np.int64)
     columns = np.column_stack([some, sums])
-    return Placed(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings, update, cluster, columns)
+    return Placed(
+        at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings, update, cluster, columns
+    )
 
 
 def _length(file: sqlite3.Connection, table: str) -> int:

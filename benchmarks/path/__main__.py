@@ -1,4 +1,5 @@
-"""Readings per second, latency, bytes, memory and recovery of the whole path, on the embedded log and on Kafka."""
+"""Readings per second, latency, bytes, memory and recovery of the whole path, on the embedded log
+and on Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from benchmarks.machine import facts
 from benchmarks.path.logs import EMBEDDED, KAFKA, KINDS, log_place
 from benchmarks.path.page import markdown
 from benchmarks.path.runs import latency, recovery, throughput
-from benchmarks.path.settings import CENTRES, DIMENSIONS, FULL, ROWS, SETTINGS, SMALL, Extent, write_stream
+from benchmarks.path.settings import (
+    CENTRES,
+    DIMENSIONS,
+    FULL,
+    ROWS,
+    SETTINGS,
+    SMALL,
+    Extent,
+    write_stream,
+)
 from benchmarks.results import out_option, rounded, write
 from deploy.kafka.broker import what_is_missing
 
@@ -23,26 +33,41 @@ PACKAGES = ("shoal", "numpy", "msgpack", "kafka-python")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few readings, in seconds: shows that it runs; no figures to keep.")
 @click.option(
-    "--log", "kinds", type=click.Choice(KINDS), multiple=True, help="Which log; again for both. [default: both]"
+    "--quick",
+    is_flag=True,
+    help="Few readings, in seconds: shows that it runs; no figures to keep.",
+)
+@click.option(
+    "--log",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Which log; again for both. [default: both]",
 )
 @out_option("path")
 def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
-    """Measure a producer, clients and a server as processes. Linux only; a full run takes about ten minutes.
+    """Measure a producer, clients and a server as processes. Linux only; a full run takes about ten
+    minutes.
 
-    Kafka is the one at KAFKA_BOOTSTRAP, or one that is started for the run (Java 17 and Maven), which can then be
-    killed as well. Without either only the embedded log is measured, and the reason is printed.
+    Kafka is the one at KAFKA_BOOTSTRAP, or one that is started for the run (Java 17 and Maven),
+    which can then be killed as well. Without either only the embedded log is measured, and the
+    reason is printed.
     """
     if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read the footprint of a process from; run it on Linux")
+        raise click.UsageError(
+            "this system has no /proc to read the footprint of a process from; run it on Linux"
+        )
     extent = SMALL if quick else FULL
-    machine, found = facts(PACKAGES), {}
+    machine = facts(PACKAGES)
+    found = {}
     for kind in kinds or _available():
         with tempfile.TemporaryDirectory() as scratch:
             found[kind] = measure(kind, Path(scratch), extent)
     result = {
-        "made_by": "python -m benchmarks.path" + " --quick" * quick + "".join(f" --log {kind}" for kind in kinds),
+        "made_by": "python -m benchmarks.path"
+        + " --quick" * quick
+        + "".join(f" --log {kind}" for kind in kinds),
         "machine": machine,
         "load_after": round(os.getloadavg()[0], 2),
         "stream": {"d": DIMENSIONS, "centres": CENTRES, "privacy": "formal", **asdict(extent)},
@@ -64,11 +89,17 @@ def measure(kind: str, scratch: Path, extent: Extent) -> dict[str, Any]:
         for settings in extent.settings:
             for rate in extent.rates:
                 slow.append(latency(place, stream, extent, rate, settings))
-                p50, p99 = slow[-1]["p50_s"], slow[-1]["p99_s"]
-                _report(kind, f"{rate} readings/s, {settings} settings: p50 {p50:.2f} s, p99 {p99:.2f} s")
+                p50 = slow[-1]["p50_s"]
+                p99 = slow[-1]["p99_s"]
+                _report(
+                    kind,
+                    f"{rate} readings/s, {settings} settings: p50 {p50:.2f} s, p99 {p99:.2f} s",
+                )
         back = recovery(place, stream, extent)
         for each in back:
-            _report(kind, f"{each['killed']} killed: recovered after {each['seconds']['median']:.2f} s")
+            _report(
+                kind, f"{each['killed']} killed: recovered after {each['seconds']['median']:.2f} s"
+            )
     return {"throughput": fast, "latency": slow, "recovery": back}
 
 

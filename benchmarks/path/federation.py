@@ -1,4 +1,5 @@
-"""A federation of real processes on one log: producer, clients, server, and an observer that reads the snapshots."""
+"""A federation of real processes on one log: producer, clients, server, and an observer that reads
+the snapshots."""
 
 from __future__ import annotations
 
@@ -26,28 +27,37 @@ from shoal.transports.base import Log, Positions, Record
 
 QUIET_S = 0.4
 QUIET_CPU = 0.075
-"""processor time that idle processes use together at most, as a share of the time that passes: they poll their logs"""
+"""processor time that idle processes use together at most, as a share of the time that passes: they
+poll their logs"""
 POLL_S = 0.1
 PATIENCE_S = 300.0
-SERVER, PRODUCER, OBSERVER = "server", "producer", "observer"
+SERVER = "server"
+PRODUCER = "producer"
+OBSERVER = "observer"
 
 
 class FederationProcesses:
-    """Processes by name: server, producer, observer, client-1, client-2, ...; a context manager that ends them all."""
+    """Processes by name: server, producer, observer, client-1, client-2, ...; a context manager
+    that ends them all."""
 
     def __init__(self, file: Path, stream: Path, clients: int, kernels: str | None = None) -> None:
-        """`file` is the federation file, in a folder of its own; `stream` is the file that the producer replays.
+        """`file` is the federation file, in a folder of its own; `stream` is the file that the
+        producer replays.
 
         `kernels`: SHOAL_KERNELS of all processes; None: as in this process.
         """
-        self.folder, self._stream = file.parent, stream
+        self.folder = file.parent
+        self._stream = stream
         self._config = load_config(file)
         self._environment = ONE_THREAD | ({} if kernels is None else {"SHOAL_KERNELS": kernels})
         self.clients = [f"client-{number}" for number in range(1, clients + 1)]
         self._commands = {
             OBSERVER: ["benchmarks.path.observer", str(file)],
             SERVER: ["shoal", "server", "--config", str(file), "--json"],
-            **{name: ["shoal", "client", "--config", str(file), "--name", name, "--json"] for name in self.clients},
+            **{
+                name: ["shoal", "client", "--config", str(file), "--name", name, "--json"]
+                for name in self.clients
+            },
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._log: Log | None = None
@@ -73,19 +83,29 @@ class FederationProcesses:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._end()
 
     def start(self, name: str) -> None:
         """Start a process, for the first time or again."""
-        with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.err").open("ab") as err:
+        with (
+            (self.folder / f"{name}.out").open("ab") as out,
+            (self.folder / f"{name}.err").open("ab") as err,
+        ):
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", *self._commands[name]], stdout=out, stderr=err, env=self._environment
+                [sys.executable, "-m", *self._commands[name]],
+                stdout=out,
+                stderr=err,
+                env=self._environment,
             )
 
     def produce(self, *, rate: int | None = None, limit: int | None = None) -> None:
-        """Start the producer: `rate` readings per second over all clients, or as fast as possible; `limit` readings."""
+        """Start the producer: `rate` readings per second over all clients, or as fast as possible;
+        `limit` readings."""
         pace = ["--speed", "max"] if rate is None else ["--rate", f"{rate}/s"]
         end = [] if limit is None else ["--limit", str(limit)]
         config = str(self.folder / "federation.toml")
@@ -99,11 +119,20 @@ class FederationProcesses:
             "--loop",
             "--json",
         ]
-        self._commands[PRODUCER] = ["shoal", "producer", str(self._stream), *options, *pace, *end, "--json"]
+        self._commands[PRODUCER] = [
+            "shoal",
+            "producer",
+            str(self._stream),
+            *options,
+            *pace,
+            *end,
+            "--json",
+        ]
         self.start(PRODUCER)
 
     def kill(self, name: str) -> float:
-        """Kill a process (SIGKILL) and start it again at once, as a supervisor does; the time of the kill."""
+        """Kill a process (SIGKILL) and start it again at once, as a supervisor does; the time of
+        the kill."""
         process = self._running[name]
         at = time.time()
         process.kill()
@@ -119,7 +148,8 @@ class FederationProcesses:
             raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_lines(name)}")
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Wait for a condition. Raises `TimeoutError`, and RuntimeError when a process has ended too early."""
+        """Wait for a condition. Raises `TimeoutError`, and RuntimeError when a process has ended
+        too early."""
         until = time.monotonic() + PATIENCE_S
         while not reached():
             if time.monotonic() > until:
@@ -138,11 +168,16 @@ class FederationProcesses:
                 except (FileNotFoundError, KeyError, ProcessLookupError):
                     continue  # the process has just ended
             elif process.returncode or name != PRODUCER:
-                raise RuntimeError(f"{name} ended with {process.returncode}:\n{self._last_lines(name)}")
+                raise RuntimeError(
+                    f"{name} ended with {process.returncode}:\n{self._last_lines(name)}"
+                )
 
     def contents(self) -> SnapshotContents:
         """The snapshots read so far, and the readings in each."""
-        seen = [SeenSnapshot(*json.loads(line)) for line in _whole_lines(self.folder / f"{OBSERVER}.out")]
+        seen = [
+            SeenSnapshot(*json.loads(line))
+            for line in _whole_lines(self.folder / f"{OBSERVER}.out")
+        ]
         return SnapshotContents(self.updates(), seen)
 
     def updates(self) -> list[LoggedUpdate]:
@@ -150,7 +185,9 @@ class FederationProcesses:
         try:
             if self._log is None:
                 self._log = open_log(self._config.log)
-            self._updates += map(_logged_update, self._read_new(self._log, self._config.contract.updates_topic))
+            self._updates += map(
+                _logged_update, self._read_new(self._log, self._config.contract.updates_topic)
+            )
         except LogUnavailable:
             self._close_log()  # the broker may have been killed; the next call tries again
         return list(self._updates)
@@ -167,30 +204,38 @@ class FederationProcesses:
     def _read_new(self, log: Log, topic: str, owner: str = "") -> Iterator[Record]:
         """The records since the last call."""
         while True:
-            records, self._read_to[owner, topic] = log.read(topic, self._read_to.get((owner, topic), {0: 0}), 5000)
+            records, self._read_to[owner, topic] = log.read(
+                topic, self._read_to.get((owner, topic), {0: 0}), 5000
+            )
             if not records:
                 return
             yield from records
 
     def _close_log(self) -> None:
-        log, self._log = self._log, None
+        log = self._log
+        self._log = None
         if log is not None:
             with suppress(ShoalError):
                 log.close()
 
     def _wait_until_idle(self) -> None:
-        """Return when every process has started and sleeps. A busy machine gives them little time, so this may last."""
+        """Return when every process has started and sleeps. A busy machine gives them little time,
+        so this may last."""
         now = time.monotonic()
-        until, used, at = now + PATIENCE_S, 0.0, now
+        until = now + PATIENCE_S
+        used = 0.0
+        at = now
         while at < until:
             time.sleep(QUIET_S)
             self.sample()
-            now, spent = time.monotonic(), sum(each.cpu_s for each in self.after.values())
+            now = time.monotonic()
+            spent = sum(each.cpu_s for each in self.after.values())
             sleeping = all(is_asleep(process.pid) for process in self._running.values())
             if self._begun() and sleeping and spent - used < QUIET_CPU * (now - at):
                 self.before = dict(self.after)
                 return
-            used, at = spent, now
+            used = spent
+            at = now
         raise TimeoutError(f"the processes were still busy after {PATIENCE_S:g} s")
 
     def _begun(self) -> bool:
@@ -206,12 +251,18 @@ class FederationProcesses:
             process.wait()
 
     def _last_lines(self, name: str) -> str:
-        return "\n".join((self.folder / f"{name}.err").read_text(encoding="utf-8").splitlines()[-20:])
+        return "\n".join(
+            (self.folder / f"{name}.err").read_text(encoding="utf-8").splitlines()[-20:]
+        )
 
 
 def _logged_update(record: Record) -> LoggedUpdate:
     update = Update.decode(record.value, record.headers)
-    size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)
+    size = (
+        len(record.value or b"")
+        + len(record.key or b"")
+        + sum(len(n) + len(c) for n, c in record.headers)
+    )
     return LoggedUpdate(update.client, update.sequence, update.readings, size)
 
 

@@ -1,8 +1,8 @@
 """Latencies: the first snapshot that contains each reading, and when another process had read it.
 
-A snapshot has the position up to which the server has read the updates, an update has the number of readings that it
-covers, and a client learns readings in the order of its log. So the first snapshot with a reading is known for every
-single reading, and none is left out.
+A snapshot has the position up to which the server has read the updates, an update has the number of
+readings that it covers, and a client learns readings in the order of its log. So the first snapshot
+with a reading is known for every single reading, and none is left out.
 """
 
 from __future__ import annotations
@@ -68,13 +68,17 @@ class SnapshotContents:
 
     @property
     def snapshot_bytes(self) -> float:
-        """Bytes of all snapshots; those that were replaced before they were read count with the mean of the others."""
+        """Bytes of all snapshots; those that were replaced before they were read count with the
+        mean of the others."""
         if not self._seen:
             return 0.0
-        return max(snapshot.version for snapshot in self._seen) * float(np.mean([each.bytes for each in self._seen]))
+        return max(snapshot.version for snapshot in self._seen) * float(
+            np.mean([each.bytes for each in self._seen])
+        )
 
     def readings_in(self, client: str) -> Ints:
-        """(snapshots,) number of the client's readings in the newest snapshot read so far, in the order of reading."""
+        """(snapshots,) number of the client's readings in the newest snapshot read so far, in the
+        order of reading."""
         counts = np.zeros(len(self._updates) + 1, dtype=np.int64)
         last = 0
         for place, update in enumerate(self._updates):
@@ -84,20 +88,23 @@ class SnapshotContents:
                 counts[place + 1] = update.readings
         by_position = np.cumsum(counts)
         return np.maximum.accumulate(
-            by_position[[min(snapshot.position, len(self._updates)) for snapshot in self._seen]], dtype=np.int64
+            by_position[[min(snapshot.position, len(self._updates)) for snapshot in self._seen]],
+            dtype=np.int64,
         )
 
     def seen_at(self, client: str, readings: int) -> Floats:
-        """(readings,) when the first snapshot with each of the client's readings was read; `NEVER` if none was."""
+        """(readings,) when the first snapshot with each of the client's readings was read; `NEVER`
+        if none was."""
         first = np.searchsorted(self.readings_in(client), np.arange(readings), side="right")
         return np.append(self._at, NEVER)[first]
 
 
 def due_at(stored: Sequence[StoredReadings], rate: float) -> list[Floats]:
-    """Times at which readings were due, by rows' places in a stream of `rate` rows per second, seconds since 1970.
+    """Times at which readings were due, by rows' places in a stream of `rate` rows per second,
+    seconds since 1970.
 
-    A reading that the producer stores late counts as late. The stream starts at the latest time at which no reading is
-    stored before it is due.
+    A reading that the producer stores late counts as late. The stream starts at the latest time at
+    which no reading is stored before it is due.
     """
     began = min(float((log.at - log.rows / rate).min()) for log in stored)
     return [began + log.rows / rate for log in stored]

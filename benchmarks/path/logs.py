@@ -1,4 +1,5 @@
-"""The logs that are measured: the embedded one, and Kafka, at a given address or started for the run."""
+"""The logs that are measured: the embedded one, and Kafka, at a given address or started for the
+run."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from deploy.kafka import broker
 
-EMBEDDED, KAFKA = "sqlite", "kafka"
+EMBEDDED = "sqlite"
+KAFKA = "kafka"
 KINDS = (EMBEDDED, KAFKA)
 
 
@@ -20,8 +22,10 @@ class LogPlace:
     """Address of the federation's log, and the broker's process if it was started for the run."""
 
     def __init__(self, kind: str, address: str, folder: Path | None = None, port: int = 0) -> None:
-        self.kind, self.address = kind, address
-        self._folder, self._port = folder, port
+        self.kind = kind
+        self.address = address
+        self._folder = folder
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

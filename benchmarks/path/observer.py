@@ -1,6 +1,7 @@
 """A process that only reads snapshots: `python -m benchmarks.path.observer FILE`.
 
-It prints a JSON line for each snapshot when it has decoded it. If the log is unavailable, it tries again.
+It prints a JSON line for each snapshot when it has decoded it. If the log is unavailable, it tries
+again.
 """
 
 from __future__ import annotations
@@ -38,10 +39,15 @@ def watch(config: Config) -> None:
 
 
 def report(record: Record) -> None:
-    """Print time, version, position and bytes of a snapshot. It is decoded first, as a reader would."""
+    """Print time, version, position and bytes of a snapshot. It is decoded first, as a reader
+    would."""
     snapshot = Snapshot.decode(record.value, record.headers)
     at = time.time()
-    size = len(record.value or b"") + len(record.key or b"") + sum(len(n) + len(c) for n, c in record.headers)
+    size = (
+        len(record.value or b"")
+        + len(record.key or b"")
+        + sum(len(n) + len(c) for n, c in record.headers)
+    )
     print(json.dumps([at, snapshot.version, snapshot.read_up_to[0], size]), flush=True)
 
 

@@ -15,7 +15,9 @@ def markdown(result: Mapping[str, Any]) -> str:
     parts = [f"# The whole path\n\nMade by `{result['made_by']}`; do not edit.\n"]
     for log, found in result["logs"].items():
         parts.append(f"## {NAMES[log]}\n")
-        parts.append(_throughput(found["throughput"], result["stream"]["d"], result["machine"]["cores"]))
+        parts.append(
+            _throughput(found["throughput"], result["stream"]["d"], result["machine"]["cores"])
+        )
         parts.append(_latency(found["latency"]))
         parts.append(_processes(found))
         parts.append(_recovery(found["recovery"]))
@@ -30,10 +32,22 @@ def _throughput(found: Mapping[str, Any], d: int, cores: int) -> str:
     measured = found["readings_per_s"]["median"]
     lines = [["the whole path", rounded(measured), "1"]]
     at_most = cores * found["readings"] / sum(row["cpu_s"] for row in found["processes"])
-    lines.append(["the processor time of its processes, on all cores", rounded(at_most), f"{measured / at_most:.2f}"])
+    lines.append(
+        [
+            "the processor time of its processes, on all cores",
+            rounded(at_most),
+            f"{measured / at_most:.2f}",
+        ]
+    )
     for name, peer in found["peers"].items():
-        lines.append([name, rounded(peer["readings_per_s"]["median"]), f"{peer['ratio']['median']:.2f}"])
-    head = [f"as fast as it goes, {rounded(found['readings'])} readings, d = {d}", "readings/s", "path / this"]
+        lines.append(
+            [name, rounded(peer["readings_per_s"]["median"]), f"{peer['ratio']['median']:.2f}"]
+        )
+    head = [
+        f"as fast as it goes, {rounded(found['readings'])} readings, d = {d}",
+        "readings/s",
+        "path / this",
+    ]
     return table(head, lines)
 
 
@@ -78,7 +92,13 @@ def _processes(found: Mapping[str, Any]) -> str:
     for run, each in runs.items():
         rows = {row["name"]: row for row in each["processes"]}
         lines.append(
-            [run, *(f"{rows[name]['rss_max_mib']:.0f}, {rows[name]['cpu_s_per_1000_readings']:.3f}" for name in names)]
+            [
+                run,
+                *(
+                    f"{rows[name]['rss_max_mib']:.0f}, {rows[name]['cpu_s_per_1000_readings']:.3f}"
+                    for name in names
+                ),
+            ]
         )
     return table(["RSS at most (MiB), CPU s per 1000 readings of all", *names], lines)
 

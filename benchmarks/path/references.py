@@ -1,4 +1,5 @@
-"""References for the throughput, from the same run: the arithmetic without a log, and the log without arithmetic."""
+"""References for the throughput, from the same run: the arithmetic without a log, and the log
+without arithmetic."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ spawn = multiprocessing.get_context("spawn")
 
 
 def arithmetic(readings: int, clients: int) -> float:
-    """Readings per second of wall-clock time of one process that adds noise to the same rows and clusters them with
-    the estimator and as many clients: no message, no disk."""
+    """Readings per second of wall-clock time of one process that adds noise to the same rows and
+    clusters them with the estimator and as many clients: no message, no disk."""
     bounds = Bounds([0.0] * DIMENSIONS, [1.0] * DIMENSIONS)
     mode = load_mode("formal")(bounds, {"epsilon_per_reading": EPSILON_PER_FEATURE * DIMENSIONS})
     noise = mode.mechanism(bytes(32), "peer", bytes(16))
@@ -49,23 +50,29 @@ def raw_records(address: str, folder: Path, readings: int) -> float:
 
     From the first one published to the last one read and decoded.
     """
-    settings = LogSettings(address=f"sqlite:{folder / 'raw.db'}" if address.startswith("sqlite:") else address)
+    settings = LogSettings(
+        address=f"sqlite:{folder / 'raw.db'}" if address.startswith("sqlite:") else address
+    )
     topic = f"raw-{uuid.uuid4().hex}"
     with closing(open_log(settings)) as log:
         log.ensure(topic, READINGS_SETTINGS)
         log.read(topic, {0: 0})
-        ready, go = spawn.Event(), spawn.Event()
+        ready = spawn.Event()
+        go = spawn.Event()
         writer = spawn.Process(target=_write, args=(settings, topic, readings, ready, go))
         writer.start()
         ready.wait()
         began = time.perf_counter()
         go.set()
-        at, read = {0: 0}, 0
+        at = {0: 0}
+        read = 0
         while read < readings:
             records, at = log.read(topic, at, 1000, timeout_s=30.0)
             if not records:
                 raise RuntimeError(f"no record after {read} readings")
-            read += sum(len(Reading.decode(record.value, record.headers).values) > 0 for record in records)
+            read += sum(
+                len(Reading.decode(record.value, record.headers).values) > 0 for record in records
+            )
         took = time.perf_counter() - began
         writer.join()
     return readings / took

@@ -32,13 +32,16 @@ def federation_on(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "federation.toml"
         # A broker outlives a run, so the federation has a name of its own.
-        write_federation(file, f"measured-{uuid.uuid4().hex[:12]}", place.address, SETTINGS[settings], clients)
+        write_federation(
+            file, f"measured-{uuid.uuid4().hex[:12]}", place.address, SETTINGS[settings], clients
+        )
         with FederationProcesses(file, stream, clients, kernels) as federation:
             yield federation
 
 
 def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
-    """Readings per second from the first one stored to the snapshot with the last one, beside the references."""
+    """Readings per second from the first one stored to the snapshot with the last one, beside the
+    references."""
     rates: list[float] = []
     peers: dict[str, list[float]] = {"arithmetic": [], "raw records": []}
     used: list[dict[str, Any]] = []
@@ -56,7 +59,9 @@ def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
             used = _usage(federation, place, broker_before, extent.readings)
             wire = _wire(federation, extent.readings)
             peers["arithmetic"].append(arithmetic(extent.readings, extent.clients))
-            peers["raw records"].append(raw_records(place.address, federation.folder, extent.readings))
+            peers["raw records"].append(
+                raw_records(place.address, federation.folder, extent.readings)
+            )
     return {
         "readings": extent.readings,
         "readings_per_s": spread(rates),
@@ -72,27 +77,42 @@ def throughput(place: LogPlace, stream: Path, extent: Extent) -> dict[str, Any]:
     }
 
 
-def latency(place: LogPlace, stream: Path, extent: Extent, rate: int, settings: str) -> dict[str, Any]:
-    """Seconds from the time at which a reading is due to the first snapshot with it, for every reading that is due
-    in the measured time. The producer continues until all of them are in a snapshot."""
+def latency(
+    place: LogPlace, stream: Path, extent: Extent, rate: int, settings: str
+) -> dict[str, Any]:
+    """Seconds from the time at which a reading is due to the first snapshot with it, for every
+    reading that is due in the measured time. The producer continues until all of them are in a
+    snapshot."""
     with federation_on(place, stream, extent.clients, settings, extent.kernels) as federation:
         broker_before = _broker_cpu(place)
         federation.produce(rate=rate)
-        federation.wait_until(lambda: all(len(federation.stored(name).at) for name in federation.clients))
+        federation.wait_until(
+            lambda: all(len(federation.stored(name).at) for name in federation.clients)
+        )
         _keep_running(federation, extent.warm_s + extent.measured_s)
-        # On a busy machine the producer falls behind; the figures are about every reading that was due by then.
+        # On a busy machine the producer falls behind; the figures are about every reading that was
+        # due by then.
         due_each = rate * (extent.warm_s + extent.measured_s) / extent.clients
-        federation.wait_until(lambda: all(len(federation.stored(name).at) > due_each for name in federation.clients))
+        federation.wait_until(
+            lambda: all(len(federation.stored(name).at) > due_each for name in federation.clients)
+        )
         stored = [federation.stored(name) for name in federation.clients]
         counts = [len(log.at) for log in stored]
         _wait_for_readings(federation, counts)
-        contents, due = federation.contents(), due_at(stored, rate)
+        contents = federation.contents()
+        due = due_at(stored, rate)
         began = min(float(moments[0]) for moments in due)
-        waits, measured = [], []
+        waits = []
+        measured = []
         for name, moments in zip(federation.clients, due, strict=True):
             waits.append(contents.seen_at(name, len(moments)) - moments)
-            measured.append((moments >= began + extent.warm_s) & (moments < began + extent.warm_s + extent.measured_s))
-        late = max(float((log.at - moments).max()) for log, moments in zip(stored, due, strict=True))
+            measured.append(
+                (moments >= began + extent.warm_s)
+                & (moments < began + extent.warm_s + extent.measured_s)
+            )
+        late = max(
+            float((log.at - moments).max()) for log, moments in zip(stored, due, strict=True)
+        )
         readings = sum(_readings_in(contents, name) for name in federation.clients)
         result = {
             "rate": rate,
@@ -109,8 +129,8 @@ def latency(place: LogPlace, stream: Path, extent: Extent, rate: int, settings: 
 
 
 def recovery(place: LogPlace, stream: Path, extent: Extent) -> list[dict[str, Any]]:
-    """Seconds from a SIGKILL under load, after which the process is started at once, to the first snapshot with a
-    reading due after it: of the killed client, or else of any client."""
+    """Seconds from a SIGKILL under load, after which the process is started at once, to the first
+    snapshot with a reading due after it: of the killed client, or else of any client."""
     targets = ["client-1", SERVER] + ["broker"] * (place.pid is not None)
     took: dict[str, list[float]] = {target: [] for target in targets}
     with federation_on(place, stream, extent.clients, "prompt") as federation:
@@ -119,14 +139,22 @@ def recovery(place: LogPlace, stream: Path, extent: Extent) -> list[dict[str, An
         for target in targets * extent.kills:
             killed_at = place.kill() if target == "broker" else federation.kill(target)
             affected = [target] if target in federation.clients else federation.clients
-            took[target].append(_first_snapshot_after(federation, affected, killed_at, extent.kill_rate) - killed_at)
+            took[target].append(
+                _first_snapshot_after(federation, affected, killed_at, extent.kill_rate) - killed_at
+            )
             _keep_running(federation, extent.steady_s)
         federation.stop(PRODUCER)
-    return [{"killed": target, "kills": len(seconds), "seconds": spread(seconds)} for target, seconds in took.items()]
+    return [
+        {"killed": target, "kills": len(seconds), "seconds": spread(seconds)}
+        for target, seconds in took.items()
+    ]
 
 
-def _first_snapshot_after(federation: FederationProcesses, clients: list[str], after: float, rate: int) -> float:
-    """Time at which the first snapshot with a reading of one of these clients, due after that time, was read."""
+def _first_snapshot_after(
+    federation: FederationProcesses, clients: list[str], after: float, rate: int
+) -> float:
+    """Time at which the first snapshot with a reading of one of these clients, due after that time,
+    was read."""
     found: list[float] = []
 
     def seen() -> bool:
@@ -153,7 +181,8 @@ def _wait_for_readings(federation: FederationProcesses, counts: list[int]) -> No
     def readings_in() -> bool:
         contents = federation.contents()
         return all(
-            _readings_in(contents, name) >= count for name, count in zip(federation.clients, counts, strict=True)
+            _readings_in(contents, name) >= count
+            for name, count in zip(federation.clients, counts, strict=True)
         )
 
     federation.wait_until(readings_in)
@@ -167,8 +196,10 @@ def _readings_in(contents: SnapshotContents, client: str) -> int:
 def _wire(federation: FederationProcesses, readings: int) -> dict[str, float]:
     """Bytes published per reading, and their ratio to the bytes of the reading."""
     contents = federation.contents()
-    up, down = contents.update_bytes / readings, contents.snapshot_bytes / readings
-    raw, encoded = 8 * DIMENSIONS, encoded_bytes()
+    up = contents.update_bytes / readings
+    down = contents.snapshot_bytes / readings
+    raw = 8 * DIMENSIONS
+    encoded = encoded_bytes()
     return {
         "update_bytes_per_reading": round(up, 1),
         "snapshot_bytes_per_reading": round(down, 1),

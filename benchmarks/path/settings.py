@@ -21,7 +21,8 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {}
 PROMPT: Mapping[str, Mapping[str, float]] = {"client": {"publish_s": 0.2}}
 KERNELS = "compiled" if find_spec("numba") else "numpy"
 SETTINGS = {"default": DEFAULTS, "prompt": PROMPT}
-"""settings by their name in the results; all others have the defaults that `shoal check --settings` prints"""
+"""settings by their name in the results; all others have the defaults that `shoal check --settings`
+prints"""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,13 @@ class Extent:
     steady_s: float
     """pause between a recovery and the next kill"""
     kernels: str | None = None
-    """SHOAL_KERNELS of throughput and latency. Recovery is measured as people run it: a client loads nothing"""
+    """SHOAL_KERNELS of throughput and latency. Recovery is measured as people run it: a client
+    loads nothing"""
 
 
-FULL = Extent(4, 3, 400_000, (1_000, 10_000), ("default", "prompt"), 5.0, 20.0, 3, 1_000, 2.0, KERNELS)
+FULL = Extent(
+    4, 3, 400_000, (1_000, 10_000), ("default", "prompt"), 5.0, 20.0, 3, 1_000, 2.0, KERNELS
+)
 SMALL = Extent(2, 1, 4_000, (1_000,), ("prompt",), 0.5, 1.0, 1, 1_000, 0.2)
 
 
@@ -63,12 +67,20 @@ def write_stream(file: Path, rows: int = ROWS) -> None:
 def write_federation(
     file: Path, name: str, address: str, settings: Mapping[str, Mapping[str, float]], clients: int
 ) -> None:
-    """The federation file of one run. The server waits for all clients, and serves its page on a free port."""
-    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS))
+    """The federation file of one run. The server waits for all clients, and serves its page on a
+    free port."""
+    features = "".join(
+        f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS)
+    )
     sections: dict[str, dict[str, float | str]] = {
         "log": {"address": address},
         "client": {"folder": "clients", **settings.get("client", {})},
-        "server": {"folder": "server", "port": 0, "pool_clients": clients, **settings.get("server", {})},
+        "server": {
+            "folder": "server",
+            "port": 0,
+            "pool_clients": clients,
+            **settings.get("server", {}),
+        },
     }
     file.write_text(
         f'[federation]\nname = "{name}"\n{features}'

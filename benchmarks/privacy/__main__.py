@@ -19,7 +19,16 @@ from benchmarks.machine import facts
 from benchmarks.privacy import cost
 from benchmarks.privacy.families import Stream, families
 from benchmarks.privacy.goals import judged
-from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, OBLIQUE, ON_A_GRID, OURS, Learner, central, running
+from benchmarks.privacy.learners import (
+    FCAC_ROWS,
+    K_MEANS_ROWS,
+    OBLIQUE,
+    ON_A_GRID,
+    OURS,
+    Learner,
+    central,
+    running,
+)
 from benchmarks.privacy.page import markdown
 from benchmarks.privacy.sensors import sensors
 from benchmarks.results import out_option, write
@@ -34,8 +43,14 @@ QUICK = ("blobs d=2", "moons d=2")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Two short streams, two epsilons: shows that it runs; no figures to keep.")
-@click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Two short streams, two epsilons: shows that it runs; no figures to keep.",
+)
+@click.option(
+    "--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting."
+)
 @click.option("--ours", "ours_alone", is_flag=True, help="Private counts alone, without the peers.")
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @click.option(
@@ -49,7 +64,13 @@ QUICK = ("blobs d=2", "moons d=2")
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A Python that has diffprivlib, for central k-means; without it that is left out.",
 )
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes; times are taken in one.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes; times are taken in one.",
+)
 @out_option("privacy")
 def main(
     quick: bool,
@@ -65,14 +86,17 @@ def main(
 
     A full run takes about ten minutes of one core.
     """
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "scikit-learn"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "scikit-learn"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     run = Run(seeds, quick, ours_alone, data, diffprivlib)
     names = [name for name in run.streams() if not wanted or any(part in name for part in wanted)]
     with ProcessPoolExecutor(jobs) as pool:
         cells = [cell for found in pool.map(run.cells, names) for cell in found]
     with threadpool_limits(limits=1):
-        costs = cost.measure(((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 2 if quick else 25)
+        costs = cost.measure(
+            ((2, 6),) if quick else ((2, 6), (4, 6), (8, 6), (16, 6), (16, 40)), 2 if quick else 25
+        )
     learners = run.learners()
     result = {
         "made_by": "python -m benchmarks.privacy"
@@ -106,7 +130,8 @@ class Run:
     diffprivlib: Path | None
 
     def streams(self) -> dict[str, Callable[[int], Stream]]:
-        """Every stream by its name. Of sensors the rows are always the same, and only the noise differs."""
+        """Every stream by its name. Of sensors the rows are always the same, and only the noise
+        differs."""
         if self.quick:
             made = families(QUICK_READINGS, QUICK_READINGS)
             return {name: made[name] for name in QUICK}
@@ -123,9 +148,14 @@ class Run:
         """What each learner finds in one stream."""
         make = self.streams()[name]
         with threadpool_limits(limits=1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
+            # raised within the peers
+            warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))
             streams = [make(seed) for seed in self.seeds]
-            return list(cells_of(streams, self.seeds, self.learners(), QUICK_EPSILONS if self.quick else None))
+            return list(
+                cells_of(
+                    streams, self.seeds, self.learners(), QUICK_EPSILONS if self.quick else None
+                )
+            )
 
 
 def cells_of(
@@ -134,9 +164,12 @@ def cells_of(
     learners: Sequence[Learner],
     epsilons: Sequence[float | None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """What each learner finds in a stream at each of its epsilons (or of those given), over its seeds."""
+    """What each learner finds in a stream at each of its epsilons (or of those given), over its
+    seeds."""
     first = streams[0]
-    without_noise = [OURS.label(stream, None, seed) for stream, seed in zip(streams, seeds, strict=True)]
+    without_noise = [
+        OURS.label(stream, None, seed) for stream, seed in zip(streams, seeds, strict=True)
+    ]
     for learner in learners:
         if not learner.takes(first):
             continue
@@ -146,17 +179,28 @@ def cells_of(
                 labels = without_noise
             else:
                 labels = [learner.label(stream, epsilon, seed) for stream, seed, _ in own]
-            found = _scores(first, [stream for stream, _, _ in own], labels, [quiet for _, _, quiet in own])
-            cell = {"stream": first.name, "family": first.family, "d": first.rows.shape[1], "learner": learner.name}
+            found = _scores(
+                first, [stream for stream, _, _ in own], labels, [quiet for _, _, quiet in own]
+            )
+            cell = {
+                "stream": first.name,
+                "family": first.family,
+                "d": first.rows.shape[1],
+                "learner": learner.name,
+            }
             cell |= {"epsilon": epsilon, "seeds": len(own), **found}
             click.echo(_progress(cell))
             yield cell
 
 
-def _scores(first: Stream, streams: Sequence[Stream], labels: Sequence[Any], quiet: Sequence[Any]) -> dict[str, Any]:
+def _scores(
+    first: Stream, streams: Sequence[Stream], labels: Sequence[Any], quiet: Sequence[Any]
+) -> dict[str, Any]:
     part = slice(first.judged_from, None)
     agreement = [adjusted_rand_score(a[part], b[part]) for a, b in zip(labels, quiet, strict=True)]
-    truth = [adjusted_rand_score(s.truth[part], a[part]) for s, a in zip(streams, labels, strict=True)]
+    truth = [
+        adjusted_rand_score(s.truth[part], a[part]) for s, a in zip(streams, labels, strict=True)
+    ]
     return {
         "k": first.k_told if first.known else None,
         "ari": _mean(truth) if first.known else None,
@@ -166,7 +210,11 @@ def _scores(first: Stream, streams: Sequence[Stream], labels: Sequence[Any], qui
 
 
 def _mean(scores: Sequence[float]) -> dict[str, float]:
-    return {"mean": round(float(np.mean(scores)), 4), "low": round(min(scores), 4), "high": round(max(scores), 4)}
+    return {
+        "mean": round(float(np.mean(scores)), 4),
+        "low": round(min(scores), 4),
+        "high": round(max(scores), 4),
+    }
 
 
 def _progress(cell: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """diffprivlib's k-means for files of rows named on standard input, one by one.
 
-Run by `benchmarks.privacy` with a Python that has diffprivlib; it imports nothing of this repository.
+Run by `benchmarks.privacy` with a Python that has diffprivlib; it imports nothing of this
+repository.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def main() -> None:
     print(diffprivlib.__version__, flush=True)
     for line in sys.stdin:
         asked = np.load(line.strip())
-        rows, d = asked["rows"], asked["rows"].shape[1]
+        rows = asked["rows"]
+        d = asked["rows"].shape[1]
         model = KMeans(
             int(asked["k"]),
             epsilon=float(asked["epsilon"]),

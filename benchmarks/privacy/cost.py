@@ -1,4 +1,5 @@
-"""What density_tree costs a client: time and memory per window, bytes per reading. Processor time of one thread."""
+"""What density_tree costs a client: time and memory per window, bytes per reading. Processor time
+of one thread."""
 
 from __future__ import annotations
 
@@ -23,38 +24,48 @@ from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 from shoal.protocol.codec import pack
 
 GOAL = {"window_ms": 1.0, "compiled_window_ms": 0.2, "bytes_per_reading": 29.0}
-"""a window of 400 readings with 16 features and 40 leaves, in both forms; an update as it is published"""
+"""a window of 400 readings with 16 features and 40 leaves, in both forms; an update as it is
+published"""
 EPSILON = 4.0
 CLIENTS = 10
 """few, so that each has full windows"""
 WINDOWS_OF_TURN = 50
 LAST_UPDATES = 20
-"""full windows of a stream, by when the tree is complete: their mean is what a reading costs for good"""
+"""full windows of a stream, by when the tree is complete: their mean is what a reading costs for
+good"""
 
 
 def measure(cases: tuple[tuple[int, int], ...], turns: int) -> list[dict[str, Any]]:
-    """Learn a tree from blobs for each (features, clusters), and measure what a window under it costs."""
+    """Learn a tree from blobs for each (features, clusters), and measure what a window under it
+    costs."""
     return [_case(d, clusters, turns) for d, clusters in cases]
 
 
 def _case(d: int, clusters: int, turns: int) -> dict[str, Any]:
     generator = np.random.default_rng(d)
     rows, truth = blobs(generator, n=2000 * max(clusters, 10), k=clusters, d=d)
-    stream = Stream("cost", "cost", np.clip(rows, 0.0, 1.0), truth, generator.integers(CLIENTS, size=len(rows)))
+    stream = Stream(
+        "cost", "cost", np.clip(rows, 0.0, 1.0), truth, generator.integers(CLIENTS, size=len(rows))
+    )
     learnt = learn(DENSITY_TREE, stream, EPSILON, seed=0)
     noise = count_noise(EPSILON)
     options = {"noise_variance": noise.variance, "window_readings": WINDOW}
     counter = DENSITY_TREE.counter(options, d)
     counter.adopt(learnt.snapshot)
     mechanism = CountMechanism(noise, bytes(KEY_BYTES), "client", bytes(SOURCE_BYTES), "clusters")
-    window, valid = stream.rows[:WINDOW], np.ones(WINDOW, dtype=np.bool_)
+    window = stream.rows[:WINDOW]
+    valid = np.ones(WINDOW, dtype=np.bool_)
 
     def answer(number: int) -> None:
         counted = counter.count(window, valid, b"client", number)
-        counted.update(mechanism.release(counted.counts, (number, 0, WINDOW - 1), counter.plan_digest))
+        counted.update(
+            mechanism.release(counted.counts, (number, 0, WINDOW - 1), counter.plan_digest)
+        )
 
     server = DensityTreeServer(d, **options)
-    server.absorb([Contribution("all", number, update) for number, update in enumerate(learnt.updates)], b"")
+    server.absorb(
+        [Contribution("all", number, update) for number, update in enumerate(learnt.updates)], b""
+    )
     state = server.state()
 
     def prepare(turn: int) -> dict[str, Callable[[], object]]:
@@ -88,6 +99,8 @@ def _case(d: int, clusters: int, turns: int) -> dict[str, Any]:
         "compiled_grow_ms": grow_ms[COMPILED],
         "window_kib": round(most / 1024, 1),
         "bytes_per_reading": round(sum(map(len, last)) / readings, 2),
-        "compressed_bytes_per_reading": round(sum(len(zlib.compress(each)) for each in last) / readings, 2),
+        "compressed_bytes_per_reading": round(
+            sum(len(zlib.compress(each)) for each in last) / readings, 2
+        ),
         "snapshot_bytes": len(pack(dict(learnt.snapshot))),
     }

@@ -1,4 +1,5 @@
-"""A federation of any algorithm that learns from counts, in memory: windows, noise, updates, snapshots."""
+"""A federation of any algorithm that learns from counts, in memory: windows, noise, updates,
+snapshots."""
 
 from __future__ import annotations
 
@@ -54,15 +55,21 @@ def learn(
     readings_of_a_user: int = 1,
     **own: Any,
 ) -> Learnt:
-    """Let the algorithm, with its `own` options or default ones, learn a stream from private counts.
+    """Let the algorithm, with its `own` options or default ones, learn a stream from private
+    counts.
 
     The noise is for `readings_of_a_user` readings of a user in a window.
     """
     noise = None if epsilon is None else count_noise(epsilon, readings_of_a_user)
     key = np.random.default_rng(seed).bytes(32)
-    options = {**own, "noise_variance": 0.0 if noise is None else noise.variance, "window_readings": window}
+    options = {
+        **own,
+        "noise_variance": 0.0 if noise is None else noise.variance,
+        "window_readings": window,
+    }
     d = stream.rows.shape[1]
-    counter, server = algorithm.counter(options, d), algorithm.server(options, d)
+    counter = algorithm.counter(options, d)
+    server = algorithm.server(options, d)
     counter.adopt(server.snapshot())
     updates = []
     for name, number, rows in windows_of(stream, window):
@@ -71,7 +78,9 @@ def learn(
         private = counted.counts
         if noise is not None:
             mechanism = CountMechanism(noise, key, name, bytes(SOURCE_BYTES), algorithm.name)
-            private = mechanism.release(private, (number, int(rows[0]), int(rows[-1])), counter.plan_digest)
+            private = mechanism.release(
+                private, (number, int(rows[0]), int(rows[-1])), counter.plan_digest
+            )
         updates.append(counted.update(private))
         server.absorb([Contribution(name, number, updates[-1])], key)
         counter.adopt(server.snapshot())

@@ -1,9 +1,11 @@
-"""density_tree beyond separate blobs: overlapping mixtures, coarse values, and real streams beside cluster_tree.
+"""density_tree beyond separate blobs: overlapping mixtures, coarse values, and real streams beside
+cluster_tree.
 
-Mixtures: rotated Gaussians of unequal shares and widths, of eleven numbers of features and clusters; the best labels
-that anyone could give, by Bayes' rule with the true densities, agree with the truth by .993 or better. Coarse values:
-four clusters in whole numbers, with and without `step`. Real streams: the number of clusters with and without noise,
-and that of cluster_tree, which reads rows without noise.
+Mixtures: rotated Gaussians of unequal shares and widths, of eleven numbers of features and
+clusters; the best labels that anyone could give, by Bayes' rule with the true densities, agree with
+the truth by .993 or better. Coarse values: four clusters in whole numbers, with and without `step`.
+Real streams: the number of clusters with and without noise, and that of cluster_tree, which reads
+rows without noise.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ MIXTURES: Final = (
     *((8, 8), (8, 16), (16, 8)),
 )
 """features and clusters"""
-MEAN_GOAL, LEAST_GOAL, RIGHT_GOAL = 0.95, 0.8, 0.8
+MEAN_GOAL = 0.95
+LEAST_GOAL = 0.8
+RIGHT_GOAL = 0.8
 EPSILONS: Final = (1.0, 4.0, None)
 COARSE_FEATURES: Final = (2, 3)
 BATCH_ROWS: Final = 500
@@ -70,7 +74,11 @@ def measure_mixtures(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
             model = DensityTree(epsilon=1.0, random_state=seed).fit(rows, clients=owner)
             found = model.predict(rows)
             cell = {"part": "mixtures", "d": d, "k": k, "readings": n, "seed": seed}
-            yield {**cell, "ari": float(adjusted_rand_score(truth, found)), "clusters": len(np.unique(found))}
+            yield {
+                **cell,
+                "ari": float(adjusted_rand_score(truth, found)),
+                "clusters": len(np.unique(found)),
+            }
 
 
 def measure_coarse(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
@@ -79,14 +87,28 @@ def measure_coarse(seed: int, quick: bool) -> Iterator[dict[str, Any]]:
         for d in COARSE_FEATURES[: 1 if quick else None]:
             rows, truth = coarse(seed, d, 2000 if quick else READINGS)
             for step in (0.0, 1.0):
-                options: dict[str, Any] = {"low": 0.0, "high": 40.0, "step": step, "clients": CLIENTS}
-                found = DensityTree(epsilon=epsilon, random_state=seed, **options).fit(rows).predict(rows)
+                options: dict[str, Any] = {
+                    "low": 0.0,
+                    "high": 40.0,
+                    "step": step,
+                    "clients": CLIENTS,
+                }
+                found = (
+                    DensityTree(epsilon=epsilon, random_state=seed, **options)
+                    .fit(rows)
+                    .predict(rows)
+                )
                 cell = {"part": "coarse", "d": d, "epsilon": epsilon, "step": step, "seed": seed}
-                yield {**cell, "ari": float(adjusted_rand_score(truth, found)), "clusters": len(np.unique(found))}
+                yield {
+                    **cell,
+                    "ari": float(adjusted_rand_score(truth, found)),
+                    "clusters": len(np.unique(found)),
+                }
 
 
 def measure_streams(folder: Path, seeds: tuple[int, ...], quick: bool) -> Iterator[dict[str, Any]]:
-    """Numbers of clusters that hold readings at the end, and agreement with classes where there are some."""
+    """Numbers of clusters that hold readings at the end, and agreement with classes where there are
+    some."""
     for name, maker in list(sensors(folder).items())[: 1 if quick else None]:
         stream = maker(0)
         rows = stream.rows[: 2000 if quick else None]
@@ -105,17 +127,27 @@ def measure_streams(folder: Path, seeds: tuple[int, ...], quick: bool) -> Iterat
             yield _of_stream(shown, "cluster_tree", 0, truth, tree, rows)
 
 
-def _of_stream(name: str, learner: Any, seed: int, truth: Ints, model: Any, rows: Floats) -> dict[str, Any]:
+def _of_stream(
+    name: str, learner: Any, seed: int, truth: Ints, model: Any, rows: Floats
+) -> dict[str, Any]:
     found = np.asarray(model.predict(rows))
     agreement = float(adjusted_rand_score(truth, found)) if len(np.unique(truth)) > 1 else None
-    facts_of = {"part": "streams", "stream": name, "learner": learner, "seed": seed, "features": rows.shape[1]}
+    facts_of = {
+        "part": "streams",
+        "stream": name,
+        "learner": learner,
+        "seed": seed,
+        "features": rows.shape[1],
+    }
     return {**facts_of, "readings": len(rows), "ari": agreement, "clusters": len(np.unique(found))}
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The page."""
     seeds = ", ".join(map(str, result["seeds"]))
-    parts = [f"# density_tree beyond separate blobs\n\nMade by `{result['made_by']}`; seeds {seeds}.\n"]
+    parts = [
+        f"# density_tree beyond separate blobs\n\nMade by `{result['made_by']}`; seeds {seeds}.\n"
+    ]
     for name, lines in (
         ("mixtures", _mixture_lines(result["cells"])),
         ("coarse", _coarse_lines(result["cells"])),
@@ -142,12 +174,24 @@ TITLES: Final = {
 def _mixture_lines(cells: list[dict[str, Any]]) -> list[list[str]]:
     own = [cell for cell in cells if cell["part"] == "mixtures"]
     sizes = sorted({cell["readings"] for cell in own})
-    lines = [["features, clusters", *(f"{n} readings{more}" for n in sizes for more in ("", ": number right"))]]
-    shapes: list[tuple[int, int] | None] = [*dict.fromkeys((cell["d"], cell["k"]) for cell in own), None]
+    lines = [
+        [
+            "features, clusters",
+            *(f"{n} readings{more}" for n in sizes for more in ("", ": number right")),
+        ]
+    ]
+    shapes: list[tuple[int, int] | None] = [
+        *dict.fromkeys((cell["d"], cell["k"]) for cell in own),
+        None,
+    ]
     for shape in shapes if own else []:
         line = ["all" if shape is None else f"{shape[0]}, {shape[1]}"]
         for n in sizes:
-            some = [cell for cell in own if cell["readings"] == n and shape in (None, (cell["d"], cell["k"]))]
+            some = [
+                cell
+                for cell in own
+                if cell["readings"] == n and shape in (None, (cell["d"], cell["k"]))
+            ]
             right = mean(cell["clusters"] == cell["k"] for cell in some)
             line += [_mean_and_least(some), f"{right:.0%}"]
         lines.append(line)
@@ -185,10 +229,17 @@ def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
     """Measure what density_tree finds beyond separate blobs."""
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     machine = facts(("shoal", "numpy", "scikit-learn"))
-    made_by = "python -m benchmarks.privacy.density_tree" + " --quick" * quick + " --choosing" * choosing
+    made_by = (
+        "python -m benchmarks.privacy.density_tree" + " --quick" * quick + " --choosing" * choosing
+    )
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        cells = [cell for seed in seeds for part in (measure_mixtures, measure_coarse) for cell in part(seed, quick)]
+        cells = [
+            cell
+            for seed in seeds
+            for part in (measure_mixtures, measure_coarse)
+            for cell in part(seed, quick)
+        ]
         cells += measure_streams(data, seeds, quick) if data else []
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}
     write(out, "density_tree", result, markdown(result))

@@ -18,7 +18,8 @@ CLIENTS = 50
 READINGS = 20_000
 LONG = 30_000
 """readings of streams that change, and of those whose clusters no single feature shows"""
-BLOBS, HARD = 6, 10
+BLOBS = 6
+HARD = 10
 SKEWED_CLUSTERS = 2
 """clusters that a client sees, of skewed streams"""
 
@@ -42,7 +43,8 @@ class Stream:
     """the rows from here on are judged"""
 
     known: bool = True
-    """whether `truth` is known; a sensor without classes is compared with its own result without noise only"""
+    """whether `truth` is known; a sensor without classes is compared with its own result without
+    noise only"""
 
     @property
     def k_told(self) -> int:
@@ -62,7 +64,10 @@ def families(readings: int = READINGS, long: int = LONG) -> dict[str, Maker]:
         made |= _independent("hard", d, partial(hard, n=readings, d=d))
     for d in (2, 4, 8):
         made |= _independent("unequal", d, partial(unequal, n=readings, d=d))
-    for name, make in (("blobs", partial(blobs, n=readings, k=BLOBS)), ("hard", partial(hard, n=readings))):
+    for name, make in (
+        ("blobs", partial(blobs, n=readings, k=BLOBS)),
+        ("hard", partial(hard, n=readings)),
+    ):
         for d in (8, 16):
             made |= _skewed(name, d, partial(make, d=d))
     for d in (2, 8):
@@ -75,7 +80,9 @@ def families(readings: int = READINGS, long: int = LONG) -> dict[str, Maker]:
     return made
 
 
-def _independent(family: str, d: int, make: Callable[[Generator], Table], judged_from: int = 0) -> dict[str, Maker]:
+def _independent(
+    family: str, d: int, make: Callable[[Generator], Table], judged_from: int = 0
+) -> dict[str, Maker]:
     """Every row is read by any client."""
     name = f"{family} d={d}"
 
@@ -100,14 +107,17 @@ def _skewed(family: str, d: int, make: Callable[[Generator], Table]) -> dict[str
         owner = np.empty(len(rows), dtype=np.int64)
         for cluster in range(k):
             own = np.flatnonzero(truth == cluster)
-            owner[own] = generator.choice(np.flatnonzero((sees == cluster).any(axis=1)), size=len(own))
+            owner[own] = generator.choice(
+                np.flatnonzero((sees == cluster).any(axis=1)), size=len(own)
+            )
         return Stream(name, f"skewed {family}", np.clip(rows, 0.0, 1.0), truth, owner)
 
     return {name: maker}
 
 
 def rotated_gaussians(generator: Generator, centres: Floats, truth: Ints) -> Floats:
-    """Centres (k, d), the cluster of each row (n,) -> rows (n, d), each cluster in directions and widths of its own."""
+    """Centres (k, d), the cluster of each row (n,) -> rows (n, d), each cluster in directions and
+    widths of its own."""
     rows = np.empty((len(truth), centres.shape[1]))
     for cluster, centre in enumerate(centres):
         own = np.flatnonzero(truth == cluster)
@@ -118,7 +128,8 @@ def rotated_gaussians(generator: Generator, centres: Floats, truth: Ints) -> Flo
 
 
 def hard(generator: Generator, n: int, d: int) -> Table:
-    """Ten rotated Gaussians of unequal shares and widths, near enough to each other that some overlap."""
+    """Ten rotated Gaussians of unequal shares and widths, near enough to each other that some
+    overlap."""
     centres = centres_apart(generator, HARD, d, 0.22)
     share = generator.uniform(0.4, 1.6, size=HARD)
     truth = generator.choice(HARD, size=n, p=share / share.sum())
@@ -141,7 +152,8 @@ def class_by_class(generator: Generator, n: int, d: int) -> Table:
 
 
 def moving(generator: Generator, n: int, d: int) -> Table:
-    """Four blobs that stand apart on the first two features and move by a quarter of the range, each its own way."""
+    """Four blobs that stand apart on the first two features and move by a quarter of the range,
+    each its own way."""
     truth = generator.integers(4, size=n)
     corner = np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.9]])
     way = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-1.0, 0.0]])
@@ -151,8 +163,8 @@ def moving(generator: Generator, n: int, d: int) -> Table:
 
 
 def bars(generator: Generator, n: int, d: int) -> Table:
-    """Two diagonal bars side by side, which no single feature shows, in a random orientation; other features say
-    nothing."""
+    """Two diagonal bars side by side, which no single feature shows, in a random orientation; other
+    features say nothing."""
     truth = generator.integers(2, size=n)
     along = generator.uniform(-0.3, 0.3, size=n)
     across = np.where(truth == 0, -0.09, 0.09) + 0.015 * generator.standard_normal(n)
@@ -163,7 +175,9 @@ def bars(generator: Generator, n: int, d: int) -> Table:
 
 
 def _in_cube(make: Callable[[Generator, int], Table], generator: Generator, n: int) -> Table:
-    """A stream of two features around the unit square, scaled into it: x from -1.3 .. 2.3, y from -0.8 .. 1.3."""
+    """A stream of two features around the unit square, scaled into it: x from -1.3 .. 2.3, y from
+    -0.8 .. 1.3."""
     rows, truth = make(generator, n)
-    low, high = np.array([-1.3, -0.8]), np.array([2.3, 1.3])
+    low = np.array([-1.3, -0.8])
+    high = np.array([2.3, 1.3])
     return (rows - low) / (high - low), truth

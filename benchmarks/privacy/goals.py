@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 
 class Goal(NamedTuple):
-    """The least mean ARI of density_tree, or of what is said, on every stream of a family at an epsilon."""
+    """The least mean ARI of density_tree, or of what is said, on every stream of a family at an
+    epsilon."""
 
     family: str
     epsilon: float
@@ -19,7 +20,11 @@ class Goal(NamedTuple):
 ON_A_GRID = "cluster_tree on a grid of private counts"
 GOALS = (
     *(Goal("blobs", epsilon, least) for epsilon, least in ((1.0, 0.95), (2.0, 0.98), (4.0, 0.98))),
-    *(Goal(family, epsilon, least) for family in ("hard", "unequal") for epsilon, least in ((1.0, 0.93), (2.0, 0.95))),
+    *(
+        Goal(family, epsilon, least)
+        for family in ("hard", "unequal")
+        for epsilon, least in ((1.0, 0.93), (2.0, 0.95))
+    ),
     *(
         Goal(family, epsilon, least)
         for family in ("skewed blobs", "skewed hard")

@@ -1,4 +1,5 @@
-"""What is compared: density_tree on private counts, and others on noisy rows or with a trusted curator."""
+"""What is compared: density_tree on private counts, and others on noisy rows or with a trusted
+curator."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ except ImportError as missing:
 
 UPDATE_ROWS = 1000
 FCAC_READINGS_MAX = 5000
-"""readings that FCAC learns, the first ones: with noise it soon has nodes_max nodes, and each row takes long"""
+"""readings that FCAC learns, the first ones: with noise it soon has nodes_max nodes, and each row
+takes long"""
 OBLIQUE_AXES = 6
 GRID_ALGORITHM = "cluster_tree_from_counts"
 
@@ -44,7 +46,8 @@ class Learner:
 
     name: str
     label: Callable[[Stream, Epsilon, int], Ints]
-    """(stream, epsilon, seed) -> (n,) the cluster of each row without noise, by what was learnt from all of them"""
+    """(stream, epsilon, seed) -> (n,) the cluster of each row without noise, by what was learnt
+    from all of them"""
     parameters: str
     seeds: int
     """number of the seeds on which it is run; the slower the fewer"""
@@ -56,7 +59,8 @@ class Learner:
     epsilons: tuple[Epsilon, ...] = (1.0, 2.0, 4.0, 8.0, None)
 
     def takes(self, stream: Stream) -> bool:
-        """Whether it is run on this stream: those given the number of clusters only where it is known."""
+        """Whether it is run on this stream: those given the number of clusters only where it is
+        known."""
         fits = stream.rows.shape[1] <= self.features_max and (stream.known or not self.given_k)
         return fits and (not self.families or stream.family in self.families)
 
@@ -69,7 +73,8 @@ def density_tree(stream: Stream, epsilon: Epsilon, seed: int, oblique_axes: int 
 
 def fcac(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Noise on every reading, then FCAC as published."""
-    rows, model = noisy_rows(stream, epsilon, seed), FCAC(random_state=seed, nodes_max=2000)
+    rows = noisy_rows(stream, epsilon, seed)
+    model = FCAC(random_state=seed, nodes_max=2000)
     for first in range(0, min(len(rows), FCAC_READINGS_MAX), UPDATE_ROWS):
         part = slice(first, first + UPDATE_ROWS)
         model.partial_fit(rows[part], clients=stream.owner[part] % 10)
@@ -78,7 +83,9 @@ def fcac(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
 
 def k_means(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Noise on every reading, then k-means on all noisy rows in one place."""
-    model = KMeans(stream.k_told, n_init=3, random_state=seed).fit(noisy_rows(stream, epsilon, seed))
+    model = KMeans(stream.k_told, n_init=3, random_state=seed).fit(
+        noisy_rows(stream, epsilon, seed)
+    )
     return np.asarray(model.predict(stream.rows), dtype=np.int64)
 
 
@@ -88,7 +95,9 @@ def noisy_rows(stream: Stream, epsilon: Epsilon, seed: int) -> Floats:
         return stream.rows
     n, d = stream.rows.shape
     mode = Formal(Bounds(np.zeros(d), np.ones(d)), {"epsilon_per_reading": epsilon})
-    mechanism = mode.mechanism(np.random.default_rng(seed).bytes(32), "benchmark", bytes(SOURCE_BYTES))
+    mechanism = mode.mechanism(
+        np.random.default_rng(seed).bytes(32), "benchmark", bytes(SOURCE_BYTES)
+    )
     places = np.stack([np.zeros(n, dtype=np.int64), np.arange(n)], axis=1)
     return mechanism.privatise(stream.rows, places).rows
 
@@ -96,7 +105,8 @@ def noisy_rows(stream: Stream, epsilon: Epsilon, seed: int) -> Floats:
 class Central:
     """diffprivlib's k-means, given K, by one party that sees all readings without noise.
 
-    It runs in a process of its own, because diffprivlib does not run with every version of scikit-learn.
+    It runs in a process of its own, because diffprivlib does not run with every version of
+    scikit-learn.
     """
 
     def __init__(self, python: Path) -> None:
@@ -114,7 +124,13 @@ class Central:
     def label(self, stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
         """(n,) the cluster of each row."""
         file = Path(self._folder.name) / "stream.npz"
-        np.savez(file, rows=stream.rows, k=stream.k_told, epsilon=np.inf if epsilon is None else epsilon, seed=seed)
+        np.savez(
+            file,
+            rows=stream.rows,
+            k=stream.k_told,
+            epsilon=np.inf if epsilon is None else epsilon,
+            seed=seed,
+        )
         assert self._process.stdin is not None
         print(file, file=self._process.stdin, flush=True)
         return np.asarray(np.load(self._answer()))
@@ -137,7 +153,9 @@ def on_a_grid(stream: Stream, epsilon: Epsilon, seed: int) -> Ints:
     """Private counts on a grid over the whole space, from which cluster_tree learns."""
     algorithm = load_algorithm(GRID_ALGORITHM)
     assert isinstance(algorithm, CountingAlgorithm)
-    return np.asarray(algorithm.predict(learn(algorithm, stream, epsilon, seed).snapshot, stream.rows))
+    return np.asarray(
+        algorithm.predict(learn(algorithm, stream, epsilon, seed).snapshot, stream.rows)
+    )
 
 
 OURS = Learner("density_tree", density_tree, "default options, windows of 400 readings", 5)
@@ -179,5 +197,10 @@ def central(process: Central) -> Learner:
     """diffprivlib as a learner."""
     parameters = f"diffprivlib {process.version}, one party that sees all readings; bounds given"
     return Learner(
-        "diffprivlib k-means, central, given K", process.label, parameters, 1, given_k=True, epsilons=(1.0, 4.0)
+        "diffprivlib k-means, central, given K",
+        process.label,
+        parameters,
+        1,
+        given_k=True,
+        epsilons=(1.0, 4.0),
     )

@@ -1,7 +1,7 @@
 """Clusters from masked sums: what they find by clients, features and epsilon, and what they cost.
 
-`python -m benchmarks.privacy.masked` simulates the sums in one process (`shoal.estimators.counting_federation`); costs
-are those of the client's and the helper's own code.
+`python -m benchmarks.privacy.masked` simulates the sums in one process
+(`shoal.estimators.counting_federation`); costs are those of the client's and the helper's own code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ REPORTING: Final = (9201, 9302, 9403, 9504, 9605)
 """seeds of the published figures; nothing was chosen on them"""
 SHAPES: Final = ((2, 4), (4, 5), (8, 6), (16, 8))
 """features and clusters"""
-WINDOW, MONTH_WINDOW = 400, 100
+WINDOW = 400
+MONTH_WINDOW = 100
 MONTH: Final = 120
 """windows of six hours"""
 TEST_ROWS: Final = 4000
@@ -57,14 +58,17 @@ class Scheme(NamedTuple):
 
 
 EPSILON_LOCAL: Final = 0.02
-"""the least that counts with noise of their own allow for a reading: 8 for a user with a window of 400"""
+"""the least that counts with noise of their own allow for a reading: 8 for a user with a window of
+400"""
 SUMS: Final = (
     Scheme("no noise", 50, SumBudget(None)),
     Scheme("sums, epsilon 1 a window", 50, SumBudget(1.0)),
     Scheme("sums, epsilon 4 a window", 50, SumBudget(4.0)),
     Scheme("sums, epsilon 1 a window", 200, SumBudget(1.0)),
     Scheme("sums, epsilon 4 for all 50 windows", 200, SumBudget(4.0, 50)),
-    Scheme("each client its own noise, epsilon 8 a window", 200, SumBudget(None), local=EPSILON_LOCAL),
+    Scheme(
+        "each client its own noise, epsilon 8 a window", 200, SumBudget(None), local=EPSILON_LOCAL
+    ),
 )
 LARGE: Final = (Scheme("sums, epsilon 4 for all 50 windows", 1000, SumBudget(4.0, 50)),)
 MONTHS: Final = tuple(
@@ -73,8 +77,22 @@ MONTHS: Final = tuple(
     for clients, epsilon in ((100, 4.0), (200, 4.0), (1000, 1.0))
 )  # fmt: skip
 OTHERS: Final = (
-    Scheme("sums, epsilon 1 a window, a tenth does not answer", 200, SumBudget(1.0), 20, (5, 10, 20), lost=0.1),
-    Scheme("sums, epsilon 1 a window, a client sees two clusters", 200, SumBudget(1.0), 20, (5, 10, 20), sees=2),
+    Scheme(
+        "sums, epsilon 1 a window, a tenth does not answer",
+        200,
+        SumBudget(1.0),
+        20,
+        (5, 10, 20),
+        lost=0.1,
+    ),
+    Scheme(
+        "sums, epsilon 1 a window, a client sees two clusters",
+        200,
+        SumBudget(1.0),
+        20,
+        (5, 10, 20),
+        sees=2,
+    ),
 )
 NEEDED: Final = tuple(
     Scheme("sums, epsilon 1 a window", clients, SumBudget(1.0), 40, (1, 2, 3, 5, 8, 12, 18, 26, 40))
@@ -91,14 +109,18 @@ class Clusters:
         self._centres = centres_apart(generator, k, d, (8 if d == 2 else 12) * SPREAD)
         self._widths = SPREAD * generator.uniform(0.7, 1.3, (k, d))
         self._shares = generator.dirichlet(np.full(k, 8.0))
-        self._scheme, self._of_rounds = scheme, np.random.default_rng([seed, d, k, scheme.clients, 1])
+        self._scheme = scheme
+        self._of_rounds = np.random.default_rng([seed, d, k, scheme.clients, 1])
         sees = scheme.sees or k
-        self._sees = np.array([self._of_rounds.choice(k, sees, replace=False) for _ in range(scheme.clients)])
+        self._sees = np.array(
+            [self._of_rounds.choice(k, sees, replace=False) for _ in range(scheme.clients)]
+        )
         self.test = self._rows(generator.choice(k, TEST_ROWS, p=self._shares), generator)
 
     def round(self) -> tuple[Floats, Ints]:
         """The readings of one window of every client that answers, and the client of each."""
-        scheme, generator = self._scheme, self._of_rounds
+        scheme = self._scheme
+        generator = self._of_rounds
         answers = np.flatnonzero(generator.random(scheme.clients) >= scheme.lost)
         owner = np.repeat(answers, scheme.window)
         if scheme.sees is None:
@@ -109,7 +131,8 @@ class Clusters:
 
     def _rows(self, kinds: Ints, generator: np.random.Generator) -> tuple[Floats, Ints]:
         rows = (
-            self._centres[kinds] + generator.standard_normal((len(kinds), self._centres.shape[1])) * self._widths[kinds]
+            self._centres[kinds]
+            + generator.standard_normal((len(kinds), self._centres.shape[1])) * self._widths[kinds]
         )
         return np.clip(rows, 0.0, 1.0), kinds
 
@@ -128,7 +151,9 @@ def agreement(seed: int, d: int, k: int, scheme: Scheme) -> dict[int, float]:
         # The sum is taken at the end of the round, as a server does that does not wait.
         federation.learn(rows, owner, is_last=True)
         if number + 1 in scheme.marks:
-            found[number + 1] = float(adjusted_rand_score(stream.test[1], federation.predict(stream.test[0])))
+            found[number + 1] = float(
+                adjusted_rand_score(stream.test[1], federation.predict(stream.test[0]))
+            )
     return found
 
 
@@ -174,29 +199,48 @@ def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {**goal._asdict(), "d": cell["d"], "ari": mean, "reached": bool(mean >= goal.least)}
         for goal in GOALS
         for cell in cells
-        if (cell["scheme"], cell["clients"]) == (goal.scheme, goal.clients) and cell["d"] <= goal.features_max
+        if (cell["scheme"], cell["clients"]) == (goal.scheme, goal.clients)
+        and cell["d"] <= goal.features_max
         if (mean := round(float(np.mean(cell["ari"][goal.windows])), 4)) is not None
     ]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few windows of few clients, one seed: shows that it runs.")
-@click.option("--choosing", is_flag=True, help="What `shoal check` advises by, on the seeds for choosing.")
-@click.option("--goals", is_flag=True, help="Only the schemes that have a goal: a quarter of an hour.")
+@click.option(
+    "--quick", is_flag=True, help="Few windows of few clients, one seed: shows that it runs."
+)
+@click.option(
+    "--choosing", is_flag=True, help="What `shoal check` advises by, on the seeds for choosing."
+)
+@click.option(
+    "--goals", is_flag=True, help="Only the schemes that have a goal: a quarter of an hour."
+)
 @click.option("--seeds", type=click.IntRange(1), help="Only the first of the seeds.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes; costs are taken in one.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes; costs are taken in one.",
+)
 @out_option("privacy_masked")
 def main(quick: bool, choosing: bool, goals: bool, seeds: int | None, jobs: int, out: Any) -> None:
     """Measure what masked sums find. A full run takes about an hour of one core."""
-    started, chosen = time.monotonic(), (CHOOSING if choosing else REPORTING)[:seeds]
+    started = time.monotonic()
+    chosen = (CHOOSING if choosing else REPORTING)[:seeds]
     schemes = list(NEEDED if choosing else (*SUMS, *MONTHS, *OTHERS, *LARGE))
     shapes: tuple[tuple[int, int], ...] = SHAPES
     named = "privacy_masked"
     if goals:
-        schemes, named = [one for one in schemes if any(goal.is_of(one) for goal in GOALS)], "privacy_masked_goals"
+        schemes = [one for one in schemes if any(goal.is_of(one) for goal in GOALS)]
+        named = "privacy_masked_goals"
     if quick:
-        chosen, shapes = chosen[:1], SHAPES[:1]
-        schemes = [one._replace(clients=20, windows=3, marks=(3,)) for one in (SUMS[1], OTHERS[0], OTHERS[1], SUMS[-1])]
+        chosen = chosen[:1]
+        shapes = SHAPES[:1]
+        schemes = [
+            one._replace(clients=20, windows=3, marks=(3,))
+            for one in (SUMS[1], OTHERS[0], OTHERS[1], SUMS[-1])
+        ]
     work = [(scheme, d, k, chosen) for scheme in schemes for d, k in shapes]
     with ProcessPoolExecutor(jobs) as pool:
         cells = list(pool.map(_cell, work))
@@ -228,18 +272,28 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [[one["scheme"], str(one["clients"]), str(one["d"]), f"{one['ari']:.3f}", f"{one['least']:g}",
               "yes" if one["reached"] else "**no**"] for one in result["goals"]]  # fmt: skip
     if lines:
-        parts.append("## Goals\n\n" + table(["scheme", "clients", "d", "ARI", "goal", "reached"], lines))
+        parts.append(
+            "## Goals\n\n" + table(["scheme", "clients", "d", "ARI", "goal", "reached"], lines)
+        )
     figures = [_figures(one) for one in result["cost"]]
-    parts.append("## Cost, processor time\n\n" + table(["what", "measured", "goal", "reached"], figures))
+    parts.append(
+        "## Cost, processor time\n\n" + table(["what", "measured", "goal", "reached"], figures)
+    )
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 
 def _figures(cost: dict[str, Any]) -> list[str]:
     """A cost, its goal, and whether that is reached."""
-    measured, goal = f"{cost['figure']:,.4g} {cost['unit']}", cost["goal"]
+    measured = f"{cost['figure']:,.4g} {cost['unit']}"
+    goal = cost["goal"]
     if goal is None:
         return [cost["what"], measured, "", ""]
-    return [cost["what"], measured, f"{goal:g} {cost['unit']}", "yes" if cost["figure"] <= goal else "**no**"]
+    return [
+        cost["what"],
+        measured,
+        f"{goal:g} {cost['unit']}",
+        "yes" if cost["figure"] <= goal else "**no**",
+    ]
 
 
 def _tables(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -251,8 +305,13 @@ def _tables(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         shapes = list(dict.fromkeys((cell["d"], cell["k"]) for cell in own))
         rows: dict[tuple[str, int], dict[tuple[int, int], str]] = {}
         for cell in own:
-            rows.setdefault((cell["scheme"], cell["clients"]), {})[cell["d"], cell["k"]] = _means(cell)
-        lines = [[name, str(clients), *(of[shape] for shape in shapes)] for (name, clients), of in rows.items()]
+            rows.setdefault((cell["scheme"], cell["clients"]), {})[cell["d"], cell["k"]] = _means(
+                cell
+            )
+        lines = [
+            [name, str(clients), *(of[shape] for shape in shapes)]
+            for (name, clients), of in rows.items()
+        ]
         head = ["", "clients", *(f"d={d} K={k}" for d, k in shapes)]
         yield f"After {', '.join(map(str, marks))} windows", table(head, lines)
 

@@ -1,4 +1,5 @@
-"""What masked counts cost a client and a helper: processor time of their own code, bytes of a message, memory."""
+"""What masked counts cost a client and a helper: processor time of their own code, bytes of a
+message, memory."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def costs(clients: int, cells: int, turns: int) -> list[dict[str, Any]]:
 def _config(folder: Path, keys: list[bytes]) -> Config:
     features = "\n".join(f'[[features]]\nname = "f{i}"\nlow = 0\nhigh = 1' for i in range(FEATURES))
     helpers = "\n".join(
-        f'[[privacy.helpers]]\nname = "h{i}"\nkey = "{helper_public(key).hex()}"' for i, key in enumerate(keys)
+        f'[[privacy.helpers]]\nname = "h{i}"\nkey = "{helper_public(key).hex()}"'
+        for i, key in enumerate(keys)
     )
     file = folder / "cost.toml"
     file.write_text(FILE.format(features=features, helpers=helpers), encoding="utf-8")
@@ -104,26 +106,47 @@ def _client(config: Config, turns: int) -> tuple[MaskedCounts, float]:
     model._counter.adopt(federation.server.snapshot())
     plan = model._counter.plan_digest[:PLAN_BYTES]
     window = PendingWindow(rows[:WINDOW], np.ones(WINDOW, dtype=np.bool_), 0)
-    opened = [OpenRound(contract.federation, contract.digest, model.name, 1 + turn, plan, b"") for turn in range(200)]
+    opened = [
+        OpenRound(contract.federation, contract.digest, model.name, 1 + turn, plan, b"")
+        for turn in range(200)
+    ]
     message = model.make_message(window, opened[0])
     took = [
-        _processor_ms(lambda: [model.make_message(window, one) for one in opened]) / len(opened) for _ in range(turns)
+        _processor_ms(lambda: [model.make_message(window, one) for one in opened]) / len(opened)
+        for _ in range(turns)
     ]
     return message, median(took)
 
 
 def _entries(clients: int) -> list[BatchEntry]:
     return [
-        BatchEntry(f"client-{number}", 0, WINDOW, client_public(secrets.token_bytes(32)), secrets.token_bytes(16))
+        BatchEntry(
+            f"client-{number}",
+            0,
+            WINDOW,
+            client_public(secrets.token_bytes(32)),
+            secrets.token_bytes(16),
+        )
         for number in range(clients)
     ]
 
 
-def _helper(helper: HelperNode, config: Config, clients: int, cells: int, turns: int) -> tuple[float, float]:
+def _helper(
+    helper: HelperNode, config: Config, clients: int, cells: int, turns: int
+) -> tuple[float, float]:
     """Milliseconds of a helper's sum, with the agreement on keys and without."""
-    entries, contract = _entries(clients), config.resolved
+    entries = _entries(clients)
+    contract = config.resolved
     close = CloseRound(
-        contract.federation, contract.digest, "clusters", 1, bytes(PLAN_BYTES), cells, 0, bytes(8), bytes(32)
+        contract.federation,
+        contract.digest,
+        "clusters",
+        1,
+        bytes(PLAN_BYTES),
+        cells,
+        0,
+        bytes(8),
+        bytes(32),
     )
     first = _processor_ms(lambda: helper._sum(close, entries))
     later = [replace(close, round=2 + turn) for turn in range(turns)]
@@ -131,8 +154,10 @@ def _helper(helper: HelperNode, config: Config, clients: int, cells: int, turns:
 
 
 def _memory(helper: HelperNode, config: Config, clients: int) -> int:
-    """Bytes that a helper keeps of this many clients: their messages of a round, what it has unmasked, their keys."""
-    contract, public = config.resolved, client_public(secrets.token_bytes(32))
+    """Bytes that a helper keeps of this many clients: their messages of a round, what it has
+    unmasked, their keys."""
+    contract = config.resolved
+    public = client_public(secrets.token_bytes(32))
     tracemalloc.start()
     for number in range(clients):
         message = MaskedCounts(
@@ -146,7 +171,15 @@ def _memory(helper: HelperNode, config: Config, clients: int) -> int:
     assert len(model.sent) == clients
     entries = [one.entry for one in model.sent.values()]
     close = CloseRound(
-        contract.federation, contract.digest, "clusters", 1, bytes(PLAN_BYTES), 1, 0, bytes(8), bytes(32)
+        contract.federation,
+        contract.digest,
+        "clusters",
+        1,
+        bytes(PLAN_BYTES),
+        1,
+        0,
+        bytes(8),
+        bytes(32),
     )
     helper._sum(close, entries)
     model.unmasked |= {entry.client: entry.window for entry in entries}

@@ -30,7 +30,9 @@ def markdown(result: dict[str, Any]) -> str:
     parts.append(_clusters([cell for cell in cells if cell["learner"] == "density_tree"]))
     parts.append("## Goals\n\n" + _goals(result["goals"]))
     parts.append("## Cost for a client\n\n" + costs(result["cost"], result["cost_goal"]))
-    parts.append("".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items()))
+    parts.append(
+        "".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items())
+    )
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 
@@ -41,7 +43,9 @@ def by_epsilon(cells: Sequence[Cell], score: str) -> str:
     for name in dict.fromkeys(cell["stream"] for cell in cells):
         own = {cell["epsilon"]: cell for cell in cells if cell["stream"] == name}
         first = next(iter(own.values()))
-        lines.append([name, str(first["k"] or ""), *(_score(own[epsilon][score]) for epsilon in epsilons)])
+        lines.append(
+            [name, str(first["k"] or ""), *(_score(own[epsilon][score]) for epsilon in epsilons)]
+        )
     return table(["stream", "K", *map(_epsilon, epsilons)], lines)
 
 
@@ -50,7 +54,10 @@ def _clusters(cells: Sequence[Cell]) -> str:
     lines = []
     for name in dict.fromkeys(cell["stream"] for cell in cells):
         own = {cell["epsilon"]: cell for cell in cells if cell["stream"] == name}
-        found = [f"{own[each]['ari_to_no_noise']['mean']:.2f}; {_range(own[each]['clusters'])}" for each in epsilons]
+        found = [
+            f"{own[each]['ari_to_no_noise']['mean']:.2f}; {_range(own[each]['clusters'])}"
+            for each in epsilons
+        ]
         lines.append([name, str(next(iter(own.values()))["k"] or ""), *found])
     return table(["density_tree on", "K", *map(_epsilon, epsilons)], lines)
 
@@ -87,7 +94,15 @@ def costs(measured: Sequence[dict[str, Any]], goal: dict[str, float]) -> str:
         for cost in measured
     ]
     times = ["window, ms", "compiled", "growing, ms", "compiled"]
-    head = ["d", "leaves", *times, "memory, KiB", "bytes up per reading", "compressed", "snapshot, KiB"]
+    head = [
+        "d",
+        "leaves",
+        *times,
+        "memory, KiB",
+        "bytes up per reading",
+        "compressed",
+        "snapshot, KiB",
+    ]
     return (
         table(head, lines)
         + f"\nA window is 400 readings at an epsilon of 4: counted, made private, and made an update. Goals: "
@@ -99,7 +114,11 @@ def costs(measured: Sequence[dict[str, Any]], goal: dict[str, float]) -> str:
 
 
 def _title(learner: str) -> str:
-    return learner if learner.startswith(("density_tree", "cluster_tree")) else learner[0].upper() + learner[1:]
+    return (
+        learner
+        if learner.startswith(("density_tree", "cluster_tree"))
+        else learner[0].upper() + learner[1:]
+    )
 
 
 def _epsilon(epsilon: float | None) -> str:
@@ -111,14 +130,26 @@ def _score(score: dict[str, float]) -> str:
 
 
 def _range(numbers: Sequence[int]) -> str:
-    return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    return (
+        f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    )
 
 
 IN_DOCS = (
-    ("density_tree", ("blobs d=2", "blobs d=8", "blobs d=16", "hard d=2", "hard d=4", "hard d=8", "hard d=16")),
     (
         "density_tree",
-        ("unequal d=8", "skewed blobs d=8", "skewed hard d=8", "class by class d=8", "moving d=8", "office"),
+        ("blobs d=2", "blobs d=8", "blobs d=16", "hard d=2", "hard d=4", "hard d=8", "hard d=16"),
+    ),
+    (
+        "density_tree",
+        (
+            "unequal d=8",
+            "skewed blobs d=8",
+            "skewed hard d=8",
+            "class by class d=8",
+            "moving d=8",
+            "office",
+        ),
     ),
     ("cluster_tree on a grid of private counts", ("hard d=2", "moons d=2", "bars d=2")),
 )
@@ -134,7 +165,11 @@ PEERS_EPSILON = 4.0
 
 def docs_table(cells: Sequence[Cell]) -> str:
     """The table of docs/explanation/privacy.md."""
-    score = {(cell["stream"], cell["learner"], cell["epsilon"]): cell["ari"]["mean"] for cell in cells if cell["ari"]}
+    score = {
+        (cell["stream"], cell["learner"], cell["epsilon"]): cell["ari"]["mean"]
+        for cell in cells
+        if cell["ari"]
+    }
 
     def figure(*key: Any) -> str:
         return f"{score[key]:.2f}" if key in score else ""
@@ -154,7 +189,8 @@ def docs_table(cells: Sequence[Cell]) -> str:
 
 
 def streams_table(cells: Sequence[Cell]) -> str:
-    """Real streams of `python -m benchmarks.privacy.density_tree`, as in docs/explanation/privacy.md too."""
+    """Real streams of `python -m benchmarks.privacy.density_tree`, as in
+    docs/explanation/privacy.md too."""
     own = [cell for cell in cells if cell["part"] == "streams"]
     lines = []
     for name in dict.fromkeys(cell["stream"] for cell in own):
@@ -165,7 +201,9 @@ def streams_table(cells: Sequence[Cell]) -> str:
             scores = [cell["ari"] for cell in some if cell["ari"] is not None]
             line.append(numbers(some) + (f" ({mean(scores):.2f})" if scores else ""))
         lines.append(line)
-    return table(["stream", "features", "readings", "ε 1", "ε 4", "no noise", "cluster_tree"], lines)
+    return table(
+        ["stream", "features", "readings", "ε 1", "ε 4", "no noise", "cluster_tree"], lines
+    )
 
 
 def numbers(cells: Sequence[Cell]) -> str:

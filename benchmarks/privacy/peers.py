@@ -1,8 +1,10 @@
-"""Other private clusterings from clones of their repositories, on the readings of the benchmark of masked sums.
+"""Other private clusterings from clones of their repositories, on the readings of the benchmark of
+masked sums.
 
-`python -m benchmarks.privacy.peers --dpm FOLDER --fastlloyd FOLDER`. Both need `diffprivlib` and scikit-learn before
-1.7 on the path of Python, DPM `fast_histogram`, FastLloyd `matplotlib` and `tqdm`. The epsilon of each is for one
-reading, and so is that of density_tree beside them, whose noise is added by every client to its own counts.
+`python -m benchmarks.privacy.peers --dpm FOLDER --fastlloyd FOLDER`. Both need `diffprivlib` and
+scikit-learn before 1.7 on the path of Python, DPM `fast_histogram`, FastLloyd `matplotlib` and
+`tqdm`. The epsilon of each is for one reading, and so is that of density_tree beside them, whose
+noise is added by every client to its own counts.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from shoal.estimators.counting_federation import CountingFederation, SumBudget
 from shoal.kernels.arrays import Floats, Ints
 
 Peer = Callable[[Floats, Ints, Floats, int, float, int], Ints]
-"""(rows (n, d) that are learnt, client (n,) of each, others (m, d), number of clusters, epsilon, seed) -> cluster (m,)
-of each of the others; rows and others lie in the unit cube"""
+"""(rows (n, d) that are learnt, client (n,) of each, others (m, d), number of clusters, epsilon,
+seed) -> cluster (m,) of each of the others; rows and others lie in the unit cube"""
 
 
 def dpm(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float, seed: int) -> Ints:
-    """DPM, with the options of its demonstration. It labels what it has learnt only, so it learns the others too."""
+    """DPM, with the options of its demonstration. It labels what it has learnt only, so it learns
+    the others too."""
     rows = np.concatenate([rows, others])
     learner = importlib.import_module("dpm").DPM(
         data=rows.copy(), bounds=(0, 1), epsilon=epsilon, delta=len(rows) ** -1.5
@@ -43,13 +46,15 @@ def dpm(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float, seed:
 
 
 def fastlloyd(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float, seed: int) -> Ints:
-    """FastLloyd, all parties in one process, with the defaults of its experiments; others belong to the nearest centre.
+    """FastLloyd, all parties in one process, with the defaults of its experiments; others belong to
+    the nearest centre.
 
     The cube is scaled by its bounds, where its experiments take the least and the greatest reading.
     """
     with tempfile.TemporaryDirectory() as folder, chdir(folder), open(os.devnull, "w") as nowhere:
         Path("data").mkdir()  # listed when it is imported
-        protocols, data_io = importlib.import_module("utils.protocols"), importlib.import_module("data_io")
+        protocols = importlib.import_module("utils.protocols")
+        data_io = importlib.import_module("data_io")
         values = [data_io.to_fixed(2 * rows[owner == client] - 1) for client in np.unique(owner)]
         params = importlib.import_module("configs").Params(
             num_clients=len(values), k=k, dim=rows.shape[1], data_size=len(rows), dp="gaussiananalytic", eps=epsilon,
@@ -63,7 +68,8 @@ def fastlloyd(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float,
 
 
 def ours(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float, seed: int) -> Ints:
-    """density_tree from counts with the noise of each client; it is not told the number of clusters."""
+    """density_tree from counts with the noise of each client; it is not told the number of
+    clusters."""
     federation = CountingFederation(OPTIONS, rows.shape[1], 1, seed, epsilon, WINDOW)
     federation.learn(rows, owner, is_last=True)
     return federation.predict(others)
@@ -73,9 +79,12 @@ PEERS: Final[dict[str, Peer]] = {"DPM": dpm, "FastLloyd": fastlloyd, "density_tr
 
 
 def agreement(peer: Peer, seed: int, d: int, k: int, epsilon: float, clients: int) -> float:
-    """Adjusted Rand index of what is found in one window of each client, on readings that are not of it."""
+    """Adjusted Rand index of what is found in one window of each client, on readings that are not
+    of it."""
     stream = Clusters(seed, d, k, Scheme("peers", clients, SumBudget(None)))
-    return float(adjusted_rand_score(stream.test[1], peer(*stream.round(), stream.test[0], k, epsilon, seed)))
+    return float(
+        adjusted_rand_score(stream.test[1], peer(*stream.round(), stream.test[0], k, epsilon, seed))
+    )
 
 
 _CLONE = click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True)
@@ -83,11 +92,24 @@ _CLONE = click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=T
 
 @click.command()
 @click.option("--dpm", "dpm_folder", type=_CLONE, help="The clone of DPM; left out without it.")
-@click.option("--fastlloyd", "fastlloyd_folder", type=_CLONE, help="The clone of FastLloyd; left out without it.")
+@click.option(
+    "--fastlloyd",
+    "fastlloyd_folder",
+    type=_CLONE,
+    help="The clone of FastLloyd; left out without it.",
+)
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="Of one reading.")
-@click.option("--clients", type=int, default=50, show_default=True, help="Each has one window of 400 readings.")
+@click.option(
+    "--clients",
+    type=int,
+    default=50,
+    show_default=True,
+    help="Each has one window of 400 readings.",
+)
 @click.option("--seeds", type=click.IntRange(1), default=len(REPORTING), show_default=True)
-def main(dpm_folder: Path | None, fastlloyd_folder: Path | None, epsilon: float, clients: int, seeds: int) -> None:
+def main(
+    dpm_folder: Path | None, fastlloyd_folder: Path | None, epsilon: float, clients: int, seeds: int
+) -> None:
     """Print the adjusted Rand index of each for each number of features."""
     folders = {"DPM": dpm_folder, "FastLloyd": fastlloyd_folder}
     sys.path[:0] = [str(folder) for folder in folders.values() if folder]

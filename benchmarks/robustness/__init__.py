@@ -1,1 +1,2 @@
-"""What malicious clients can do to a model in rounds, by how answers are combined, and what that costs without any."""
+"""What malicious clients can do to a model in rounds, by how answers are combined, and what that
+costs without any."""

@@ -1,7 +1,9 @@
-"""Robustness: how far malicious clients move a model in rounds, how fast it recovers, and the price without any.
+"""Robustness: how far malicious clients move a model in rounds, how fast it recovers, and the price
+without any.
 
-Ten clients, five clusters in the unit square; one, two or three clients are malicious in every round. Each attack is an
-answer that some rows within the box could have given, so no check of single messages finds it.
+Ten clients, five clusters in the unit square; one, two or three clients are malicious in every
+round. Each attack is an answer that some rows within the box could have given, so no check of
+single messages finds it.
 """
 
 from __future__ import annotations
@@ -24,13 +26,21 @@ SPLITS = ("alike", "dirichlet", "few")
 MALICIOUS = (1, 2, 3)
 RECOVERY_ROUNDS_MAX = 10
 RECOVERED = 0.05
-"""distance from where the other clients alone would have a centre, by the same method: half of what a client may do"""
+"""distance from where the other clients alone would have a centre, by the same method: half of what
+a client may do"""
 
 
-def measured_case(algorithm: str, split_name: str, method: str, seeds: int, rounds: int) -> dict[str, Any]:
-    """The price, and for each number of malicious clients the worst displacement of all attacks and seeds."""
-    options, policy, exact = ALGORITHMS[algorithm], Policy(robust=method), Policy()
-    prices, worst, recovery = [], dict.fromkeys(MALICIOUS, (0.0, "none")), dict.fromkeys(MALICIOUS, 0)
+def measured_case(
+    algorithm: str, split_name: str, method: str, seeds: int, rounds: int
+) -> dict[str, Any]:
+    """The price, and for each number of malicious clients the worst displacement of all attacks and
+    seeds."""
+    options = ALGORITHMS[algorithm]
+    policy = Policy(robust=method)
+    exact = Policy()
+    prices = []
+    worst = dict.fromkeys(MALICIOUS, (0.0, "none"))
+    recovery = dict.fromkeys(MALICIOUS, 0)
     for seed in range(seeds):
         clients = split(split_name, seed)
         wanted = honest(algorithm, options, clients, exact, rounds)
@@ -47,7 +57,10 @@ def measured_case(algorithm: str, split_name: str, method: str, seeds: int, roun
                 worst[number] = max(worst[number], (moved, name))
                 federation.quarantine()
                 needed = 0
-                while displacement(federation.centres, rest) > RECOVERED and needed <= RECOVERY_ROUNDS_MAX:
+                while (
+                    displacement(federation.centres, rest) > RECOVERED
+                    and needed <= RECOVERY_ROUNDS_MAX
+                ):
                     federation.run(1)
                     needed += 1
                 recovery[number] = max(recovery[number], needed)
@@ -85,24 +98,43 @@ def _rounds_table(cases: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for case in cases:
         recovered = ", ".join(
-            "never" if rounds > RECOVERY_ROUNDS_MAX else str(rounds) for rounds in case["recovery_rounds"].values()
+            "never" if rounds > RECOVERY_ROUNDS_MAX else str(rounds)
+            for rounds in case["recovery_rounds"].values()
         )
         moved = [f"{case['displacement'][str(number)]:.3f}" for number in MALICIOUS]
-        lines.append([case["algorithm"], case["split"], case["robust"], f"{case['price']:.3f}", *moved, recovered])
+        lines.append(
+            [
+                case["algorithm"],
+                case["split"],
+                case["robust"],
+                f"{case['price']:.3f}",
+                *moved,
+                recovered,
+            ]
+        )
     return table(["algorithm", "rows", "robust", "price", "1", "2", "3", "recovery, rounds"], lines)
 
 
 def _bridge_table(cases: Sequence[Mapping[str, Any]]) -> str:
     lines = [
-        [f"{case['share_max']:g}", f"{case['clean']:.3f}", f"{case['attacked']:.3f}", str(case["clusters"])]
+        [
+            f"{case['share_max']:g}",
+            f"{case['clean']:.3f}",
+            f"{case['attacked']:.3f}",
+            str(case["clusters"]),
+        ]
         for case in cases
     ]
     return table(["client_share_max", "without attack", "with", "clusters then"], lines)
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One seed and few rounds, in seconds: shows that it runs.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True)
+@click.option(
+    "--quick", is_flag=True, help="One seed and few rounds, in seconds: shows that it runs."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True
+)
 def main(quick: bool, out: Path) -> None:
     """Measure what malicious clients can do, into robustness.json and robustness.md."""
     seeds, rounds = (1, 4) if quick else (3, 20)

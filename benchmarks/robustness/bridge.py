@@ -1,4 +1,5 @@
-"""FCAC under a client that sends nodes between two clusters, with and without a bound on one client's share."""
+"""FCAC under a client that sends nodes between two clusters, with and without a bound on one
+client's share."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from reproduction.experiment import scores
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
 
-CLUSTERS = np.array([[0.15, 0.2], [0.5, 0.15], [0.85, 0.25], [0.2, 0.75], [0.55, 0.6], [0.85, 0.85]])
+CLUSTERS = np.array(
+    [[0.15, 0.2], [0.5, 0.15], [0.85, 0.25], [0.2, 0.75], [0.55, 0.6], [0.85, 0.85]]
+)
 SPREAD = 0.035
 CLIENTS = 6
 ROWS = 150
@@ -42,7 +45,8 @@ def measured_bridges(quick: bool) -> list[dict[str, Any]]:
 def run(share_max: float, seed: int, updates: int, attacked: bool) -> tuple[float, int]:
     """-> the adjusted Rand index of new rows, and the clusters of more than one node."""
     rng = np.random.default_rng(seed)
-    algorithm, options = streaming_algorithm("fcac"), {"client_share_max": share_max}
+    algorithm = streaming_algorithm("fcac")
+    options = {"client_share_max": share_max}
     halves = [algorithm.client({}, 2) for _ in range(CLIENTS)]
     server = algorithm.server(options, 2)
     # Each client has rows of four of the six clusters.
@@ -58,7 +62,9 @@ def run(share_max: float, seed: int, updates: int, attacked: bool) -> tuple[floa
             place = rng.uniform(0, 1, (BRIDGE_NODES, 1))
             bridge = ends[0] + place * (ends[1] - ends[0]) + rng.normal(0, 0.005, (BRIDGE_NODES, 2))
             nodes = {"weight": bridge, "count": np.full(BRIDGE_NODES, 5, dtype=np.int64)}
-            server.absorb([Contribution("stranger", number + 1, nodes)], f"{number} stranger".encode())
+            server.absorb(
+                [Contribution("stranger", number + 1, nodes)], f"{number} stranger".encode()
+            )
     label = rng.integers(0, len(CLUSTERS), 3000)
     rows = CLUSTERS[label] + rng.normal(0, SPREAD, (len(label), 2))
     found = server.predict(rows)

@@ -24,8 +24,9 @@ CLAIMED_ROWS = 100_000.0
 
 
 def split(name: str, seed: int) -> list[Floats]:
-    """The rows of each client: `alike`, `dirichlet` (shares of clusters drawn with alpha = 0.5), or `few` (three of the
-    five clusters on each client, and clients with up to eight times the rows of others)."""
+    """The rows of each client: `alike`, `dirichlet` (shares of clusters drawn with alpha = 0.5), or
+    `few` (three of the five clusters on each client, and clients with up to eight times the rows of
+    others)."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, CLUSTERS, ROWS)
     rows = np.clip(CENTRES[label] + rng.normal(0, SPREAD, (ROWS, 2)), 0, 1)
@@ -35,14 +36,22 @@ def split(name: str, seed: int) -> list[Floats]:
         owner = np.array([rng.choice(CLIENTS, p=shares[one]) for one in label])
     elif name == "few":
         size = np.geomspace(1, 8, CLIENTS)
-        holds = np.array([[(client + step) % CLUSTERS for step in range(3)] for client in range(CLIENTS)])
-        weight = np.array([[size[client] * (one in holds[client]) for client in range(CLIENTS)] for one in range(5)])
+        holds = np.array(
+            [[(client + step) % CLUSTERS for step in range(3)] for client in range(CLIENTS)]
+        )
+        weight = np.array(
+            [
+                [size[client] * (one in holds[client]) for client in range(CLIENTS)]
+                for one in range(5)
+            ]
+        )
         owner = np.array([rng.choice(CLIENTS, p=weight[one] / weight[one].sum()) for one in label])
     return [rows[owner == client] for client in range(CLIENTS)]
 
 
 Attack = Callable[[Mapping[str, Any], Params], dict[str, Any]]
-"""(honest answer, parameters) -> the malicious one. Each could be that of some rows within the box"""
+"""(honest answer, parameters) -> the malicious one. Each could be that of some rows within the box
+"""
 
 
 def _scaled(answer: Mapping[str, Any], factor: float) -> dict[str, Any]:
@@ -54,8 +63,11 @@ def _of_rows(algorithm: RoundsAlgorithm, rows: Floats, weight: float) -> Attack:
 
 
 def attacks(algorithm: RoundsAlgorithm, own: Floats) -> dict[str, Attack]:
-    """Attacks by name, for a client that has the rows `own`. Each answers as if it had other rows, or more of them."""
-    corner = np.tile([[0.999, 0.999]], (100, 1)) - np.random.default_rng(1).uniform(0, 0.01, (100, 2))
+    """Attacks by name, for a client that has the rows `own`. Each answers as if it had other rows,
+    or more of them."""
+    corner = np.tile([[0.999, 0.999]], (100, 1)) - np.random.default_rng(1).uniform(
+        0, 0.01, (100, 2)
+    )
     edges = np.random.default_rng(2).choice([0.01, 0.99], (200, 2))
     many = CLAIMED_ROWS / 100
     return {
@@ -66,12 +78,18 @@ def attacks(algorithm: RoundsAlgorithm, own: Floats) -> dict[str, Attack]:
         ),
         "moved, own weight": _of_rows(algorithm, np.clip(own + 0.15, 0, 1), 1.0),
         "every centre to a corner": lambda answer, params: _pull(answer, params, CLAIMED_ROWS),
-        "to a corner, own weight": lambda answer, params: _pull(answer, params, float(max(1, len(own)))),
-        "one centre to a corner": lambda answer, params: _pull(answer, params, CLAIMED_ROWS, only=0),
+        "to a corner, own weight": lambda answer, params: _pull(
+            answer, params, float(max(1, len(own)))
+        ),
+        "one centre to a corner": lambda answer, params: _pull(
+            answer, params, CLAIMED_ROWS, only=0
+        ),
     }
 
 
-def _pull(answer: Mapping[str, Any], params: Params, rows: float, only: int | None = None) -> dict[str, Any]:
+def _pull(
+    answer: Mapping[str, Any], params: Params, rows: float, only: int | None = None
+) -> dict[str, Any]:
     """Claim that rows of each cluster, or of one, lie in the corner farthest from its centre."""
     centre = params["centre"]
     corner = np.where(centre < 0.5, 1.0, 0.0)
@@ -90,7 +108,8 @@ def _pull(answer: Mapping[str, Any], params: Params, rows: float, only: int | No
 
 @dataclass
 class Federation:
-    """Rounds of one model. Malicious clients answer in every round until they are put into quarantine."""
+    """Rounds of one model. Malicious clients answer in every round until they are put into
+    quarantine."""
 
     algorithm: RoundsAlgorithm
     params: Params
@@ -100,7 +119,8 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.policy.check(self.algorithm)
-        self.state, self.round = PolicyState(), 0
+        self.state = PolicyState()
+        self.round = 0
 
     def run(self, rounds: int) -> None:
         """So many rounds, in which every client answers."""
@@ -111,15 +131,20 @@ class Federation:
                 if number in self.malicious:
                     answer = self.malicious[number](answer, self.params)
                 answers.append(Answer(f"{number:03}", self.round, answer))
-            self.state, counted = select_answers(self.policy, self.state, answers, self.round, self.algorithm.robust)
+            self.state, counted = select_answers(
+                self.policy, self.state, answers, self.round, self.algorithm.robust
+            )
             self.params = self.algorithm.combine(self.params, counted)
             self.round += 1
 
     def quarantine(self) -> None:
-        """No malicious client answers any more, and what is kept of their answers is dropped, as on the server."""
+        """No malicious client answers any more, and what is kept of their answers is dropped, as on
+        the server."""
         for number in self.malicious:
             self.state = self.state.without(f"{number:03}")
-        self.clients = [rows for number, rows in enumerate(self.clients) if number not in self.malicious]
+        self.clients = [
+            rows for number, rows in enumerate(self.clients) if number not in self.malicious
+        ]
         self.malicious = {}
 
     @property
@@ -128,7 +153,8 @@ class Federation:
 
 
 def start(name: str, options: Mapping[str, Any]) -> tuple[RoundsAlgorithm, Params]:
-    """An algorithm and its first parameters, with a centre near each cluster as another model would have found it."""
+    """An algorithm and its first parameters, with a centre near each cluster as another model would
+    have found it."""
     algorithm = rounds_algorithm(name)
     points = CENTRES + np.random.default_rng(0).normal(0, 0.03, CENTRES.shape)
     hint = InitHint(np.zeros(2), np.ones(2), 0, points)
@@ -140,7 +166,9 @@ def displacement(found: Floats, wanted: Floats) -> float:
     return float(np.linalg.norm(found[match_order(wanted, found)] - wanted, axis=1).max())
 
 
-def honest(name: str, options: Mapping[str, Any], clients: Sequence[Floats], policy: Policy, rounds: int) -> Floats:
+def honest(
+    name: str, options: Mapping[str, Any], clients: Sequence[Floats], policy: Policy, rounds: int
+) -> Floats:
     """The centres that clients without malice agree on."""
     algorithm, params = start(name, options)
     federation = Federation(algorithm, params, list(clients), policy, {})

@@ -1,9 +1,11 @@
-"""What one hostile client of ten does to every streaming algorithm, and what the order of updates does to FCAC.
+"""What one hostile client of ten does to every streaming algorithm, and what the order of updates
+does to FCAC.
 
     python -m benchmarks.robustness.streaming
 
-The hostile client sends valid messages, made by the algorithm's own client half from rows of its choice; in one attack
-it claims 250 times the readings. It sends among the others at an honest rate, or alone after them.
+The hostile client sends valid messages, made by the algorithm's own client half from rows of its
+choice; in one attack it claims 250 times the readings. It sends among the others at an honest rate,
+or alone after them.
 """
 
 from __future__ import annotations
@@ -35,9 +37,21 @@ ALONE = 20
 """messages that the hostile client sends after all others"""
 CLAIM = 250
 """times its readings that it claims"""
-ATTACKS = ("alone, uniform", "alone, bridges", "alone, uniform, claims", "among, uniform", "among, bridges")
+ATTACKS = (
+    "alone, uniform",
+    "alone, bridges",
+    "alone, uniform, claims",
+    "among, uniform",
+    "among, bridges",
+)
 SHARES = (1.0, 0.98, 0.95, 0.9, 0.8)
-LAYOUTS: Mapping[str, int] = {"alike": 6, "four of six": 6, "one each": 6, "dirichlet 0.3": 12, "dirichlet 0.3, two": 2}
+LAYOUTS: Mapping[str, int] = {
+    "alike": 6,
+    "four of six": 6,
+    "one each": 6,
+    "dirichlet 0.3": 12,
+    "dirichlet 0.3, two": 2,
+}
 """which of the clusters a client has -> clients"""
 ORDERS = 5
 
@@ -70,7 +84,9 @@ class Counter:
 
     def message(self, rows: Floats, number: int) -> Arrays:
         self.half.adopt(self.server.snapshot())
-        counted = self.half.count(rows, np.ones(len(rows), dtype=np.bool_), self.client.encode(), number)
+        counted = self.half.count(
+            rows, np.ones(len(rows), dtype=np.bool_), self.client.encode(), number
+        )
         update: Arrays = counted.update(counted.counts)
         return update
 
@@ -93,11 +109,17 @@ def hostile_rows(attack: str, generator: np.random.Generator) -> Floats:
 
 
 def attacked(name: str, attack: str, seed: int, updates: int) -> tuple[float, int]:
-    """-> the adjusted Rand index of new rows of the true clusters, and the clusters found; attack "": none."""
+    """-> the adjusted Rand index of new rows of the true clusters, and the clusters found; attack
+    "": none."""
     generator = np.random.default_rng(seed)
     algorithm = streaming_algorithm(name)
-    server = algorithm.server({"window_readings": ROWS} if isinstance(algorithm, CountingAlgorithm) else {}, 2)
-    senders = {client: sender(algorithm, server, client) for client in [*map(str, range(HONEST)), "hostile"]}
+    server = algorithm.server(
+        {"window_readings": ROWS} if isinstance(algorithm, CountingAlgorithm) else {}, 2
+    )
+    senders = {
+        client: sender(algorithm, server, client)
+        for client in [*map(str, range(HONEST)), "hostile"]
+    }
     order = [str(client) for _ in range(updates) for client in range(HONEST)]
     if attack.startswith("among"):
         half = updates // 2
@@ -116,7 +138,9 @@ def attacked(name: str, attack: str, seed: int, updates: int) -> tuple[float, in
     return scores(labels, found)["ari"], len(algorithm.view(server.snapshot()).centres)
 
 
-def honest_rows(generator: np.random.Generator, n: int = ROWS, weights: Floats | None = None) -> tuple[Floats, Ints]:
+def honest_rows(
+    generator: np.random.Generator, n: int = ROWS, weights: Floats | None = None
+) -> tuple[Floats, Ints]:
     """Rows (n, 2) of the true clusters, and the cluster of each."""
     labels = generator.choice(len(CLUSTERS), n, p=weights)
     return np.clip(CLUSTERS[labels] + generator.normal(0.0, SPREAD, (n, 2)), 0.0, 1.0), labels
@@ -129,7 +153,8 @@ def claimed(algorithm: StreamingAlgorithm, arrays: Arrays) -> Arrays:
 
 
 def measured_attacks(seeds: Sequence[int], updates: int) -> list[dict[str, Any]]:
-    """Measure for each streaming algorithm the worst and the median of the seeds, without an attack and under each."""
+    """Measure for each streaming algorithm the worst and the median of the seeds, without an attack
+    and under each."""
     found = []
     for name in streaming_names():
         counts = isinstance(streaming_algorithm(name), CountingAlgorithm)
@@ -137,8 +162,13 @@ def measured_attacks(seeds: Sequence[int], updates: int) -> list[dict[str, Any]]
             if counts and "claims" in attack:
                 continue  # a window of more readings than the contract's is rejected
             runs = [attacked(name, attack, seed, updates) for seed in seeds]
-            figures = {"worst": min(ari for ari, _ in runs), "median": median(ari for ari, _ in runs)}
-            found.append({"algorithm": name, "attack": attack, "clusters": [k for _, k in runs], **figures})
+            figures = {
+                "worst": min(ari for ari, _ in runs),
+                "median": median(ari for ari, _ in runs),
+            }
+            found.append(
+                {"algorithm": name, "attack": attack, "clusters": [k for _, k in runs], **figures}
+            )
     return found
 
 
@@ -146,10 +176,14 @@ def fcac_messages(layout: str, seed: int, updates: int) -> list[Contribution]:
     """The updates of FCAC's honest clients, in turn."""
     generator = np.random.default_rng([seed, 1])
     halves = [streaming_algorithm("fcac").client({}, 2) for _ in range(LAYOUTS[layout])]
-    sent, k = [], len(CLUSTERS)
+    sent = []
+    k = len(CLUSTERS)
     weights = {
         "alike": [np.full(k, 1.0 / k)] * k,
-        "four of six": [np.isin(np.arange(k), [(client + step) % k for step in range(4)]) / 4.0 for client in range(k)],
+        "four of six": [
+            np.isin(np.arange(k), [(client + step) % k for step in range(4)]) / 4.0
+            for client in range(k)
+        ],
         "one each": list(np.eye(k)),
     }
     dirichlet = generator.dirichlet(np.full(k, 0.3), len(halves))
@@ -162,7 +196,8 @@ def fcac_messages(layout: str, seed: int, updates: int) -> list[Contribution]:
 
 
 def in_order(sent: Sequence[Contribution], order: int) -> list[Contribution]:
-    """The updates of all clients mixed at random, each client's own in their order; order 0: as they are."""
+    """The updates of all clients mixed at random, each client's own in their order; order 0: as
+    they are."""
     if order == 0:
         return list(sent)
     generator = np.random.default_rng([order, 3])
@@ -183,12 +218,17 @@ def fcac_run(sent: Sequence[Contribution], share_max: float, seed: int) -> float
 
 
 def with_bridges(sent: Sequence[Contribution], seed: int, from_half: bool) -> list[Contribution]:
-    """A stranger's messages of nodes between two clusters: ten among the second half, or three after all."""
-    generator, mixed = np.random.default_rng([seed, 2]), list(sent)
+    """A stranger's messages of nodes between two clusters: ten among the second half, or three
+    after all."""
+    generator = np.random.default_rng([seed, 2])
+    mixed = list(sent)
     for number in range(10 if from_half else 3):
         ends = CLUSTERS[[number % 5, number % 5 + 1]]
         weight = ends[0] + generator.uniform(0, 1, (BRIDGE_NODES, 1)) * (ends[1] - ends[0])
-        nodes = {"weight": weight + generator.normal(0, 0.005, weight.shape), "count": np.full(BRIDGE_NODES, 5)}
+        nodes = {
+            "weight": weight + generator.normal(0, 0.005, weight.shape),
+            "count": np.full(BRIDGE_NODES, 5),
+        }
         place = len(sent) // 2 + number * (len(sent) // 20 + 1) if from_half else len(mixed)
         mixed.insert(place, Contribution("stranger", number + 1, nodes))
     return mixed
@@ -205,9 +245,16 @@ def measured_shares(seeds: Sequence[int], updates: int, orders: int) -> list[dic
                 for order in range(orders)
             ]
             found.append(summary(f"honest: {layout}", share_max, runs))
-        for name, from_half in (("bridges from half of the stream on", True), ("three messages of bridges", False)):
+        for name, from_half in (
+            ("bridges from half of the stream on", True),
+            ("three messages of bridges", False),
+        ):
             attacks = [
-                fcac_run(with_bridges(fcac_messages("four of six", seed, updates), seed, from_half), share_max, seed)
+                fcac_run(
+                    with_bridges(fcac_messages("four of six", seed, updates), seed, from_half),
+                    share_max,
+                    seed,
+                )
                 for seed in seeds
             ]
             found.append(summary(name, share_max, attacks))
@@ -215,7 +262,13 @@ def measured_shares(seeds: Sequence[int], updates: int, orders: int) -> list[dic
 
 
 def summary(case: str, share_max: float, runs: Sequence[float]) -> dict[str, Any]:
-    return {"case": case, "share_max": share_max, "low": min(runs), "median": median(runs), "high": max(runs)}
+    return {
+        "case": case,
+        "share_max": share_max,
+        "low": min(runs),
+        "median": median(runs),
+        "high": max(runs),
+    }
 
 
 def markdown(measured: Mapping[str, Any]) -> str:
@@ -224,11 +277,25 @@ def markdown(measured: Mapping[str, Any]) -> str:
     lines = []
     for name in names:
         found = [cell.get((name, attack)) for attack in ("", *ATTACKS)]
-        lines.append([name, *("-" if one is None else f"{one['median']:.3f} ({one['worst']:.3f})" for one in found)])
+        lines.append(
+            [
+                name,
+                *(
+                    "-" if one is None else f"{one['median']:.3f} ({one['worst']:.3f})"
+                    for one in found
+                ),
+            ]
+        )
     shares = {(case["case"], case["share_max"]): case for case in measured["shares"]}
     cases = list(dict.fromkeys(case["case"] for case in measured["shares"]))
     spread = [
-        [case, *("{low:.3f} {median:.3f} {high:.3f}".format(**shares[case, share]) for share in SHARES)]
+        [
+            case,
+            *(
+                "{low:.3f} {median:.3f} {high:.3f}".format(**shares[case, share])
+                for share in SHARES
+            ),
+        ]
         for case in cases
     ]
     return (
@@ -246,11 +313,20 @@ def markdown(measured: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One seed, few updates, in seconds: shows that it runs.")
-@click.option("--first-seed", type=int, default=100, show_default=True, help="Options were chosen on the seeds 0 to 3.")
+@click.option(
+    "--quick", is_flag=True, help="One seed, few updates, in seconds: shows that it runs."
+)
+@click.option(
+    "--first-seed",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Options were chosen on the seeds 0 to 3.",
+)
 @out_option("streaming_attacks")
 def main(quick: bool, first_seed: int, out: Path) -> None:
-    """Measure what one client of ten does to streaming algorithms, into streaming_attacks.json and .md."""
+    """Measure what one client of ten does to streaming algorithms, into streaming_attacks.json and
+    .md."""
     seeds, updates, orders = (1, 2, 2) if quick else (3, UPDATES, ORDERS)
     chosen = range(first_seed, first_seed + seeds)
     measured = {

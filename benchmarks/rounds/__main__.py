@@ -1,8 +1,10 @@
-"""Rounds: time per row of an answer, by K and d, beside other implementations; time and bytes of a round; memory.
+"""Rounds: time per row of an answer, by K and d, beside other implementations; time and bytes of a
+round; memory.
 
-An answer takes turns with plain NumPy for the same sums, with one step of scikit-learn (Lloyd's of k-means, or
-EM of a mixture), and with a loop over the rows in Python. A round is measured with 1 000 clients: what the server adds
-to the clients' arithmetic, and what the whole service does. Memory is measured with up to ten million rows.
+An answer takes turns with plain NumPy for the same sums, with one step of scikit-learn (Lloyd's of
+k-means, or EM of a mixture), and with a loop over the rows in Python. A round is measured with 1
+000 clients: what the server adds to the clients' arithmetic, and what the whole service does.
+Memory is measured with up to ten million rows.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ QUICK = Size(
 
 
 def measured_rounds(size: Size) -> list[dict[str, Any]]:
-    """The server's time in a round of many clients, relative to theirs, and the bytes of one answer and one request."""
+    """The server's time in a round of many clients, relative to theirs, and the bytes of one answer
+    and one request."""
     found = []
     for name in rounds_names():
         k, d = SHAPES[name][-1] if name in SHAPES else (10, 16)
@@ -100,10 +103,15 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
         if name in ("kfed", "mufc", "ffcm", "gmm_local"):
             # Clients fit on their own here, which takes long; a tenth of the clients is enough.
             clients = clients[: max(1, size.clients // 10)]
-        shares, answering, whole = [], [], []
+        shares = []
+        answering = []
+        whole = []
         for _ in range(3):
             begun = time.process_time()
-            answers = [Answer(f"{i:06}", 0, algorithm.answer(params, each)) for i, each in enumerate(clients)]
+            answers = [
+                Answer(f"{i:06}", 0, algorithm.answer(params, each))
+                for i, each in enumerate(clients)
+            ]
             answered = time.process_time()
             _, counted = select_answers(Policy(), PolicyState(), answers, 0)
             algorithm.combine(params, counted)
@@ -130,7 +138,8 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
 def markdown(measured: Mapping[str, Any]) -> str:
     lines = []
     for each in measured["answers"]:
-        ns, ratio = each["ns_per_row"], each["times_as_fast_as"]
+        ns = each["ns_per_row"]
+        ratio = each["times_as_fast_as"]
         other = rounded(ns["scikit-learn"]["median"]) if "scikit-learn" in ns else "-"
         lines.append(
             [
@@ -166,7 +175,15 @@ def markdown(measured: Mapping[str, Any]) -> str:
         lines,
     )
     rounds = table(
-        ["algorithm", "clients", "rows each", "round, s", "server's share", "bytes up", "bytes down"],
+        [
+            "algorithm",
+            "clients",
+            "rows each",
+            "round, s",
+            "server's share",
+            "bytes up",
+            "bytes down",
+        ],
         [
             [
                 each["algorithm"],
@@ -204,8 +221,12 @@ def _memory(measured: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Few rows, in seconds: shows that it runs; no figures to keep.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True)
+@click.option(
+    "--quick", is_flag=True, help="Few rows, in seconds: shows that it runs; no figures to keep."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True
+)
 def main(quick: bool, out: Path) -> None:
     """Measure answers and rounds, into rounds.json and rounds.md."""
     size = QUICK if quick else FULL
@@ -215,7 +236,9 @@ def main(quick: bool, out: Path) -> None:
             "machine": facts(PACKAGES),
             "answers": measured_answers(size.shapes, size.rows, size.loop_rows, size.turns),
             "rounds": measured_rounds(size),
-            "service": measured_service(size.service, size.clients, size.service_rows, size.service_rounds),
+            "service": measured_service(
+                size.service, size.clients, size.service_rows, size.service_rounds
+            ),
             "live": measured_clients(size.live_clients, size.service_rows, size.service_rounds),
             "memory": measured_memory(size.memory),
         }

@@ -33,7 +33,9 @@ def plain_kmeans(params: Params, rows: Floats) -> Stats:
 
 
 def plain_fcm(params: Params, rows: Floats) -> Stats:
-    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2) ** (1 / (params["fuzzifier"][0] - 1))
+    far = ((rows[:, None, :] - params["centre"]) ** 2).sum(axis=2) ** (
+        1 / (params["fuzzifier"][0] - 1)
+    )
     weights = (1 / (far * (1 / far).sum(axis=1, keepdims=True))) ** params["fuzzifier"][0]
     return {"mass": weights.sum(axis=0), "sum": weights.T @ rows}
 
@@ -71,7 +73,8 @@ def plain_tsk(params: Params, rows: Floats) -> Stats:
 def design(params: Params, rows: Floats) -> tuple[Floats, Floats]:
     """The regressors (n, k d) of all consequents, and the target (n,)."""
     z = (rows - params["origin"]) / params["scale"]
-    centres, widths = (params["centre"] - params["origin"]) / params["scale"], params["width"] / params["scale"]
+    centres = (params["centre"] - params["origin"]) / params["scale"]
+    widths = params["width"] / params["scale"]
     far = (((z[:, None, :-1] - centres[:, :-1]) / widths[:, :-1]) ** 2).sum(axis=2)
     strengths = np.exp(-0.5 * (far - far.min(axis=1, keepdims=True)))
     strengths /= strengths.sum(axis=1, keepdims=True)
@@ -80,17 +83,24 @@ def design(params: Params, rows: Floats) -> tuple[Floats, Floats]:
 
 
 def plain_dbscan(params: Params, rows: Floats) -> Stats:
-    cells = np.floor((rows - params["low"]) / params["step"]).clip(0, params["cells"][0] - 1).astype(np.int64)
+    cells = (
+        np.floor((rows - params["low"]) / params["step"])
+        .clip(0, params["cells"][0] - 1)
+        .astype(np.int64)
+    )
     once, count = np.unique(cells, axis=0, return_counts=True)
     return {"cell": once, "count": count}
 
 
 def plain_spectral(params: Params, rows: Floats) -> Stats:
-    landmarks, near = params["landmark"], int(params["near"][0])
+    landmarks = params["landmark"]
+    near = int(params["near"][0])
     far = ((rows[:, None, :] - landmarks) ** 2).sum(axis=2)
     which = np.argpartition(far, near, axis=1)[:, :near]
     squares = np.take_along_axis(far, which, axis=1)
-    weights = np.exp((squares.min(axis=1, keepdims=True) - squares) / (2 * params["bandwidth"] ** 2))
+    weights = np.exp(
+        (squares.min(axis=1, keepdims=True) - squares) / (2 * params["bandwidth"] ** 2)
+    )
     z = np.zeros((len(rows), len(landmarks)))
     np.put_along_axis(z, which, weights / weights.sum(axis=1, keepdims=True), axis=1)
     return {"gram": z.T @ z, "error": far.min(axis=1).sum()}
@@ -122,10 +132,11 @@ def by_row(name: str, params: Params, rows: Floats) -> None:
 
 
 def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
-    """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means, which it lacks.
+    """One step of scikit-learn from the same parameters on the same rows; None for fuzzy c-means,
+    which it lacks.
 
-    Of the regression by rules it has the ridge regression, and not the firing strengths. DBSCAN and spectral clustering
-    have no steps, so these are whole.
+    Of the regression by rules it has the ridge regression, and not the firing strengths. DBSCAN and
+    spectral clustering have no steps, so these are whole.
     """
     if name == "dbscan":
         from sklearn.cluster import DBSCAN  # noqa: PLC0415 - the extra bench
@@ -134,11 +145,14 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
     if name == "spectral":
         from sklearn.cluster import SpectralClustering  # noqa: PLC0415 - the extra bench
 
-        whole = SpectralClustering(len(params["weight"]), affinity="nearest_neighbors", random_state=SEED)
+        whole = SpectralClustering(
+            len(params["weight"]), affinity="nearest_neighbors", random_state=SEED
+        )
 
         def fit() -> None:
             with warnings.catch_warnings():
-                # Clusters that are far apart are not connected by nearest neighbours, which is no matter here.
+                # Clusters that are far apart are not connected by nearest neighbours, which is no
+                # matter here.
                 warnings.simplefilter("ignore")
                 whole.fit(rows[: SCIKIT_ROWS[name]])
 
@@ -147,14 +161,21 @@ def scikit_step(name: str, params: Params, rows: Floats) -> Work | None:
         from sklearn.cluster import _k_means_lloyd  # noqa: PLC0415 - the extra bench
 
         k = len(params["centre"])
-        weights, new, mass = np.ones(len(rows)), np.zeros_like(params["centre"]), np.zeros(k)
-        labels, moved = np.zeros(len(rows), dtype=np.int32), np.zeros(k)
+        weights = np.ones(len(rows))
+        new = np.zeros_like(params["centre"])
+        mass = np.zeros(k)
+        labels = np.zeros(len(rows), dtype=np.int32)
+        moved = np.zeros(k)
         centre = params["centre"].copy()
-        return lambda: _k_means_lloyd.lloyd_iter_chunked_dense(rows, weights, centre, new, mass, labels, moved, 1)
+        return lambda: _k_means_lloyd.lloyd_iter_chunked_dense(
+            rows, weights, centre, new, mass, labels, moved, 1
+        )
     if name == "gmm":
         from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - the extra bench
 
-        mixture = GaussianMixture(len(params["centre"]), max_iter=1, tol=0.0, means_init=params["centre"])
+        mixture = GaussianMixture(
+            len(params["centre"]), max_iter=1, tol=0.0, means_init=params["centre"]
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             mixture.fit(rows)
@@ -190,8 +211,11 @@ def answer_by(form: str, name: str, params: Params, rows: Floats) -> None:
     rounds_algorithm(name).answer(params, rows)
 
 
-def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int) -> list[dict[str, Any]]:
-    """Nanoseconds per row of ours and of the others for each algorithm and (K, d), in turns on `n` rows."""
+def measured_answers(
+    shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, turns: int
+) -> list[dict[str, Any]]:
+    """Nanoseconds per row of ours and of the others for each algorithm and (K, d), in turns on `n`
+    rows."""
     found = []
     for name in PLAIN:
         for k, d in SHAPES.get(name, shapes):
@@ -209,7 +233,12 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
             seconds = take_turns({way: work for way, (work, _) in ways.items()}, turns)
             per_row = {way: [each / ways[way][1] for each in seconds[way]] for way in ways}
             ratios = {
-                way: spread([other / ours for other, ours in zip(per_row[way], per_row["ours"], strict=True)])
+                way: spread(
+                    [
+                        other / ours
+                        for other, ours in zip(per_row[way], per_row["ours"], strict=True)
+                    ]
+                )
                 for way in ways
                 if way != "ours"
             }
@@ -218,7 +247,10 @@ def measured_answers(shapes: Sequence[tuple[int, int]], n: int, loop_rows: int, 
                     "algorithm": name,
                     "K": k,
                     "d": d,
-                    "ns_per_row": {way: spread([1e9 * each for each in times]) for way, times in per_row.items()},
+                    "ns_per_row": {
+                        way: spread([1e9 * each for each in times])
+                        for way, times in per_row.items()
+                    },
                     "times_as_fast_as": ratios,
                     "bytes_up": len(pack(dict(rounds_algorithm(name).answer(params, rows)))),
                     "bytes_down": len(pack(dict(params))),

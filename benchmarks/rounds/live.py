@@ -1,4 +1,5 @@
-"""What an answer costs a whole client node: with a readings log, a checkpoint and an outbox of its own."""
+"""What an answer costs a whole client node: with a readings log, a checkpoint and an outbox of its
+own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.node import ServerNode
 
-D, K, SEED = 16, 10, 3
+D = 16
+K = 10
+SEED = 3
 ALGORITHM = "kmeans"
 
 
@@ -35,7 +38,9 @@ def measured_clients(clients: int, rows: int, rounds: int) -> dict[str, Any]:
         for number in range(clients):
             noise = generator.normal(0, 0.05, (rows, D))
             _write_readings(
-                config, f"client-{number}", np.clip(centres[generator.integers(K, size=rows)] + noise, 0, 1)
+                config,
+                f"client-{number}",
+                np.clip(centres[generator.integers(K, size=rows)] + noise, 0, 1),
             )
             nodes.append(stack.enter_context(resumed(open_client(config, f"client-{number}"))))
         server = stack.enter_context(resumed(open_server(config)))
@@ -48,7 +53,8 @@ def measured_clients(clients: int, rows: int, rounds: int) -> dict[str, Any]:
 
 
 def _round(nodes: list[ClientNode], server: ServerNode) -> float:
-    """Processor seconds of one step of each client, after which the server takes in what they have published."""
+    """Processor seconds of one step of each client, after which the server takes in what they have
+    published."""
     began = time.thread_time()
     for node in nodes:
         node.step()
@@ -58,7 +64,9 @@ def _round(nodes: list[ClientNode], server: ServerNode) -> float:
     return used
 
 
-def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _write_readings(
+    config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]
+) -> None:
     (config.client.folder / client).mkdir(parents=True)
     with closing(open_readings(config, client)) as log:
         for number, row in enumerate(rows):

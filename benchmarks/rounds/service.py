@@ -1,9 +1,11 @@
-"""A round of many clients through the service: requests and answers over the embedded log, all in one process.
+"""A round of many clients through the service: requests and answers over the embedded log, all in
+one process.
 
-Each simulated client does what a client does between the log and the arithmetic: it reads the request, validates it,
-answers from its window, validates its own answer, and stores it in the log: with a flush of its own, or together with
-others, as a broker or a process of many clients does. It has no readings log, no checkpoint and no process of its own;
-what these add is measured with whole client nodes (`benchmarks.rounds.live`). The server is complete.
+Each simulated client does what a client does between the log and the arithmetic: it reads the
+request, validates it, answers from its window, validates its own answer, and stores it in the log:
+with a flush of its own, or together with others, as a broker or a process of many clients does. It
+has no readings log, no checkpoint and no process of its own; what these add is measured with whole
+client nodes (`benchmarks.rounds.live`). The server is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ from shoal.server_node.clusters.history.store import HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.transports.sqlite.log import SqliteLog
 
-D, K, SEED = 16, 10, 3
+D = 16
+K = 10
+SEED = 3
 MODEL = "measured"
 DEADLINE_S = 86_400.0
 TOGETHER = 100
@@ -52,7 +56,9 @@ PARTS = {
 """part of an answer's way -> what is done there"""
 
 
-def measured_service(names: Sequence[str], clients: int, rows_each: int, rounds: int) -> list[dict[str, Any]]:
+def measured_service(
+    names: Sequence[str], clients: int, rows_each: int, rounds: int
+) -> list[dict[str, Any]]:
     """A round's processor time through the service beside that of its arithmetic alone, in turn."""
     return [_measure(name, clients, rows_each, rounds) for name in names]
 
@@ -61,7 +67,12 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
     generator = np.random.default_rng(SEED)
     centres = generator.uniform(0.2, 0.8, size=(K, D))
     windows = [
-        np.clip(centres[generator.integers(K, size=rows_each)] + generator.normal(0, 0.05, (rows_each, D)), 0, 1)
+        np.clip(
+            centres[generator.integers(K, size=rows_each)]
+            + generator.normal(0, 0.05, (rows_each, D)),
+            0,
+            1,
+        )
         for _ in range(clients)
     ]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -80,9 +91,11 @@ def _measure(name: str, clients: int, rows_each: int, rounds: int) -> dict[str, 
 
 def _turn(federation: _Federation, windows: Sequence[Rows]) -> dict[str, float]:
     """Seconds of a round and of its parts for each answer, beside those of the arithmetic alone."""
-    used, clock = time.thread_time(), time.perf_counter()
+    used = time.thread_time()
+    clock = time.perf_counter()
     each = federation.round(1)
-    whole, waited = time.thread_time() - used, time.perf_counter() - clock
+    whole = time.thread_time() - used
+    waited = time.perf_counter() - clock
     together = federation.round(TOGETHER)
     answering, combining = federation.arithmetic(windows)
     parts = {
@@ -123,7 +136,11 @@ class _Federation:
         checkpoint = stack.enter_context(Checkpoint(folder / "checkpoint.db", "server"))
         settings = ServerSettings(pool_clients=len(windows), pool_s=DEADLINE_S)
         self._server = ServerNode(
-            resolve(self._contract), settings, server_log, checkpoint, history=HistoryStore(resolve(self._contract))
+            resolve(self._contract),
+            settings,
+            server_log,
+            checkpoint,
+            history=HistoryStore(resolve(self._contract)),
         )
         self._server.resume()
         contract = resolve(self._contract)
@@ -144,9 +161,13 @@ class _Federation:
             pass
 
     def round(self, together: int) -> _Used:
-        """Run one round, from an open request to the next one; `together` answers are flushed at a time."""
-        used, before = _Used(), time.thread_time()
-        for number, (client, snapshots) in enumerate(zip(self._clients, self._snapshots, strict=True), 1):
+        """Run one round, from an open request to the next one; `together` answers are flushed at a
+        time."""
+        used = _Used()
+        before = time.thread_time()
+        for number, (client, snapshots) in enumerate(
+            zip(self._clients, self._snapshots, strict=True), 1
+        ):
             snapshots.follow()
             read = time.thread_time()
             made = client.make_answers(time.time()).updates
@@ -172,10 +193,13 @@ class _Federation:
         assert snapshot is not None
         began = time.thread_time()
         answers = [
-            Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows)) for n, rows in enumerate(windows)
+            Answer(f"{n:06}", 0, self._algorithm.answer(snapshot.arrays, rows))
+            for n, rows in enumerate(windows)
         ]
         answered = time.thread_time()
-        self._algorithm.combine(snapshot.arrays, select_answers(Policy(), PolicyState(), answers, 0)[1])
+        self._algorithm.combine(
+            snapshot.arrays, select_answers(Policy(), PolicyState(), answers, 0)[1]
+        )
         return answered - began, time.thread_time() - answered
 
     def _closed(self) -> int:
@@ -184,20 +208,37 @@ class _Federation:
 
 
 def _contract(name: str, clients: int) -> Contract:
-    rounds = {"quorum": 1.0, "deadline_s": DEADLINE_S, "tolerance": 0.0, "rounds_max": 1000, "between": "fresh"}
+    rounds = {
+        "quorum": 1.0,
+        "deadline_s": DEADLINE_S,
+        "tolerance": 0.0,
+        "rounds_max": 1000,
+        "between": "fresh",
+    }
     return parse_contract(
         {
             "federation": {"name": f"of-{clients}"},
             "features": [{"name": f"x{number}", "low": 0.0, "high": 1.0} for number in range(D)],
             "privacy": {"mode": "off"},
-            "models": [{"name": MODEL, "algorithm": name, "options": {"clusters": K}, "rounds": rounds}],
+            "models": [
+                {"name": MODEL, "algorithm": name, "options": {"clusters": K}, "rounds": rounds}
+            ],
         }
     )
 
 
 def service_tables(measured: Sequence[Mapping[str, Any]], live: Mapping[str, Any]) -> str:
-    """The figures of `measured_service` and of `benchmarks.rounds.live.measured_clients` as Markdown."""
-    head = ["algorithm", "clients", "rows each", "round, s", "round, CPU s", "arithmetic, CPU s", "round / arithmetic"]
+    """The figures of `measured_service` and of `benchmarks.rounds.live.measured_clients` as
+    Markdown."""
+    head = [
+        "algorithm",
+        "clients",
+        "rows each",
+        "round, s",
+        "round, CPU s",
+        "arithmetic, CPU s",
+        "round / arithmetic",
+    ]
     names = ("round_s", "round_cpu_s", "arithmetic_cpu_s")
     rounds = [
         [
@@ -209,8 +250,14 @@ def service_tables(measured: Sequence[Mapping[str, Any]], live: Mapping[str, Any
         ]
         for each in measured
     ]
-    parts = [[what, *(rounded(each[f"{part}_us"]["median"]) for each in measured)] for part, what in PARTS.items()]
-    title = ["processor time of an answer beyond its arithmetic, µs", *(each["algorithm"] for each in measured)]
+    parts = [
+        [what, *(rounded(each[f"{part}_us"]["median"]) for each in measured)]
+        for part, what in PARTS.items()
+    ]
+    title = [
+        "processor time of an answer beyond its arithmetic, µs",
+        *(each["algorithm"] for each in measured),
+    ]
     return (
         f"{table(head, rounds)}\nA round through the service in one process: every client reads the request from the "
         "embedded log, validates it, answers, validates its answer and stores it with a flush of its own; the server "

@@ -24,16 +24,22 @@ from benchmarks.steadiness.streams import Stream, changing, every, stationary
 CHOOSING = (100, 101, 102)
 """seeds on which options and rules were chosen"""
 REPORTING = (9001, 9102)
-"""seeds of the published figures; no option was chosen on them. One fault was found on the first one and mended (a
-birth beside a cluster that has long been quiet)"""
+"""seeds of the published figures; no option was chosen on them. One fault was found on the first
+one and mended (a birth beside a cluster that has long been quiet)"""
 PEER_SEEDS = 1
 """number of these seeds on which the peers are run, which are slow"""
 QUICK = ("blobs K=5 d=2", "births")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Two short streams and two peers: shows that it runs; no figures to keep.")
-@click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Two short streams and two peers: shows that it runs; no figures to keep.",
+)
+@click.option(
+    "--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting."
+)
 @click.option("--ours", "ours_alone", is_flag=True, help="cluster_tree alone, without the peers.")
 @click.option(
     "--peers-from",
@@ -61,14 +67,25 @@ def main(
 
     A full run takes half an hour or more, most of it for the peers.
     """
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
-    judged_by = {"step_rows": STEP_ROWS, "warm_rows": WARM_ROWS, "seeds": list(seeds), "peer_seeds": PEER_SEEDS}
-    kept = None if earlier is None else kept_peers(json.loads(earlier.read_text(encoding="utf-8")), judged_by)
+    judged_by = {
+        "step_rows": STEP_ROWS,
+        "warm_rows": WARM_ROWS,
+        "seeds": list(seeds),
+        "peer_seeds": PEER_SEEDS,
+    }
+    kept = (
+        None
+        if earlier is None
+        else kept_peers(json.loads(earlier.read_text(encoding="utf-8")), judged_by)
+    )
     peers: Sequence[Peer] = () if ours_alone or kept else PEERS[:2] if quick else PEERS
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
+        # raised within the peers
+        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))
         for number, seed in enumerate(seeds):
             for stream in streams(seed, quick, data, wanted, first=number == 0):
                 is_compared = number < PEER_SEEDS and stream.family != "repeated"
@@ -93,7 +110,9 @@ def main(
     if kept is not None:
         result["learners"] |= kept["learners"]
         result["peers_measured_at"] = kept["measured_at"]
-        measured += [verdict for verdict in kept["verdicts"] if _is_wanted(verdict["stream"], wanted)]
+        measured += [
+            verdict for verdict in kept["verdicts"] if _is_wanted(verdict["stream"], wanted)
+        ]
     write(out, "steadiness", result, markdown(result))
     click.echo(f"written to {out}/steadiness.json and {out}/steadiness.md")
 
@@ -104,7 +123,9 @@ def kept_peers(earlier: dict[str, Any], judged_by: dict[str, Any]) -> dict[str, 
     Raises `click.UsageError` unless the result was judged alike, on the same seeds.
     """
     if earlier["judged"] != judged_by:
-        raise click.UsageError(f"--peers-from: that result was judged by {earlier['judged']}, this one by {judged_by}")
+        raise click.UsageError(
+            f"--peers-from: that result was judged by {earlier['judged']}, this one by {judged_by}"
+        )
     return {
         "learners": {name: text for name, text in earlier["learners"].items() if name != OURS.name},
         "verdicts": [verdict for verdict in earlier["verdicts"] if verdict["learner"] != OURS.name],
@@ -112,7 +133,9 @@ def kept_peers(earlier: dict[str, Any], judged_by: dict[str, Any]) -> dict[str, 
     }
 
 
-def streams(seed: int, quick: bool, data: Path | None, wanted: Sequence[str], first: bool) -> Iterator[Stream]:
+def streams(
+    seed: int, quick: bool, data: Path | None, wanted: Sequence[str], first: bool
+) -> Iterator[Stream]:
     """All streams of one seed; the sensors, which have no seed, with the first one."""
     size = 3000 if quick else 10_000
     for name, make in every([stationary(size), changing(size)]).items():
@@ -157,7 +180,8 @@ def judged(stream: Stream, seed: int, learners: Iterable[Peer]) -> list[dict[str
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result as a page: all learners on each family of streams, cluster_tree on each stream, cost, definitions."""
+    """The result as a page: all learners on each family of streams, cluster_tree on each stream,
+    cost, definitions."""
     verdicts = result["verdicts"]
     parts = [f"# How steady the clusters are\n\nMade by `{result['made_by']}`; do not edit.\n"]
     peer_seeds = set(result["judged"]["seeds"][: result["judged"]["peer_seeds"]])
@@ -180,26 +204,53 @@ def markdown(result: dict[str, Any]) -> str:
         "when the density has another number of modes, 2 apart. Repeated: the rows of a table again and again, each "
         "time in another order.\n"
     )
-    parts.append("".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items()))
+    parts.append(
+        "".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items())
+    )
     if "peers_measured_at" in result:
-        parts.append(f"All learners but cluster_tree were measured earlier, {result['peers_measured_at']}.\n")
+        parts.append(
+            f"All learners but cluster_tree were measured earlier, {result['peers_measured_at']}.\n"
+        )
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 
 def _of_learners(verdicts: list[dict[str, Any]]) -> str:
-    head = ["learner", "streams", "ARI", "ARI at the end", "count error", "changes", "still", "switches"]
+    head = [
+        "learner",
+        "streams",
+        "ARI",
+        "ARI at the end",
+        "count error",
+        "changes",
+        "still",
+        "switches",
+    ]
     lines = []
     for name in dict.fromkeys(verdict["learner"] for verdict in verdicts):
         own = [verdict for verdict in verdicts if verdict["learner"] == name]
         same = {verdict["stream"] for verdict in own}
-        ours = [verdict for verdict in verdicts if verdict["learner"] == OURS.name and verdict["stream"] in same]
+        ours = [
+            verdict
+            for verdict in verdicts
+            if verdict["learner"] == OURS.name and verdict["stream"] in same
+        ]
         lines.append([name, str(len(own)), *_figures(own), *_figures(ours)[::3]])
-    # Not every learner is run on every stream, so each line has cluster_tree on the streams of that line.
+    # Not every learner is run on every stream, so each line has cluster_tree on the streams of that
+    # line.
     return table([*head, "cluster_tree there: ARI", "changes"], lines)
 
 
 def _of_streams(verdicts: list[dict[str, Any]]) -> str:
-    head = ["cluster_tree on", "seeds", "ARI", "ARI at the end", "count error", "changes", "still", "switches"]
+    head = [
+        "cluster_tree on",
+        "seeds",
+        "ARI",
+        "ARI at the end",
+        "count error",
+        "changes",
+        "still",
+        "switches",
+    ]
     lines = []
     for name in dict.fromkeys(verdict["stream"] for verdict in verdicts):
         own = [verdict for verdict in verdicts if verdict["stream"] == name]
@@ -207,7 +258,9 @@ def _of_streams(verdicts: list[dict[str, Any]]) -> str:
         delays = [
             _delay(*of_event)
             for verdict in own
-            for of_event in zip(verdict["delays"], verdict["delays_own"], verdict["delays_modes"], strict=True)
+            for of_event in zip(
+                verdict["delays"], verdict["delays_own"], verdict["delays_modes"], strict=True
+            )
         ]
         lines.append([name, str(len(own)), *_figures(own), counts, ", ".join(delays)])
     return table([*head, "clusters at the end", "delays"], lines)
@@ -224,7 +277,11 @@ def _of_growth(verdicts: list[dict[str, Any]]) -> str:
     every_rows = 2500
     ends = range(every_rows, max(verdict["rows"] for verdict in verdicts) + 1, every_rows)
     lines = [
-        [verdict["stream"], str(verdict["seed"]), *(str(verdict["counts"][end // STEP_ROWS - 1]) for end in ends)]
+        [
+            verdict["stream"],
+            str(verdict["seed"]),
+            *(str(verdict["counts"][end // STEP_ROWS - 1]) for end in ends),
+        ]
         for verdict in verdicts
     ]
     return table(["clusters after rows", "seed", *map(str, ends)], lines)

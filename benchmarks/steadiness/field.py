@@ -1,7 +1,8 @@
-"""How cluster_tree and peers do on streams as installations have them: labels as given, number, changes.
+"""How cluster_tree and peers do on streams as installations have them: labels as given, number,
+changes.
 
-A learner learns 100 rows at a time and labels each of them at once, as a service does: what it names late is wrong
-until then.
+A learner learns 100 rows at a time and labels each of them at once, as a service does: what it
+names late is wrong until then.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CHOOSING: Final = (100, 101, 102, 103)
 REPORTING: Final = (9301, 9302)
 """seeds of the published figures"""
 UNTOUCHED: Final = (77_001, 77_002, 77_003)
-"""seeds for a check after all was chosen: run once, but for noise, hollow clusters, tables and 200 clusters"""
+"""seeds for a check after all was chosen: run once, but for noise, hollow clusters, tables and 200
+clusters"""
 BATCH_ROWS: Final = 100
 WARM_ROWS: Final = 1000
 """rows whose labels are not judged"""
@@ -46,17 +48,20 @@ WINDOW_ROWS: Final = 2000
 
 
 class Windowed:
-    """A learner that is fitted anew after every `PEER_EVERY` rows, and not at each of the smaller steps."""
+    """A learner that is fitted anew after every `PEER_EVERY` rows, and not at each of the smaller
+    steps."""
 
     def __init__(self, inside: Learner) -> None:
-        self._inside, self._rows = inside, np.empty((0, 0))
+        self._inside = inside
+        self._rows = np.empty((0, 0))
         self._has_learnt = False
 
     def learn(self, rows: Floats) -> None:
         self._rows = np.concatenate([self._rows, rows]) if self._rows.size else rows
         if len(self._rows) >= PEER_EVERY:
             self._inside.learn(self._rows)
-            self._rows, self._has_learnt = self._rows[:0], True
+            self._rows = self._rows[:0]
+            self._has_learnt = True
 
     def predict(self, rows: Floats) -> Ints:
         return self._inside.predict(rows) if self._has_learnt else np.full(len(rows), -1)
@@ -72,9 +77,15 @@ class Mixture:
         self._rows: Floats | None = None
 
     def learn(self, rows: Floats) -> None:
-        self._rows = rows if self._rows is None else np.concatenate([self._rows, rows])[-WINDOW_ROWS:]
+        self._rows = (
+            rows if self._rows is None else np.concatenate([self._rows, rows])[-WINDOW_ROWS:]
+        )
         known = self._rows
-        fits = [GaussianMixture(k, random_state=0, reg_covar=1e-8).fit(known) for k in COMPONENTS if k < len(known)]
+        fits = [
+            GaussianMixture(k, random_state=0, reg_covar=1e-8).fit(known)
+            for k in COMPONENTS
+            if k < len(known)
+        ]
         self._model = min(fits, key=lambda fit: float(fit.bic(known)))
 
     def predict(self, rows: Floats) -> Ints:
@@ -94,8 +105,11 @@ LEARNERS: Final[dict[str, Callable[[], Learner]]] = {
 
 
 def judged(learner: Learner, stream: Stream) -> dict[str, Any]:
-    """ARI of the labels as given and of the last labels of all rows, the number at the end, and its changes."""
-    given, counts, n = [], [], len(stream.rows)
+    """ARI of the labels as given and of the last labels of all rows, the number at the end, and its
+    changes."""
+    given = []
+    counts = []
+    n = len(stream.rows)
     started = time.process_time()
     for first in range(0, n, BATCH_ROWS):
         rows = stream.rows[first : first + BATCH_ROWS]
@@ -104,7 +118,8 @@ def judged(learner: Learner, stream: Stream) -> dict[str, Any]:
         if (first + BATCH_ROWS) % COUNT_EVERY == 0:
             counts.append(learner.count())
     took = time.process_time() - started
-    labels, late = np.concatenate(given), slice(WARM_ROWS, None)
+    labels = np.concatenate(given)
+    late = slice(WARM_ROWS, None)
     settled = np.array(counts[WARM_ROWS // COUNT_EVERY - 1 :])
     return {
         "ari": float(adjusted_rand_score(stream.truth[late], labels[late])),
@@ -116,8 +131,11 @@ def judged(learner: Learner, stream: Stream) -> dict[str, Any]:
     }
 
 
-def runs(makers: dict[str, Maker], seeds: Sequence[int], learners: Sequence[str]) -> list[dict[str, Any]]:
-    """The verdict on each stream of each seed and learner; of scattered rows also on the stream without them."""
+def runs(
+    makers: dict[str, Maker], seeds: Sequence[int], learners: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The verdict on each stream of each seed and learner; of scattered rows also on the stream
+    without them."""
     found = []
     for seed in seeds:
         for make in makers.values():
@@ -136,12 +154,21 @@ def runs(makers: dict[str, Maker], seeds: Sequence[int], learners: Sequence[str]
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page: each stream and learner, the mean of its seeds."""
     head = ["stream", "learner", "ARI as labelled", "ARI at the end", "clusters", "true", "changes"]
-    lines, verdicts = [], result["verdicts"]
+    lines = []
+    verdicts = result["verdicts"]
     for stream, learner in dict.fromkeys((one["stream"], one["learner"]) for one in verdicts):
         own = [one for one in verdicts if (one["stream"], one["learner"]) == (stream, learner)]
-        means = [float(np.mean([one[name] for one in own])) for name in ("ari", "ari_end", "changes")]
+        means = [
+            float(np.mean([one[name] for one in own])) for name in ("ari", "ari_end", "changes")
+        ]
         counts = ", ".join(str(one["count"]) for one in own)
-        figures = [f"{means[0]:.3f}", f"{means[1]:.3f}", counts, str(own[0]["true"]), f"{means[2]:.2f}"]
+        figures = [
+            f"{means[0]:.3f}",
+            f"{means[1]:.3f}",
+            counts,
+            str(own[0]["true"]),
+            f"{means[2]:.2f}",
+        ]
         lines.append([stream, learner, *figures])
     return (
         f"# Streams as installations have them\n\nMade by `{result['made_by']}`; do not edit.\n\n"
@@ -153,7 +180,9 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting.")
+@click.option(
+    "--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting."
+)
 @click.option("--ours", "ours_alone", is_flag=True, help="cluster_tree alone, without the peers.")
 @click.option(
     "--peers-from",
@@ -163,20 +192,29 @@ def markdown(result: dict[str, Any]) -> str:
 )
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @out_option("field")
-def main(choosing: bool, ours_alone: bool, earlier: Path | None, wanted: tuple[str, ...], out: Path) -> None:
+def main(
+    choosing: bool, ours_alone: bool, earlier: Path | None, wanted: tuple[str, ...], out: Path
+) -> None:
     """Measure how cluster_tree and peers do on streams with the difficulties of installations."""
     seeds = CHOOSING if choosing else REPORTING
     ours = [name for name in LEARNERS if name.startswith("cluster_tree")]
     learners = ours if ours_alone or earlier else list(LEARNERS)
-    makers = {name: make for name, make in field().items() if not wanted or any(part in name for part in wanted)}
+    makers = {
+        name: make
+        for name, make in field().items()
+        if not wanted or any(part in name for part in wanted)
+    }
     machine = facts(("shoal", "numpy", "numba", "scikit-learn"))
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))  # raised within the peers
+        # raised within the peers
+        warnings.simplefilter("ignore", (RuntimeWarning, UserWarning, FutureWarning))
         verdicts = runs(makers, seeds, learners)
     if earlier is not None:
         kept = json.loads(earlier.read_text(encoding="utf-8"))["verdicts"]
         verdicts += [one for one in kept if one["learner"] not in ours and one["seed"] in seeds]
-    made_by = "python -m benchmarks.steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
+    made_by = (
+        "python -m benchmarks.steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
+    )
     made_by += " --peers-from FILE" * (earlier is not None)
     result = {"made_by": made_by, "seeds": list(seeds), "machine": machine, "verdicts": verdicts}
     write(out, "field", result, markdown(result))

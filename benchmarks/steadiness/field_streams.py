@@ -1,7 +1,8 @@
-"""Streams as installations have them, each with one difficulty: births, scattered rows, whole numbers, bursts, many or
-overlapping clusters, lines, rings, hollow clusters, a small table.
+"""Streams as installations have them, each with one difficulty: births, scattered rows, whole
+numbers, bursts, many or overlapping clusters, lines, rings, hollow clusters, a small table.
 
-Every stream is a function of its seed. The truth of a row is the cluster that it was drawn from, -1 of a scattered one.
+Every stream is a function of its seed. The truth of a row is the cluster that it was drawn from, -1
+of a scattered one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def field() -> dict[str, Maker]:
         add("non-stationary", f"come, go, move K={k} d={d}", partial(come_go_move, k=k, d=d))
     for share in (0.01, 0.02, 0.05):
         for k, d in ((5, 2), (6, 4), (5, 8)):
-            add("noise", f"{share:.0%} scattered K={k} d={d}", partial(scattered, share=share, k=k, d=d))
+            add(
+                "noise",
+                f"{share:.0%} scattered K={k} d={d}",
+                partial(scattered, share=share, k=k, d=d),
+            )
     for d in (1, 3):
         add("coarse", f"whole degrees d={d}", partial(whole_degrees, d=d))
     for k in (50, 100, 200):
@@ -64,28 +69,35 @@ def one_after_another(generator: np.random.Generator, k: int, d: int) -> Drawn:
 
 
 def come_go_move(generator: np.random.Generator, k: int, d: int) -> Drawn:
-    """Each cluster is there for one or two spans of the stream; some move by ten standard deviations meanwhile."""
+    """Each cluster is there for one or two spans of the stream; some move by ten standard
+    deviations meanwhile."""
     centres = centres_apart(generator, k, d, 16.0 * SD if d > 2 else 13.0 * SD)
     at = np.arange(ROWS)
     there = np.zeros((ROWS, k), dtype=np.bool_)
     there[:, 0] = True
     for cluster in range(1, k):
         for _ in range(2):
-            start, length = generator.integers(0, ROWS), generator.integers(ROWS // 6, ROWS // 2)
+            start = generator.integers(0, ROWS)
+            length = generator.integers(ROWS // 6, ROWS // 2)
             there[(at >= start) & (at < start + length), cluster] = True
     truth = (generator.random((ROWS, k)) * there).argmax(axis=1)
     way = generator.standard_normal((k, d))
     way *= (np.arange(k) % 3 == 1)[:, None] * 5.0 * SD / np.linalg.norm(way, axis=1, keepdims=True)
-    return centres[truth] + (at / ROWS)[:, None] * way[truth] + SD * generator.standard_normal((ROWS, d)), truth
+    return centres[truth] + (at / ROWS)[:, None] * way[truth] + SD * generator.standard_normal(
+        (ROWS, d)
+    ), truth
 
 
 def scattered(generator: np.random.Generator, share: float, k: int, d: int) -> Drawn:
     """Blobs of different width, and a share of rows all over the place that belong to none of them."""
     centres = centres_apart(generator, k, d, 0.28)
-    truth, sd = generator.integers(k, size=ROWS), generator.uniform(0.5 * SD, 1.2 * SD, size=k)
+    truth = generator.integers(k, size=ROWS)
+    sd = generator.uniform(0.5 * SD, 1.2 * SD, size=k)
     rows = centres[truth] + sd[truth, None] * generator.standard_normal((ROWS, d))
     stray = generator.random(ROWS) < share
-    return np.where(stray[:, None], generator.uniform(size=(ROWS, d)), rows), np.where(stray, -1, truth)
+    return np.where(stray[:, None], generator.uniform(size=(ROWS, d)), rows), np.where(
+        stray, -1, truth
+    )
 
 
 def clean(stream: Stream) -> Stream:
@@ -124,7 +136,8 @@ def overlap(generator: np.random.Generator, k: int, d: int) -> Drawn:
 def lines(generator: np.random.Generator) -> Drawn:
     """Four parallel lines, each forty times as long as wide and eight widths from the next."""
     truth = generator.integers(4, size=ROWS)
-    along, across = generator.uniform(0.0, 40.0, size=ROWS), generator.standard_normal(ROWS)
+    along = generator.uniform(0.0, 40.0, size=ROWS)
+    across = generator.standard_normal(ROWS)
     rows = np.stack([along, 8.0 * truth + across], axis=1)
     angle = generator.uniform(0.0, np.pi)
     turned = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -140,7 +153,8 @@ def three_rings(generator: np.random.Generator) -> Drawn:
 
 
 def hollow(generator: np.random.Generator, d: int) -> Drawn:
-    """Clusters each feature of which has two values around its middle, so that no reading is near the middle."""
+    """Clusters each feature of which has two values around its middle, so that no reading is near
+    the middle."""
     centres = centres_apart(generator, 4, d, 0.8)
     truth = generator.integers(4, size=ROWS)
     sign = generator.choice([-1.0, 1.0], size=(ROWS, d))
@@ -152,7 +166,9 @@ def bursts(generator: np.random.Generator, length: int) -> Drawn:
     centres = centres_apart(generator, 5, 3, 0.25)
     truth = generator.integers(5, size=ROWS)
     rows = centres[truth] + SD * generator.standard_normal((ROWS, 3))
-    for start in np.sort(generator.integers(500, ROWS - length, size=max(3, 1500 // length))).tolist():
+    for start in np.sort(
+        generator.integers(500, ROWS - length, size=max(3, 1500 // length))
+    ).tolist():
         held = slice(start, start + length)
         rows[held] = rows[start] + 0.001 * generator.standard_normal((length, 3))
         truth[held] = truth[start]
@@ -168,7 +184,8 @@ def digits(generator: np.random.Generator) -> Drawn:
 
 def dependent(generator: np.random.Generator, d: int) -> Drawn:
     """One cluster whose readings wander: each is 0.999 of the one before, and noise."""
-    rows, at = np.empty((ROWS, d)), generator.standard_normal(d)
+    rows = np.empty((ROWS, d))
+    at = generator.standard_normal(d)
     step = np.sqrt(1.0 - 0.999**2) * generator.standard_normal((ROWS, d))
     for number in range(ROWS):
         at = 0.999 * at + step[number]

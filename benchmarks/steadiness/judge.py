@@ -48,7 +48,8 @@ class Verdict:
     ari_end: float
     count_end: int
     count_error: float
-    """mean over checks of how far the count is outside [present lately, ever seen], as a share of those present"""
+    """mean over checks of how far the count is outside [present lately, ever seen], as a share of
+    those present"""
     changes: float
     """changes of the count per 1 000 rows"""
     still: float
@@ -62,7 +63,8 @@ class Verdict:
     delays_own: list[int | None]
     """number of these rows that are of the cluster that the event is about"""
     delays_modes: list[int | None]
-    """rows from the moment when the density has another number of modes to the first check that shows the event"""
+    """rows from the moment when the density has another number of modes to the first check that
+    shows the event"""
     counts: list[int]
     """the count at every check, also during the warm-up"""
 
@@ -83,7 +85,8 @@ class _Checks:
     """What has been found at the checks so far."""
 
     def __init__(self, learner: Learner, stream: Stream) -> None:
-        self._learner, self._stream = learner, stream
+        self._learner = learner
+        self._stream = stream
         self._counts: list[int] = []
         self._agreement: list[float] = []
         self._errors: list[float] = []
@@ -94,10 +97,12 @@ class _Checks:
 
     def check(self, end: int) -> None:
         """Compare the learner with the truth after `end` rows of the stream."""
-        learner, stream = self._learner, self._stream
+        learner = self._learner
+        stream = self._stream
         self._counts.append(learner.count())
         chosen = _judged(stream, end)
-        truth, found = stream.truth[chosen], learner.predict(stream.rows[chosen])
+        truth = stream.truth[chosen]
+        found = learner.predict(stream.rows[chosen])
         for event, delay in self._delays.items():
             if delay is None and end > event.at and _shows(event, stream, learner, end):
                 self._delays[event] = end - event.at
@@ -118,9 +123,14 @@ class _Checks:
         moved = np.flatnonzero(np.diff(after))
         per_span = max(1, 1000 // step)
         spans = max(1, -(-(len(after) - 1) // per_span))
-        own = [None if n is None else _rows_of(event, self._stream, n) for event, n in self._delays.items()]
+        own = [
+            None if n is None else _rows_of(event, self._stream, n)
+            for event, n in self._delays.items()
+        ]
         since_modes = [
-            None if n is None else n + event.at - (event.at if event.modes_at is None else event.modes_at)
+            None
+            if n is None
+            else n + event.at - (event.at if event.modes_at is None else event.modes_at)
             for event, n in self._delays.items()
         ]
         return Verdict(
@@ -155,11 +165,15 @@ def _majority(labels: Ints) -> int | None:
 
 
 def _count_error(count: int, stream: Stream, end: int) -> float:
-    """A learner that forgets shows the recent clusters, one that does not all clusters so far: both are right."""
+    """A learner that forgets shows the recent clusters, one that does not all clusters so far: both
+    are right."""
     lately = stream.truth[max(0, end - LATELY_ROWS) : end]
     present = len(np.unique(lately[lately != UNJUDGED]))
-    seen = len(np.unique(stream.truth[_judged(stream, end)])) if stream.window else _seen(stream, end)
-    low, high = min(present, seen), max(present, seen)
+    seen = (
+        len(np.unique(stream.truth[_judged(stream, end)])) if stream.window else _seen(stream, end)
+    )
+    low = min(present, seen)
+    high = max(present, seen)
     return max(low - count, count - high, 0) / max(1, present)
 
 
@@ -171,7 +185,8 @@ def _seen(stream: Stream, end: int) -> int:
 def _shows(event: Event, stream: Stream, learner: Learner, end: int) -> bool:
     """Whether the rows since the event have the right label, and the other rows another one."""
     since = slice(max(event.at, end - 2 * LATELY_ROWS), end)
-    rows, truth = stream.rows[since], stream.truth[since]
+    rows = stream.rows[since]
+    truth = stream.truth[since]
     found = learner.predict(rows)
     if event.kind == "merge":
         return len(np.unique(found[truth == event.other])) == 1

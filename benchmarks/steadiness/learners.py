@@ -68,14 +68,18 @@ class River:
     """A learner of river, one reading at a time."""
 
     def __init__(self, model: Any, count: Callable[[Any], int]) -> None:
-        self._model, self._count = model, count
+        self._model = model
+        self._count = count
 
     def learn(self, rows: Floats) -> None:
         for row in rows.tolist():
             self._model.learn_one(dict(enumerate(row)))
 
     def predict(self, rows: Floats) -> Ints:
-        return np.array([self._model.predict_one(dict(enumerate(row))) or 0 for row in rows.tolist()], dtype=np.int64)
+        return np.array(
+            [self._model.predict_one(dict(enumerate(row))) or 0 for row in rows.tolist()],
+            dtype=np.int64,
+        )
 
     def count(self) -> int:
         return self._count(self._model)
@@ -85,7 +89,8 @@ class KMeans:
     """MiniBatchKMeans with the true number of clusters."""
 
     def __init__(self, k: int) -> None:
-        self._k, self._model = k, MiniBatchKMeans(n_clusters=k, random_state=0, n_init=3)
+        self._k = k
+        self._model = MiniBatchKMeans(n_clusters=k, random_state=0, n_init=3)
 
     def learn(self, rows: Floats) -> None:
         self._model.partial_fit(rows)
@@ -104,10 +109,13 @@ class Recent:
         self._rows: Floats | None = None
 
     def learn(self, rows: Floats) -> None:
-        self._rows = rows if self._rows is None else np.concatenate([self._rows, rows])[-RECENT_ROWS:]
+        self._rows = (
+            rows if self._rows is None else np.concatenate([self._rows, rows])[-RECENT_ROWS:]
+        )
         model = HDBSCAN(min_cluster_size=20, copy=True).fit(self._rows)
         inside = model.labels_ >= 0
-        self._known, self._labels = self._rows[inside], model.labels_[inside]
+        self._known = self._rows[inside]
+        self._labels = model.labels_[inside]
 
     def predict(self, rows: Floats) -> Ints:
         if not len(self._known):
@@ -136,7 +144,8 @@ class Tree:
 
 
 def radius(stream: Stream) -> float:
-    """A tenth of the root mean square distance from the middle, of the first 500 rows: a first guess of a user."""
+    """A tenth of the root mean square distance from the middle, of the first 500 rows: a first
+    guess of a user."""
     first = stream.rows[:500]
     return max(0.1 * math.sqrt(float(first.var(axis=0).sum())), 1e-6)
 
@@ -145,21 +154,39 @@ def true_count(stream: Stream) -> int:
     return len(np.unique(stream.truth[stream.truth >= 0]))
 
 
-OURS = Peer("cluster_tree", lambda stream: Shoal(ClusterTree(clients=CLIENTS)), f"default options, {CLIENTS} clients")
+OURS = Peer(
+    "cluster_tree",
+    lambda stream: Shoal(ClusterTree(clients=CLIENTS)),
+    f"default options, {CLIENTS} clients",
+)
 PEERS = (
-    Peer("FCAC", lambda stream: Shoal(FCAC(clients=CLIENTS, nodes_max=2000)), f"nodes_max 2000, {CLIENTS} clients"),
-    Peer("MiniBatchKMeans, K given", lambda stream: KMeans(true_count(stream)), "n_clusters the true number, n_init 3"),
+    Peer(
+        "FCAC",
+        lambda stream: Shoal(FCAC(clients=CLIENTS, nodes_max=2000)),
+        f"nodes_max 2000, {CLIENTS} clients",
+    ),
+    Peer(
+        "MiniBatchKMeans, K given",
+        lambda stream: KMeans(true_count(stream)),
+        "n_clusters the true number, n_init 3",
+    ),
     Peer(
         "HDBSCAN, last 2 000 rows",
         lambda stream: Recent(),
         "min_cluster_size 20, anew at each check; streams of at most 16 features",
         features_max=16,
     ),
-    Peer("Birch", lambda stream: Tree(radius(stream)), "threshold a tenth of the spread of 500 rows, n_clusters None"),
+    Peer(
+        "Birch",
+        lambda stream: Tree(radius(stream)),
+        "threshold a tenth of the spread of 500 rows, n_clusters None",
+    ),
     Peer(
         "DBSTREAM",
         lambda stream: River(
-            DBSTREAM(clustering_threshold=radius(stream), fading_factor=1e-4, cleanup_interval=1000),
+            DBSTREAM(
+                clustering_threshold=radius(stream), fading_factor=1e-4, cleanup_interval=1000
+            ),
             lambda model: len(model.clusters),
         ),
         "river; clustering_threshold a tenth of the spread of 500 rows, fading_factor 1e-4, cleanup_interval 1000; "
@@ -170,7 +197,8 @@ PEERS = (
     Peer(
         "DenStream",
         lambda stream: River(
-            DenStream(epsilon=radius(stream), decaying_factor=0.01, n_samples_init=500), lambda model: model.n_clusters
+            DenStream(epsilon=radius(stream), decaying_factor=0.01, n_samples_init=500),
+            lambda model: model.n_clusters,
         ),
         "river; epsilon a tenth of the spread of 500 rows, decaying_factor 0.01, n_samples_init 500; streams of "
         "blobs with at most 2 features",
@@ -181,7 +209,12 @@ PEERS = (
     Peer(
         "CluStream, K given",
         lambda stream: River(
-            CluStream(n_macro_clusters=true_count(stream), max_micro_clusters=100, time_window=1000, seed=0),
+            CluStream(
+                n_macro_clusters=true_count(stream),
+                max_micro_clusters=100,
+                time_window=1000,
+                seed=0,
+            ),
             lambda model: len(model.centers),
         ),
         "river; n_macro_clusters the true number, max_micro_clusters 100, time_window 1000; streams of at most 4 "

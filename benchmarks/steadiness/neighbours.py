@@ -1,4 +1,5 @@
-"""How well the nearest rows know the class of a row: where they know nothing, no clustering by density can agree."""
+"""How well the nearest rows know the class of a row: where they know nothing, no clustering by
+density can agree."""
 
 from __future__ import annotations
 
@@ -21,17 +22,23 @@ TABLES = {
     "pendigits": Table("pendigits"),
     "optdigits": Table("optdigits"),
 }
-NEIGHBOURS, FOLDS = 10, 5
+NEIGHBOURS = 10
+FOLDS = 5
 
 
 def known_by_neighbours(rows: Floats, classes: Ints) -> tuple[float, float, float]:
-    """-> the share of the rows whose class most of the nearest other rows have, the share of the largest class, and the
-    adjusted Rand index between the classes and those of the nearest rows. Every feature is scaled to its range."""
+    """-> the share of the rows whose class most of the nearest other rows have, the share of the
+    largest class, and the adjusted Rand index between the classes and those of the nearest rows.
+    Every feature is scaled to its range."""
     spans = np.ptp(rows, axis=0)
     scaled = (rows - rows.min(axis=0)) / np.where(spans > 0.0, spans, 1.0)
     found = cross_val_predict(KNeighborsClassifier(NEIGHBOURS), scaled, classes, cv=FOLDS)
     largest = np.bincount(classes).max() / len(classes)
-    return float((found == classes).mean()), float(largest), float(adjusted_rand_score(classes, found))
+    return (
+        float((found == classes).mean()),
+        float(largest),
+        float(adjusted_rand_score(classes, found)),
+    )
 
 
 @click.command()
@@ -42,12 +49,17 @@ def known_by_neighbours(rows: Floats, classes: Ints) -> tuple[float, float, floa
     help="Folder of NAME.csv.gz files.",
 )
 def main(data: Path) -> None:
-    """Print how well the ten nearest rows know the class of a row, for some tables of the FCAC paper."""
+    """Print how well the ten nearest rows know the class of a row, for some tables of the FCAC
+    paper."""
     lines = []
     for name, file in TABLES.items():
         right, largest, agreement = known_by_neighbours(*read(data, file))
         lines.append([name, f"{right:.1%}", f"{largest:.1%}", f"{agreement:.3f}"])
-    click.echo(table(["table", "class known by the nearest rows", "share of the largest class", "ARI"], lines))
+    click.echo(
+        table(
+            ["table", "class known by the nearest rows", "share of the largest class", "ARI"], lines
+        )
+    )
 
 
 if __name__ == "__main__":

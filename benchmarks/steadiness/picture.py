@@ -26,7 +26,8 @@ def main(result: Path, picture: Path) -> None:
 
 
 def draw(result: dict[str, Any], picture: Path) -> None:
-    """One panel for each of `STREAMS`: what is true, dashed, and the number each learner showed at each check."""
+    """One panel for each of `STREAMS`: what is true, dashed, and the number each learner showed at
+    each check."""
     # Loaded here, so that the panels can be tested without the extra 'plot'.
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - the extra plot
     from matplotlib.figure import Figure  # noqa: PLC0415 - the extra plot
@@ -39,16 +40,24 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         rows = STEP_ROWS * np.arange(1, len(truth) + 1)
         for learner, counts in lines.items():
             axes.plot(rows, counts, color=COLOURS[learner], label=learner, linewidth=1.5)
-        axes.plot(rows, truth, color="black", label="true so far", linewidth=1, linestyle=(0, (2, 3)))
+        axes.plot(
+            rows, truth, color="black", label="true so far", linewidth=1, linestyle=(0, (2, 3))
+        )
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.set(title=name, xlabel="rows", ylim=(0, None))
     figure.axes[0].set_ylabel("clusters shown")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
     figure.savefig(picture, dpi=110)
 
 
 def panel(result: dict[str, Any], name: str, seed: int) -> tuple[dict[str, list[int]], list[int]]:
-    """The counts of each learner on a stream, and how many true clusters there have been, at every check.
+    """The counts of each learner on a stream, and how many true clusters there have been, at every
+    check.
 
     Raises `click.UsageError` if the result does not have the stream.
     """
@@ -59,10 +68,14 @@ def panel(result: dict[str, Any], name: str, seed: int) -> tuple[dict[str, list[
     }
     lines = {learner: own[learner]["counts"] for learner in COLOURS if learner in own}
     if not lines:
-        raise click.UsageError(f"the result has no verdict on {name!r}: run the benchmark with all streams")
+        raise click.UsageError(
+            f"the result has no verdict on {name!r}: run the benchmark with all streams"
+        )
     first = next(iter(own.values()))
     truth = {**stationary(first["rows"]), **changing(first["rows"])}[name](seed).truth
-    return lines, [len(np.unique(truth[:end])) for end in range(STEP_ROWS, len(truth) + 1, STEP_ROWS)]
+    return lines, [
+        len(np.unique(truth[:end])) for end in range(STEP_ROWS, len(truth) + 1, STEP_ROWS)
+    ]
 
 
 if __name__ == "__main__":

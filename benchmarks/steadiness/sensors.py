@@ -1,4 +1,5 @@
-"""Real streams: sensors in the order of time, the same and other tables shuffled, and short ones repeated."""
+"""Real streams: sensors in the order of time, the same and other tables shuffled, and short ones
+repeated."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def again(folder: Path, name: str, seed: int) -> Stream:
 
 
 def read(folder: Path, table: Table) -> tuple[Floats, Ints]:
-    """(n, d) features in the units of the file, complete rows only; (n,) classes, 0 where there are none."""
+    """(n, d) features in the units of the file, complete rows only; (n,) classes, 0 where there are
+    none."""
     with gzip.open(folder / f"{table.file}.csv.gz", "rt", encoding="utf-8", newline="") as file:
         lines = csv.reader(file)
         names = next(lines)
@@ -76,5 +78,9 @@ def read(folder: Path, table: Table) -> tuple[Floats, Ints]:
     rows = rows[:, ~sparse]
     complete = ~np.isnan(rows).any(axis=1)
     rows = rows[complete]
-    labels = np.array(columns[names.index("label")])[complete] if "label" in names else np.zeros(len(rows))
+    labels = (
+        np.array(columns[names.index("label")])[complete]
+        if "label" in names
+        else np.zeros(len(rows))
+    )
     return rows, np.unique(labels, return_inverse=True)[1].astype(np.int64)

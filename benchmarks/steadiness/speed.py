@@ -1,4 +1,5 @@
-"""What `cluster_tree` costs in both forms of its kernels: sketching and rebuilding. Processor time of one thread."""
+"""What `cluster_tree` costs in both forms of its kernels: sketching and rebuilding. Processor time
+of one thread."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from shoal.kernels.forms import COMPILED
 CELLS = 1000
 GOAL = {"sketched_rows_per_s": 500_000, "rebuild_ms": 5.0}
 """goals of the compiled form, with `CELLS` cells"""
-BLOBS, SD = 10, 0.02
-UPDATE_ROWS, UPDATES = 500, 10
+BLOBS = 10
+SD = 0.02
+UPDATE_ROWS = 500
+UPDATES = 10
 """rows of an update, and updates of a turn"""
 REBUILDS = 3
 """rebuilds of a turn, each of a server of its own"""
@@ -29,9 +32,10 @@ ROWS = 20_000
 
 
 def measure(widths: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
-    """Measure for each number of features and form: rows sketched per second, and milliseconds of a rebuild with all
-    cells there are and none merged; and of one in the course of a stream, when as many readings as there are
-    between two rebuilds have come from several clients, each of them a point."""
+    """Measure for each number of features and form: rows sketched per second, and milliseconds of a
+    rebuild with all cells there are and none merged; and of one in the course of a stream, when as
+    many readings as there are between two rebuilds have come from several clients, each of them a
+    point."""
     return [_measured(d, turns) for d in widths]
 
 
@@ -54,7 +58,9 @@ def _measured(d: int, turns: int) -> dict[str, Any]:
         }
 
     took = seconds_by_form(prepare, turns)
-    rates = {form: [UPDATES * UPDATE_ROWS / each for each in took["sketch"][form]] for form in FORMS}
+    rates = {
+        form: [UPDATES * UPDATE_ROWS / each for each in took["sketch"][form]] for form in FORMS
+    }
     return {
         "d": d,
         "cells": len(full["cell_mass"]),
@@ -69,12 +75,20 @@ def _server(d: int, parts: list[Floats]) -> ClusterTreeServer:
     """A server that has absorbed these rows."""
     server = ClusterTreeServer(d)
     for number, part in enumerate(parts):
-        server.absorb([Contribution("any", number, {"point": part, "count": np.ones(len(part), dtype=np.int64)})], b"")
+        server.absorb(
+            [
+                Contribution(
+                    "any", number, {"point": part, "count": np.ones(len(part), dtype=np.int64)}
+                )
+            ],
+            b"",
+        )
     return server
 
 
 def _just_before_a_rebuild(d: int, parts: list[Floats]) -> State:
-    """The state of a server that has absorbed most of these rows; the next ones would make it rebuild its tree."""
+    """The state of a server that has absorbed most of these rows; the next ones would make it
+    rebuild its tree."""
     waiting = ClusterTreeServer(d).options.rebuild_readings - PART_ROWS
     kept = len(parts) - waiting // PART_ROWS
     for end in range(kept, len(parts) + 1):
@@ -121,7 +135,16 @@ def cost_table(costs: list[dict[str, Any]]) -> str:
         ]
         for cost in costs
     ]
-    head = ["d", "sketched rows/s", "compiled", "rebuild, ms", "compiled", "later, ms", "compiled", "cells, later"]
+    head = [
+        "d",
+        "sketched rows/s",
+        "compiled",
+        "rebuild, ms",
+        "compiled",
+        "later, ms",
+        "compiled",
+        "cells, later",
+    ]
     reached = [
         f"d = {cost['d']}: {_word(cost['sketched_rows_per_s'][COMPILED]['median'] >= GOAL['sketched_rows_per_s'])}, "
         f"{_word(cost['rebuild_ms'][COMPILED]['median'] <= GOAL['rebuild_ms'])}"

@@ -42,7 +42,8 @@ class Stream:
     """"stationary", "changing", "sensor", "shuffled" or "repeated" """
     rows: Floats
     truth: Ints
-    """(n,) cluster of each row when it came; of a sensor the class in the file, which need not be a cluster"""
+    """(n,) cluster of each row when it came; of a sensor the class in the file, which need not be a
+    cluster"""
     window: int | None = None
     """last rows that are judged; None: all so far"""
     events: tuple[Event, ...] = field(default=())
@@ -114,15 +115,19 @@ def blobs(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Float
 
 def moons(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """Two half circles, each around an end of the other."""
-    truth, angle = generator.integers(2, size=n), generator.uniform(0.0, np.pi, size=n)
+    truth = generator.integers(2, size=n)
+    angle = generator.uniform(0.0, np.pi, size=n)
     upper = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     lower = np.stack([1.0 - np.cos(angle), 0.5 - np.sin(angle)], axis=1)
-    return np.where(truth[:, None] == 0, upper, lower) + 0.06 * generator.standard_normal((n, 2)), truth
+    return np.where(truth[:, None] == 0, upper, lower) + 0.06 * generator.standard_normal(
+        (n, 2)
+    ), truth
 
 
 def rings(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """A ring around a ring around a blob."""
-    truth, angle = generator.integers(3, size=n), generator.uniform(0.0, 2.0 * np.pi, size=n)
+    truth = generator.integers(3, size=n)
+    angle = generator.uniform(0.0, 2.0 * np.pi, size=n)
     rows = 0.5 * truth[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return rows + 0.04 * generator.standard_normal((n, 2)), truth
 
@@ -130,15 +135,19 @@ def rings(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
 def scales(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     """Four blobs, the widest twelve times as wide as the narrowest."""
     truth = generator.integers(4, size=n)
-    centres, sd = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([0.01, 0.023, 0.052, 0.12])
+    centres = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    sd = np.array([0.01, 0.023, 0.052, 0.12])
     return centres[truth] + sd[truth, None] * generator.standard_normal((n, 2)), truth
 
 
 def background(generator: np.random.Generator, n: int, k: int, d: int) -> tuple[Floats, Ints]:
-    """Blobs, and 10 % of uniform rows that belong to none: their label is -1 and they are not judged."""
+    """Blobs, and 10 % of uniform rows that belong to none: their label is -1 and they are not
+    judged."""
     rows, truth = blobs(generator, n, k, d)
     stray = generator.random(n) < 0.1
-    return np.where(stray[:, None], generator.uniform(size=(n, d)), rows), np.where(stray, -1, truth)
+    return np.where(stray[:, None], generator.uniform(size=(n, d)), rows), np.where(
+        stray, -1, truth
+    )
 
 
 def unequal(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
@@ -167,9 +176,12 @@ def noisy(generator: np.random.Generator, n: int, epsilon: float) -> tuple[Float
 
 
 def sojourns(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
-    """A sensor that stays in one of four states for about 100 rows, each row near the one before (AR 0.9)."""
+    """A sensor that stays in one of four states for about 100 rows, each row near the one before
+    (AR 0.9)."""
     centres = centres_apart(generator, 4, 3, 0.3)
-    truth, at, shift = np.empty(n, dtype=np.int64), 0, np.zeros(3)
+    truth = np.empty(n, dtype=np.int64)
+    at = 0
+    shift = np.zeros(3)
     rows = np.empty((n, 3))
     for step in range(n):
         at = int(generator.integers(4)) if generator.random() < 0.01 else at
@@ -196,7 +208,9 @@ def deaths(seed: int, n: int) -> Stream:
     centres = centres_apart(generator, 5, 2, 0.25)
     step = np.arange(n)
     truth = generator.integers(5 - (step >= 4 * n // 10).astype(int) - (step >= 7 * n // 10))
-    return Stream("deaths", "changing", centres[truth] + 0.02 * generator.standard_normal((n, 2)), truth)
+    return Stream(
+        "deaths", "changing", centres[truth] + 0.02 * generator.standard_normal((n, 2)), truth
+    )
 
 
 def class_by_class(seed: int, n: int, d: int) -> Stream:
@@ -209,12 +223,14 @@ def class_by_class(seed: int, n: int, d: int) -> Stream:
 
 
 def parting(seed: int, n: int, backwards: bool) -> Stream:
-    """A blob whose halves part slowly (or meet), beside two that stay. They are two while 6 sd apart.
+    """A blob whose halves part slowly (or meet), beside two that stay. They are two while 6 sd
+    apart.
 
     Their density has two modes while they are more than 2 sd apart.
     """
     generator = np.random.default_rng(seed)
-    sd, half = 0.02, generator.integers(4, size=n)
+    sd = 0.02
+    half = generator.integers(4, size=n)
     gap = np.clip((np.arange(n) / n - 0.3) / 0.4, 0.0, 1.0) * 12.0 * sd
     gap = gap[::-1] if backwards else gap
     centres = np.array([[0.5, 0.5], [0.5, 0.5], [0.1, 0.1], [0.9, 0.1]])
@@ -231,9 +247,16 @@ def drift(seed: int, n: int) -> Stream:
     """Four blobs that move by 20 standard deviations, each its own way, and stay apart."""
     generator = np.random.default_rng(seed)
     centres = np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.9]])
-    truth, way = generator.integers(4, size=n), np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-1.0, 0.0]])
+    truth = generator.integers(4, size=n)
+    way = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-1.0, 0.0]])
     moved = (np.arange(n) / n)[:, None] * 0.4 * way[truth]
-    return Stream("drift", "changing", centres[truth] + moved + 0.02 * generator.standard_normal((n, 2)), truth, 500)
+    return Stream(
+        "drift",
+        "changing",
+        centres[truth] + moved + 0.02 * generator.standard_normal((n, 2)),
+        truth,
+        500,
+    )
 
 
 def shuffled(stream: Stream, seed: int) -> Stream:
@@ -244,7 +267,8 @@ def shuffled(stream: Stream, seed: int) -> Stream:
 
 def repeated(stream: Stream, seed: int, n: int) -> Stream:
     """n rows: the same ones again and again, each time in another order of no meaning."""
-    generator, size = np.random.default_rng(seed), len(stream.rows)
+    generator = np.random.default_rng(seed)
+    size = len(stream.rows)
     order = np.concatenate([generator.permutation(size) for _ in range(-(-n // size))])[:n]
     return Stream(f"{stream.name}, repeated", "repeated", stream.rows[order], stream.truth[order])
 

@@ -1,4 +1,5 @@
-"""Rows per second of CA+ and nodes per second of CAEFC, by d and K, beside other clusterers in the same run."""
+"""Rows per second of CA+ and nodes per second of CAEFC, by d and K, beside other clusterers in the
+same run."""
 
 from __future__ import annotations
 
@@ -77,29 +78,42 @@ class Cell(NamedTuple):
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Small streams, in seconds: shows that it runs; no figures to keep.")
 @click.option(
-    "--d", "widths", multiple=True, type=click.Choice(["2", "16", "64", "784"]), help="Only this number of features."
+    "--quick",
+    is_flag=True,
+    help="Small streams, in seconds: shows that it runs; no figures to keep.",
 )
-@click.option("--centres", type=click.Choice(["50", "100", "200", "500"]), help="Only this number of centres.")
+@click.option(
+    "--d",
+    "widths",
+    multiple=True,
+    type=click.Choice(["2", "16", "64", "784"]),
+    help="Only this number of features.",
+)
+@click.option(
+    "--centres", type=click.Choice(["50", "100", "200", "500"]), help="Only this number of centres."
+)
 @out_option("streaming")
 @click.option(
     "--reference",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="A checkout of the published program (github.com/Masuyama-lab/FCAC), measured too. It needs networkx.",
 )
-def main(quick: bool, widths: tuple[str, ...], centres: str | None, out: Path, reference: Path | None) -> None:
+def main(
+    quick: bool, widths: tuple[str, ...], centres: str | None, out: Path, reference: Path | None
+) -> None:
     """Measure CA+ and CAEFC beside MiniBatchKMeans, DBSTREAM and DenStream on Gaussian blobs.
 
-    Processor time of one thread; ours and each peer take turns on the same rows, so the ratios hold on a busy
-    machine too. A full run takes five to twelve minutes.
+    Processor time of one thread; ours and each peer take turns on the same rows, so the ratios hold
+    on a busy machine too. A full run takes five to twelve minutes.
     """
     size = QUICK if quick else FULL
     if widths:
         size = replace(size, widths=tuple(map(int, widths)))
     if centres is not None:
         size = replace(size, centres=(int(centres),), centres_flat=(int(centres),))
-    started, machine = time.monotonic(), facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
+    started = time.monotonic()
+    machine = facts(("shoal", "numpy", "numba", "scikit-learn", "river"))
     client_peers = (*CLIENT_PEERS, *([] if reference is None else [published(reference)]))
     FORMS[COMPILED].load()
     measured: list[dict[str, Any]] = []
@@ -115,7 +129,12 @@ def main(quick: bool, widths: tuple[str, ...], centres: str | None, out: Path, r
         + " --reference CHECKOUT" * (reference is not None),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
-        "timing": {"clock": "process CPU time", "threads": 1, "turns": size.turns, "turn_rows": size.turn_rows},
+        "timing": {
+            "clock": "process CPU time",
+            "threads": 1,
+            "turns": size.turns,
+            "turn_rows": size.turn_rows,
+        },
         "peers": {peer.name: peer.description for peer in client_peers},
         "goals": judged(measured),
         "cells": measured,
@@ -130,7 +149,9 @@ def client_cells(size: Size, peers: Sequence[Peer]) -> Iterator[Cell]:
         for centres in size.centres_flat if d == 2 else size.centres:
             stream = Blobs(d, centres, size.walk_rows, SEED)
             before = in_batches(stream.draw(size.walk_rows), size.walk_rows)
-            slices = [in_batches(stream.draw(size.turn_rows), BATCH_ROWS) for _ in range(size.turns)]
+            slices = [
+                in_batches(stream.draw(size.turn_rows), BATCH_ROWS) for _ in range(size.turns)
+            ]
             yield Cell(
                 "CA+",
                 d,
@@ -144,11 +165,18 @@ def client_cells(size: Size, peers: Sequence[Peer]) -> Iterator[Cell]:
 
 
 def server_cells(size: Size) -> Iterator[Cell]:
-    """CAEFC on the updates of ten clients. By default it keeps few nodes (measured once for each width), so its cost
-    by K is measured with `diversity_nodes_min` equal to the number of centres."""
+    """CAEFC on the updates of ten clients. By default it keeps few nodes (measured once for each
+    width), so its cost by K is measured with `diversity_nodes_min` equal to the number of centres.
+    """
     for d in size.widths:
         for centres in size.centres if d != WIDE else ():
-            batches = updates(d, centres, size.walk_rows_client, size.warm_nodes + size.turns * size.turn_rows, SEED)
+            batches = updates(
+                d,
+                centres,
+                size.walk_rows_client,
+                size.warm_nodes + size.turns * size.turn_rows,
+                SEED,
+            )
             pooled, *slices = _cut(batches, [size.warm_nodes] + size.turns * [size.turn_rows])
             before = [Batch(*map(np.concatenate, zip(*pooled, strict=True)))]
             for nodes_min in (10, centres) if centres == size.centres[-1] else (centres,):
@@ -159,8 +187,11 @@ def server_cells(size: Size) -> Iterator[Cell]:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Ours beside each peer in turn. Ours starts again for each peer, so it is the same network every time."""
-    sizes, rates, peers = [], [], []
+    """Ours beside each peer in turn. Ours starts again for each peer, so it is the same network
+    every time."""
+    sizes = []
+    rates = []
+    peers = []
     for peer in cell.peers:
         ours = warm(cell.ours(), cell.before)
         first = sum(len(batch.rows) for batch in cell.before)
@@ -211,7 +242,9 @@ def markdown(result: dict[str, Any]) -> str:
         "rows of each turn only, so ours has learnt less in their turns; the NumPy form has as many nodes as ours "
         "after whole turns, MiniBatchKMeans as many as ours before them.\n"
     )
-    parts.append("".join(f"- **{name}**: {description}.\n" for name, description in result["peers"].items()))
+    parts.append(
+        "".join(f"- **{name}**: {description}.\n" for name, description in result["peers"].items())
+    )
     return "\n".join([*parts, one_line(result["machine"]) + "\n"])
 
 
@@ -221,7 +254,10 @@ def _cut(batches: Sequence[Batch], sizes: Sequence[int]) -> list[list[Batch]]:
     parts: list[list[Batch]] = []
     for size in sizes:
         part: list[Batch] = []
-        while sum(len(batch.rows) for batch in part) < size and (batch := next(rest, None)) is not None:
+        while (
+            sum(len(batch.rows) for batch in part) < size
+            and (batch := next(rest, None)) is not None
+        ):
             part.append(batch)
         parts.append(part)
     return [part for part in parts if part]
@@ -229,8 +265,13 @@ def _cut(batches: Sequence[Batch], sizes: Sequence[int]) -> list[list[Batch]]:
 
 def _turns_for(peer: Peer, slices: Sequence[list[Batch]]) -> list[list[Batch]]:
     if peer.rows_by_one is None:
-        return [_cut(part, [peer.rows_of_turn])[0] if peer.rows_of_turn else part for part in slices]
-    return [in_batches(np.concatenate([batch.rows for batch in part])[: peer.rows_by_one], 1) for part in slices]
+        return [
+            _cut(part, [peer.rows_of_turn])[0] if peer.rows_of_turn else part for part in slices
+        ]
+    return [
+        in_batches(np.concatenate([batch.rows for batch in part])[: peer.rows_by_one], 1)
+        for part in slices
+    ]
 
 
 def _line(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
@@ -241,7 +282,12 @@ def _line(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
         for peer in cell["peers"]
     }
     stream = (cell["d"], cell["centres"], *cell["options"].values())
-    return [*map(str, stream), f"{cell['nodes_mean']:.0f}", own, *(beside.get(name, "-") for name in names)]
+    return [
+        *map(str, stream),
+        f"{cell['nodes_mean']:.0f}",
+        own,
+        *(beside.get(name, "-") for name in names),
+    ]
 
 
 def _span(figures: dict[str, float]) -> str:
@@ -249,7 +295,9 @@ def _span(figures: dict[str, float]) -> str:
 
 
 def _progress(cell: dict[str, Any]) -> str:
-    ratios = ", ".join(f"×{rounded(peer['ratio']['median'])} {peer['name']}" for peer in cell["peers"])
+    ratios = ", ".join(
+        f"×{rounded(peer['ratio']['median'])} {peer['name']}" for peer in cell["peers"]
+    )
     own = rounded(cell["rows_per_s"]["median"])
     return f"{cell['network']} d {cell['d']}, {cell['nodes_mean']:.0f} nodes: {own}/s; {ratios}"
 

@@ -1,4 +1,5 @@
-"""What the compiled form of the kernels is to reach, as ratios of rows per second in the same turns."""
+"""What the compiled form of the kernels is to reach, as ratios of rows per second in the same
+turns."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ class Goal(NamedTuple):
 
     def is_of(self, cell: Mapping[str, Any]) -> bool:
         """Whether the goal is about a network on a stream that was measured."""
-        measured = (cell["network"], cell["d"], cell["centres"], cell["options"].get("diversity_nodes_min"))
+        measured = (
+            cell["network"],
+            cell["d"],
+            cell["centres"],
+            cell["options"].get("diversity_nodes_min"),
+        )
         return measured == (self.network, self.d, self.centres, self.nodes_min)
 
     def words(self) -> str:
@@ -40,12 +46,17 @@ GOALS = (
     Goal("CA+", 64, 100, "MiniBatchKMeans", 5.0),
     Goal("CA+", WIDE, 100, "MiniBatchKMeans", 1.0),
     Goal("CA+", 16, 100, "published program", 200.0),
-    *(Goal("CAEFC", d, 100, "NumPy form", 20.0, nodes_min) for d in (16, 64) for nodes_min in (10, 100)),
+    *(
+        Goal("CAEFC", d, 100, "NumPy form", 20.0, nodes_min)
+        for d in (16, 64)
+        for nodes_min in (10, 100)
+    ),
 )
 
 
 def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each goal with the median ratio that was measured, and whether it is reached; None: not measured."""
+    """Each goal with the median ratio that was measured, and whether it is reached; None: not
+    measured."""
     found = []
     for goal in GOALS:
         ratios = [
@@ -55,7 +66,9 @@ def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if goal.is_of(cell) and peer["name"] == goal.peer
         ]
         outcome = {"measured": ratios[0], "reached": ratios[0] >= goal.ratio} if ratios else {}
-        found.append(goal._asdict() | {"what": goal.words()} | {"measured": None, "reached": None} | outcome)
+        found.append(
+            goal._asdict() | {"what": goal.words()} | {"measured": None, "reached": None} | outcome
+        )
     return found
 
 

@@ -24,9 +24,11 @@ except ImportError as missing:
     sys.exit(f"{missing.name} is not installed; the peers come with: pip install -e '.[bench]'")
 
 RADIUS_SPREADS = 3.0
-"""radius of river's micro-clusters, in standard deviations of a blob times the root of d: one covers one blob"""
+"""radius of river's micro-clusters, in standard deviations of a blob times the root of d: one
+covers one blob"""
 FADING = 1e-4
-"""fading of river's learners: a weight is halved in 10 000 rows, so that they keep what they have learnt, like CA+"""
+"""fading of river's learners: a weight is halved in 10 000 rows, so that they keep what they have
+learnt, like CA+"""
 Dicts = list[dict[int, float]]
 
 
@@ -128,11 +130,13 @@ class Peer:
 
     name: str
     make: Callable[[int, int, int], Learner]
-    """(features d, nodes k of ours, rows n before the first turn) -> a learner that has learnt nothing"""
+    """(features d, nodes k of ours, rows n before the first turn) -> a learner that has learnt
+    nothing"""
     description: str
     """parameters in words"""
     rows_by_one: int | None = None
-    """rows of each turn, learnt with one call per row, by the peer and by ours; None: the whole turn in batches"""
+    """rows of each turn, learnt with one call per row, by the peer and by ours; None: the whole
+    turn in batches"""
     rows_of_turn: int | None = None
     """rows of each turn that a slow peer learns, the first ones; None: all"""
 
@@ -147,8 +151,9 @@ def dbstream(d: int, k: int, n: int) -> Learner:
 def denstream(d: int, k: int, n: int) -> Learner:
     """river's DenStream. Its clock ticks once in `stream_speed` = 100 readings.
 
-    Its first DBSCAN is given all rows before the first turn, because that is where its micro-clusters come from:
-    its radius (river 0.26) is 0 for most readings of several features, and the nearest micro-cluster takes any in.
+    Its first DBSCAN is given all rows before the first turn, because that is where its
+    micro-clusters come from: its radius (river 0.26) is 0 for most readings of several features,
+    and the nearest micro-cluster takes any in.
     """
     radius = RADIUS_SPREADS * SPREAD * math.sqrt(d)
     model = DenStream(epsilon=radius, decaying_factor=100 * FADING, n_samples_init=n)

@@ -1,4 +1,5 @@
-"""The published program of FCAC as a peer of CA+, from a checkout of https://github.com/Masuyama-lab/FCAC."""
+"""The published program of FCAC as a peer of CA+, from a checkout of
+https://github.com/Masuyama-lab/FCAC."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def published(folder: Path) -> Peer:
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as missing:
-        raise click.UsageError(f"--reference: the program needs {missing.name}: pip install {missing.name}") from None
+        raise click.UsageError(
+            f"--reference: the program needs {missing.name}: pip install {missing.name}"
+        ) from None
     return Peer(
         "published program",
         lambda d, k, n: Published(module.FCAC()),

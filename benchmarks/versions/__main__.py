@@ -1,4 +1,5 @@
-"""The processor time of producers, clients and servers in this version and in another one, in turns."""
+"""The processor time of producers, clients and servers in this version and in another one, in
+turns."""
 
 from __future__ import annotations
 
@@ -41,32 +42,57 @@ PATH_KERNELS = COMPILED if find_spec("numba") else NUMPY
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("reference", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
-@click.option("--updates", default=400, show_default=True, help="And answers, of all clients together, in each turn.")
-@click.option("--readings", default=100_000, show_default=True, help="Of the path from a file, in each turn.")
+@click.argument(
+    "reference", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+)
+@click.option(
+    "--updates",
+    default=400,
+    show_default=True,
+    help="And answers, of all clients together, in each turn.",
+)
+@click.option(
+    "--readings", default=100_000, show_default=True, help="Of the path from a file, in each turn."
+)
 @click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
-@click.option("--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep.")
+@click.option(
+    "--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep."
+)
 @out_option("versions")
 def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, out: Path) -> None:
     """Compare this version with the one in REFERENCE, a checkout such as `git worktree add` makes.
 
     Both run in this Python, with the packages that are installed in it. About four minutes.
     """
-    updates, turns = (work.ANSWERING, 1) if quick else (max(1, updates // work.ANSWERING) * work.ANSWERING, turns)
+    updates, turns = (
+        (work.ANSWERING, 1)
+        if quick
+        else (max(1, updates // work.ANSWERING) * work.ANSWERING, turns)
+    )
     readings = QUICK_READINGS if quick else readings
     machine = facts(("numpy", "msgpack"))
     figures = [turn_of(reference, updates, number) for number in range(turns)]
     parts = {}
     for part, (_, units) in PARTS.items():
-        ours, theirs = ([turn[which][part] / updates / units for turn in figures] for which in (0, 1))
+        ours, theirs = (
+            [turn[which][part] / updates / units for turn in figures] for which in (0, 1)
+        )
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-        parts[part] = {"seconds": spread(ours), "reference_seconds": spread(theirs), "ratio": spread(ratios)}
+        parts[part] = {
+            "seconds": spread(ours),
+            "reference_seconds": spread(theirs),
+            "ratio": spread(ratios),
+        }
     walked = [turn_of(reference, readings, number, path=True) for number in range(turns)]
     path = {}
     for part in PATH_PARTS:
         ours, theirs = ([turn[which][part] / readings for turn in walked] for which in (0, 1))
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-        path[part] = {"seconds": spread(ours), "reference_seconds": spread(theirs), "ratio": spread(ratios)}
+        path[part] = {
+            "seconds": spread(ours),
+            "reference_seconds": spread(theirs),
+            "ratio": spread(ratios),
+        }
     result = {
         "made_by": "python -m benchmarks.versions REFERENCE" + " --quick" * quick,
         "machine": machine,
@@ -85,13 +111,20 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
     }
     write(out, "versions", result, markdown(result))
     for part, (name, _) in PARTS.items():
-        click.echo(f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the reference")
-    click.echo(f"the whole path: {path['path']['ratio']['median']:.3f} times the processor time of the reference")
+        click.echo(
+            f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the reference"
+        )
+    click.echo(
+        f"the whole path: {path['path']['ratio']['median']:.3f} times the processor time of the reference"
+    )
     click.echo(f"written to {out}/versions.json and {out}/versions.md")
 
 
-def turn_of(reference: Path, amount: int, number: int, *, path: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of this version and of the reference; every second turn begins with the reference.
+def turn_of(
+    reference: Path, amount: int, number: int, *, path: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of this version and of the reference; every second turn begins with the
+    reference.
 
     The first one does, so that a folder that is no version is known at once.
     """
@@ -102,15 +135,18 @@ def turn_of(reference: Path, amount: int, number: int, *, path: bool = False) ->
 
 
 def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
-    """The figures of one run of the code in `tree`, in a process of its own: of `amount` updates and answers, or of
-    `amount` readings on the whole path."""
-    # Without -P the folder of the script, and with it modules named like those of other packages, would come first.
+    """The figures of one run of the code in `tree`, in a process of its own: of `amount` updates
+    and answers, or of `amount` readings on the whole path."""
+    # Without -P the folder of the script, and with it modules named like those of other packages,
+    # would come first.
     script = str(Path(work.__file__).resolve())
     command = [sys.executable, "-P", script, "path" if path else "parts", str(amount), str(seed)]
     # Compiled kernels would hide the other differences of updates and answers.
     kernels = PATH_KERNELS if path else NUMPY
     environment = ONE_THREAD | {"PYTHONPATH": str(tree), "SHOAL_KERNELS": kernels}
-    ended = subprocess.run(command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
         raise RuntimeError(f"not the work of {tree}: {ended.stderr[-2000:]}")
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
@@ -125,7 +161,8 @@ def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
 
 
 def commit(tree: Path) -> str:
-    """The commit that is checked out, with a `+` where files have been changed since; empty if git does not know."""
+    """The commit that is checked out, with a `+` where files have been changed since; empty if git
+    does not know."""
     command = ["git", "-C", str(tree), "describe", "--always", "--abbrev=10", "--dirty=+"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -135,17 +172,43 @@ def markdown(result: dict[str, Any]) -> str:
     lines = []
     for part, (name, _) in PARTS.items():
         found = result["parts"][part]
-        seconds = (f"{rounded(1e6 * found[key]['median'])} µs" for key in ("seconds", "reference_seconds"))
+        seconds = (
+            f"{rounded(1e6 * found[key]['median'])} µs" for key in ("seconds", "reference_seconds")
+        )
         ratio = found["ratio"]
-        lines.append([name, *seconds, f"**{ratio['median']:.3f}**", f"{ratio['low']:.3f} to {ratio['high']:.3f}"])
-    head = ["processor time", result["commit"], f"reference, {result['reference']}", "ratio", "in single turns"]
+        lines.append(
+            [
+                name,
+                *seconds,
+                f"**{ratio['median']:.3f}**",
+                f"{ratio['low']:.3f} to {ratio['high']:.3f}",
+            ]
+        )
+    head = [
+        "processor time",
+        result["commit"],
+        f"reference, {result['reference']}",
+        "ratio",
+        "in single turns",
+    ]
     ways = []
     for part, name in PATH_PARTS.items():
-        found, whole = result["path"][part], result["path"]["path"]["seconds"]["median"]
-        seconds = (f"{1e6 * found[key]['median']:.1f} µs" for key in ("seconds", "reference_seconds"))
+        found = result["path"][part]
+        whole = result["path"]["path"]["seconds"]["median"]
+        seconds = (
+            f"{1e6 * found[key]['median']:.1f} µs" for key in ("seconds", "reference_seconds")
+        )
         ratio = found["ratio"]
         share = f"{found['seconds']['median'] / whole:.0%}"
-        ways.append([name, *seconds, share, f"**{ratio['median']:.3f}**", f"{ratio['low']:.3f} to {ratio['high']:.3f}"])
+        ways.append(
+            [
+                name,
+                *seconds,
+                share,
+                f"**{ratio['median']:.3f}**",
+                f"{ratio['low']:.3f} to {ratio['high']:.3f}",
+            ]
+        )
     path_head = ["processor time of a reading", *head[1:3], "of the whole", *head[3:]]
     return "\n".join(
         [

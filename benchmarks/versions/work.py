@@ -1,7 +1,8 @@
-"""What is timed: clients publish updates and answers, and servers take them in, all in this process; and the path of
-readings from a file to the model, by default settings.
+"""What is timed: clients publish updates and answers, and servers take them in, all in this
+process; and the path of readings from a file to the model, by default settings.
 
-It is started as a script in this version and in the other one, so it uses only what both have. It prints JSON.
+It is started as a script in this version and in the other one, so it uses only what both have. It
+prints JSON.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Node(Protocol):
 
 def measure(folder: Path, updates: int, seed: int) -> dict[str, Any]:
     """Processor seconds of all clients, and of servers on what these published."""
-    streaming, rounds = folder / "streaming", folder / "rounds"
+    streaming = folder / "streaming"
+    rounds = folder / "rounds"
     streaming.mkdir()
     rounds.mkdir()
     found = _streaming(streaming, updates, seed) | _rounds(rounds, updates // ANSWERING, seed)
@@ -113,7 +115,9 @@ def _streaming(folder: Path, updates: int, seed: int) -> dict[str, Any]:
             found["client"] += used
     for name, settings in SERVERS.items():
         shutil.copy(folder / "clients.db", folder / f"{name}.db")
-        with resumed(open_server(_config(folder, name, CLIENTS, STREAMING, settings), clock=_clock)) as server:
+        with resumed(
+            open_server(_config(folder, name, CLIENTS, STREAMING, settings), clock=_clock)
+        ) as server:
             began = time.process_time()
             _run(server)
             found[name] = time.process_time() - began
@@ -135,7 +139,8 @@ def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
             pass  # all readings are in the windows then
         _run(server)
         for number in range(rounds + 1):
-            answer, began = _turn(clients), time.process_time()
+            answer = _turn(clients)
+            began = time.process_time()
             _run(server)
             if number:  # the first one also makes the clients known to the server
                 found["answer"] += answer
@@ -146,8 +151,9 @@ def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
 
 
 def measure_path(folder: Path, readings: int, seed: int) -> dict[str, Any]:
-    """Processor seconds of a producer, of clients and of a server for these readings, one after the other; and of what
-    none of them can do without: numbers read from text, arithmetic, and the log."""
+    """Processor seconds of a producer, of clients and of a server for these readings, one after the
+    other; and of what none of them can do without: numbers read from text, arithmetic, and the log.
+    """
     PROCESS.start()
     generator = np.random.default_rng([seed, CENTRES])
     centres = generator.uniform(size=(CENTRES, PATH_DIMENSIONS))
@@ -166,14 +172,17 @@ def measure_path(folder: Path, readings: int, seed: int) -> dict[str, Any]:
 
 def _path(folder: Path, file: Path, readings: int, seed: int) -> dict[str, Any]:
     """Seconds of each process, with the defaults of all settings."""
-    features = "".join(f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(PATH_DIMENSIONS))
+    features = "".join(
+        f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(PATH_DIMENSIONS)
+    )
     federation = folder / "federation.toml"
     federation.write_text(
         f'[federation]\nname = "measured"\n{features}{PATH_MODEL}[log]\naddress = "sqlite:federation.db"\n'
         f'[client]\nfolder = "clients"\n[server]\nfolder = "server"\npool_clients = {CLIENTS}\n',
         encoding="utf-8",
     )
-    config, found = load_config(federation), {"learnt": 0.0}
+    config = load_config(federation)
+    found = {"learnt": 0.0}
     _set_secrets(seed, CLIENTS)
     began = time.process_time()
     split = ["--clients", str(CLIENTS), "--split", "round-robin", "--speed", "max"]
@@ -194,11 +203,16 @@ def _path(folder: Path, file: Path, readings: int, seed: int) -> dict[str, Any]:
 
 
 def _arithmetic(rows: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Seconds in which one estimator adds noise to the rows and clusters them, without message, log and disk."""
+    """Seconds in which one estimator adds noise to the rows and clusters them, without message, log
+    and disk."""
     bounds = Bounds([0.0] * PATH_DIMENSIONS, [1.0] * PATH_DIMENSIONS)
-    noise = load_mode("formal")(bounds, {"epsilon_per_reading": PATH_EPSILON}).mechanism(bytes(32), "one", bytes(16))
+    noise = load_mode("formal")(bounds, {"epsilon_per_reading": PATH_EPSILON}).mechanism(
+        bytes(32), "one", bytes(16)
+    )
     places = np.stack([np.zeros(len(rows), dtype=np.int64), np.arange(len(rows))], axis=1)
-    owners, model, size = np.arange(len(rows)) % CLIENTS, FCAC(), PATH_UPDATE_READINGS * CLIENTS
+    owners = np.arange(len(rows)) % CLIENTS
+    model = FCAC()
+    size = PATH_UPDATE_READINGS * CLIENTS
     began = time.process_time()
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
@@ -206,9 +220,11 @@ def _arithmetic(rows: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return time.process_time() - began
 
 
-def _alone(folder: Path, file: Path, rows: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
-    """Seconds of each thing alone: the numbers of a file, the readings through a log, and a synced write, which is the
-    median by the wall clock and not of all readings."""
+def _alone(
+    folder: Path, file: Path, rows: np.ndarray[Any, np.dtype[np.float64]]
+) -> dict[str, float]:
+    """Seconds of each thing alone: the numbers of a file, the readings through a log, and a synced
+    write, which is the median by the wall clock and not of all readings."""
     began = time.process_time()
     np.loadtxt(file, delimiter=",", skiprows=1)
     found = {"numbers": time.process_time() - began}
@@ -218,10 +234,14 @@ def _alone(folder: Path, file: Path, rows: np.ndarray[Any, np.dtype[np.float64]]
     config = load_config(folder / "federation.toml")
     (config.client.folder / "alone").mkdir()
     with closing(open_readings(config, "alone")) as log:
-        began, at, read = time.process_time(), {0: 0}, 0
+        began = time.process_time()
+        at = {0: 0}
+        read = 0
         for start in range(0, len(values), WRITTEN_READINGS):
             part = slice(start, start + WRITTEN_READINGS)
-            publish_batch(log, READINGS, RecordBatch(values[part], headers, [("number", numbers[part])]), 0)
+            publish_batch(
+                log, READINGS, RecordBatch(values[part], headers, [("number", numbers[part])]), 0
+            )
             log.flush()
         while read < len(values):
             records, at = log.read(READINGS, at, READ_READINGS)
@@ -258,7 +278,9 @@ def _run(server: ServerNode) -> None:
 
 def _config(folder: Path, name: str, clients: int, terms: str, server: str = "") -> Config:
     """A federation file whose log is `name`.db; `terms` are the privacy and the models."""
-    features = "".join(f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(DIMENSIONS))
+    features = "".join(
+        f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(DIMENSIONS)
+    )
     file = folder / f"{name}.toml"
     file.write_text(
         f'[federation]\nname = "measured"\n{features}{terms}[log]\naddress = "sqlite:{name}.db"\n'
@@ -279,14 +301,20 @@ def _open_clients(config: Config, clients: int, readings: int, seed: int) -> Ite
             generator = np.random.default_rng([seed, number])
             kinds = generator.integers(CENTRES, size=readings)
             _set_secrets(seed, number)
-            _write_readings(config, f"client-{number}", centres[kinds] + generator.normal(0, SPREAD, (readings, 8)))
-            nodes.append(stack.enter_context(resumed(open_client(config, f"client-{number}", clock=_clock))))
+            _write_readings(
+                config,
+                f"client-{number}",
+                centres[kinds] + generator.normal(0, SPREAD, (readings, 8)),
+            )
+            nodes.append(
+                stack.enter_context(resumed(open_client(config, f"client-{number}", clock=_clock)))
+            )
         yield nodes
 
 
 def _set_secrets(seed: int, client: int) -> None:
-    """Keys and identities by seed, client and length alone, in whatever order a version asks for them: other noise
-    would give the server another number of nodes, and other work."""
+    """Keys and identities by seed, client and length alone, in whatever order a version asks for
+    them: other noise would give the server another number of nodes, and other work."""
 
     def token_bytes(nbytes: int | None = None) -> bytes:
         return hashlib.shake_256(f"{seed} {client} {nbytes}".encode()).digest(nbytes or 32)
@@ -295,7 +323,9 @@ def _set_secrets(seed: int, client: int) -> None:
     secrets.token_hex = lambda nbytes=None: token_bytes(nbytes).hex()
 
 
-def _write_readings(config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _write_readings(
+    config: Config, client: str, rows: np.ndarray[Any, np.dtype[np.float64]]
+) -> None:
     (config.client.folder / client).mkdir(parents=True)
     with closing(open_readings(config, client)) as log:
         for number, row in enumerate(rows):

@@ -1,1 +1,2 @@
-"""Labels of a client's own readings: cluster, identity, novelty, and their export. Loaded only where they are used."""
+"""Labels of a client's own readings: cluster, identity, novelty, and their export. Loaded only
+where they are used."""

@@ -1,7 +1,8 @@
-"""Labels a client's readings by the newest snapshot of every model, and earlier ones when the first snapshot comes.
+"""Labels a client's readings by the newest snapshot of every model, and earlier ones when the first
+snapshot comes.
 
-The distances of readings to their clusters are kept as one histogram for each lasting identity, on the client only;
-so are the usual values of each feature, by which a novel reading gets its reasons.
+The distances of readings to their clusters are kept as one histogram for each lasting identity, on
+the client only; so are the usual values of each feature, by which a novel reading gets its reasons.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ import numpy as np
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
-from shoal.client_nodes.labelling.novelty import BINS, KNOWN_MAX, Outside, Streak, UsualValues, distance_bins, rank
+from shoal.client_nodes.labelling.novelty import (
+    BINS,
+    KNOWN_MAX,
+    Outside,
+    Streak,
+    UsualValues,
+    distance_bins,
+    rank,
+)
 from shoal.client_nodes.labelling.stays import Regimes, Stays
 from shoal.client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
@@ -48,9 +57,11 @@ class Assigned(NamedTuple):
     cluster: Ints
     """(n,) number in the arrays of the snapshot; -1: none"""
     identity: Ints
-    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node"""
+    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node
+    """
     reference: Ints
-    """(n,) the known cluster whose spread the distance is compared with: its own one, or else the nearest"""
+    """(n,) the known cluster whose spread the distance is compared with: its own one, or else the
+    nearest"""
     distance: Floats
     """(n,) to the nearest node of that cluster, in unit coordinates"""
 
@@ -58,8 +69,11 @@ class Assigned(NamedTuple):
 class SnapshotClusters:
     """Clusters that a snapshot knows. It has at least one known cluster if `known` is true."""
 
-    def __init__(self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None) -> None:
-        """`sequence`: labels by it of readings in their order, where a single one does not show its cluster."""
+    def __init__(
+        self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None
+    ) -> None:
+        """`sequence`: labels by it of readings in their order, where a single one does not show its
+        cluster."""
         self.sequence = sequence
         self.version = snapshot.version
         self._arrays = snapshot.arrays
@@ -73,13 +87,20 @@ class SnapshotClusters:
         self.regimes: Regimes | None = None
         """regimes as events need them, of a model that labels sequences"""
         if sequence is not None and view.regimes is not None:
-            lasting = [self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))]
+            lasting = [
+                self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))
+            ]
             self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)
-        identities = [self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()]
+        identities = [
+            self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()
+        ]
         of_node = np.array(identities, dtype=np.int64)
         known = of_node != NO_IDENTITY
-        self._nodes, self._of_node = view.nodes[known], of_node[known]
-        self._nodes_of = {one: self._nodes[self._of_node == one] for one in np.unique(self._of_node).tolist()}
+        self._nodes = view.nodes[known]
+        self._of_node = of_node[known]
+        self._nodes_of = {
+            one: self._nodes[self._of_node == one] for one in np.unique(self._of_node).tolist()
+        }
 
     @property
     def known(self) -> bool:
@@ -87,18 +108,22 @@ class SnapshotClusters:
         return len(self._nodes) > 0
 
     def assign(self, clipped: Rows, unclipped: Rows) -> Assigned:
-        """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the cluster, and those as
-        they were measured the distance, as a value outside the bounds is strange. NaN is a missing value: what is there
-        decides. Only if any cluster is known."""
+        """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the
+        cluster, and those as they were measured the distance, as a value outside the bounds is
+        strange. NaN is a missing value: what is there decides. Only if any cluster is known."""
         return self.compare(predict_rows(self._algorithm, self._arrays, clipped), unclipped)
 
     def compare(self, cluster: Ints, unclipped: Rows) -> Assigned:
-        """The same for rows whose clusters are known: (n,) their numbers in the arrays of the snapshot."""
+        """The same for rows whose clusters are known: (n,) their numbers in the arrays of the
+        snapshot."""
         numbers, place = np.unique(cluster, return_inverse=True)
-        identity = np.array([self._known_identity(number) for number in numbers.tolist()], dtype=np.int64)[place]
+        identity = np.array(
+            [self._known_identity(number) for number in numbers.tolist()], dtype=np.int64
+        )[place]
         # The square of a larger coordinate would overflow into a distance that is no number.
         rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
-        reference, squared = identity.copy(), np.empty(len(rows))
+        reference = identity.copy()
+        squared = np.empty(len(rows))
         for one in np.unique(identity).tolist():
             own = np.flatnonzero(identity == one)
             if one == NO_IDENTITY:
@@ -114,17 +139,20 @@ class SnapshotClusters:
 
 
 def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
-    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n does not decide.
+    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n
+    does not decide.
 
     Of a row that lacks values (NaN) both are over those that it has.
     """
     lacks = np.isnan(rows).any(axis=1)
     if lacks.any():
-        node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+        node = np.empty(len(rows), dtype=np.int64)
+        squared = np.empty(len(rows))
         node[~lacks], squared[~lacks] = _nearest(rows[~lacks], nodes)
         node[lacks], squared[lacks] = nearest_over_present(rows[lacks], nodes)
         return node, squared
-    node, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    node = np.empty(len(rows), dtype=np.int64)
+    squared = np.empty(len(rows))
     size = block_rows(len(nodes), rows.shape[1])
     for start in range(0, len(rows), size):
         block = slice(start, start + size)
@@ -137,14 +165,16 @@ CLUSTERS_MAX = 256
 
 
 class Spread:
-    """Distances of the readings of each cluster from it: at most `CLUSTERS_MAX` histograms, those used last."""
+    """Distances of the readings of each cluster from it: at most `CLUSTERS_MAX` histograms, those
+    used last."""
 
     def __init__(self) -> None:
         self._counts: dict[int, Ints] = {}
         """identity -> (BINS,); the one used last is the last"""
 
     def novelty(self, reference: Ints, distances: Floats, counted: Bools) -> Floats:
-        """reference (n,) identities, -1 for none; distances (n,) -> (n,) novelty, NaN where it is not known.
+        """reference (n,) identities, -1 for none; distances (n,) -> (n,) novelty, NaN where it is
+        not known.
 
         Those of `counted` (n,) then belong to what is known of their cluster.
         """
@@ -182,9 +212,13 @@ class Spread:
             if counts.min(initial=0) < 0 or counts.sum(axis=1).max(initial=0) > KNOWN_MAX:
                 raise ValueError("impossible counts")
             # Copies, as a view would keep the whole table for one cluster.
-            self._counts = {int(one): own.copy() for one, own in zip(state["identities"], counts, strict=True)}
+            self._counts = {
+                int(one): own.copy() for one, own in zip(state["identities"], counts, strict=True)
+            }
         except (KeyError, TypeError, ValueError, IndexError) as broken:
-            raise InvalidState(f"the checkpoint of the distances to clusters is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint of the distances to clusters is damaged: {broken}"
+            ) from None
 
 
 NOVELTY_DIGITS = 5
@@ -224,8 +258,8 @@ class BacklogPiece(NamedTuple):
 class Labeller:
     """Labels each reading with its cluster, lasting identity and novelty, in the client's own log.
 
-    Labels are made from the readings without noise. They stay in the client's folder unless `[client] publish_labels`
-    tells to publish them, which is done through the outbox.
+    Labels are made from the readings without noise. They stay in the client's folder unless
+    `[client] publish_labels` tells to publish them, which is done through the outbox.
     """
 
     def __init__(
@@ -239,7 +273,8 @@ class Labeller:
     ) -> None:
         """`sequences`: for models that label them; None: there is none."""
         self._sequences = sequences
-        self._contract, self._topic = contract, contract.contract.labels_topic
+        self._contract = contract
+        self._topic = contract.contract.labels_topic
         self._client = client
         self._settings = settings
         self._bounds = contract.bounds
@@ -252,11 +287,14 @@ class Labeller:
     @property
     def has_work(self) -> bool:
         """Whether earlier readings can be labelled now."""
-        return any(one.backlog.pending and one.clusters is not None for one in self._models.values())
+        return any(
+            one.backlog.pending and one.clusters is not None for one in self._models.values()
+        )
 
     @property
     def novel(self) -> dict[str, int]:
-        """model -> readings of at least the novelty of the settings, since the client was first started."""
+        """model -> readings of at least the novelty of the settings, since the client was first
+        started."""
         return {model: self._novel[model] for model in self._models}
 
     def ensure_topics(self) -> None:
@@ -269,7 +307,9 @@ class Labeller:
         Readings of a model without a snapshot that knows a cluster are kept in mind for later.
         """
         self.follow()
-        labels, records, events = 0, list[OutboxRecord](), list[SiteEvent]()
+        labels = 0
+        records = list[OutboxRecord]()
+        events = list[SiteEvent]()
         for model, kept in self._models.items():
             if kept.clusters is None:
                 kept.backlog.extend(batch)
@@ -281,13 +321,18 @@ class Labeller:
                 found = self._regime_events(kept, made, ready)
                 events += found
                 records += self._published(found)
-        # The id has the place of the reading: an event that is written again after a kill has the same.
+        # The id has the place of the reading: an event that is written again after a kill has the
+        # same.
         for event in events:
             self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         done = self.label_backlog()
-        return Labelled(labels + sum(done.labels_of.values()), done.records_read, records + done.records, events)
+        return Labelled(
+            labels + sum(done.labels_of.values()), done.records_read, records + done.records, events
+        )
 
-    def _regime_events(self, kept: ModelLabels, labels: Sequence[Label], batch: Batch) -> list[SiteEvent]:
+    def _regime_events(
+        self, kept: ModelLabels, labels: Sequence[Label], batch: Batch
+    ) -> list[SiteEvent]:
         regimes = None if kept.clusters is None else kept.clusters.regimes
         if regimes is None:
             return []
@@ -297,22 +342,31 @@ class Labeller:
         if not self._settings.publish_labels:
             return []
         begin = self._client.encode() + b"/"
-        return [OutboxRecord(self._topic, one.encode(), begin + one.id.encode(), one.headers()) for one in events]
+        return [
+            OutboxRecord(self._topic, one.encode(), begin + one.id.encode(), one.headers())
+            for one in events
+        ]
 
     def label_backlog(self) -> BacklogPiece:
-        """Write the labels of the next earlier readings of each model that has some; the caller flushes."""
-        read, labels_of, records = 0, dict[str, int](), list[OutboxRecord]()
+        """Write the labels of the next earlier readings of each model that has some; the caller
+        flushes."""
+        read = 0
+        labels_of = dict[str, int]()
+        records = list[OutboxRecord]()
         for model, kept in self._models.items():
             if kept.clusters is not None and kept.backlog.pending:
                 # Readings that are labelled again were counted when they were labelled first.
-                count_novel, contract = not kept.backlog.again, self._contract
+                count_novel = not kept.backlog.again
+                contract = self._contract
                 limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
                 piece = kept.backlog.take(
                     self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
                 )
                 read += piece.records
                 is_last = not kept.backlog.pending
-                ready, labels = self._labels(model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last)
+                ready, labels = self._labels(
+                    model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last
+                )
                 labels_of[model] = len(labels)
                 records += self._write(model, labels, ready)
         return BacklogPiece(read, labels_of, records)
@@ -325,27 +379,34 @@ class Labeller:
             if snapshot is not None and snapshot.version != kept.version:
                 half = None if self._sequences is None else self._sequences.halves.get(model)
                 sequence = None if half is None else half.sequence_labels(snapshot.arrays)
-                clusters = SnapshotClusters(snapshot, self._contract.models[model].algorithm, sequence)
-                kept.version, kept.clusters = snapshot.version, clusters if clusters.known else None
+                clusters = SnapshotClusters(
+                    snapshot, self._contract.models[model].algorithm, sequence
+                )
+                kept.version = snapshot.version
+                kept.clusters = clusters if clusters.known else None
 
     def label_again(self, learnt: Positions, oldest: Positions) -> dict[str, bool]:
         """Label all readings from `oldest` to `learnt` again, in the calls of `label` that follow.
 
-        Novelty is computed anew, in the order of the readings. Returns which models can be labelled now; the others
-        are left as they are.
+        Novelty is computed anew, in the order of the readings. Returns which models can be labelled
+        now; the others are left as they are.
         """
         start = {one: oldest.get(one, 0) for one, end in learnt.items() if oldest.get(one, 0) < end}
         for kept in self._models.values():
             if kept.clusters is not None:
-                kept.spread, kept.usual = Spread(), UsualValues(self._contract.width)
+                kept.spread = Spread()
+                kept.usual = UsualValues(self._contract.width)
                 kept.waiting_earlier = WaitingReadings(self._contract.width)
                 kept.backlog = Backlog(dict(start), {one: learnt[one] for one in start}, again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
 
     def reset_published(self, _: float) -> None:
-        """Forget what is known by lasting identity: another log of the federation begins with other identities."""
+        """Forget what is known by lasting identity: another log of the federation begins with other
+        identities."""
         for model, kept in self._models.items():
-            kept.spread, kept.usual, kept.stays = Spread(), UsualValues(self._contract.width), self._no_stays(model)
+            kept.spread = Spread()
+            kept.usual = UsualValues(self._contract.width)
+            kept.stays = self._no_stays(model)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -364,7 +425,8 @@ class Labeller:
         }
 
     def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
-        """A state of an earlier contract: of a model that began anew, which readings wait for a label."""
+        """A state of an earlier contract: of a model that began anew, which readings wait for a
+        label."""
         models = dict(self.state()["models"])
         for name, own in state["models"].items():
             if standing.get(name) == "same":
@@ -402,20 +464,28 @@ class Labeller:
         width = self._contract.width
         streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
         stays = self._no_stays(model)
-        return ModelLabels(UsualValues(width), streak, stays, WaitingReadings(width), WaitingReadings(width))
+        return ModelLabels(
+            UsualValues(width), streak, stays, WaitingReadings(width), WaitingReadings(width)
+        )
 
     def _no_stays(self, model: str) -> Stays:
         return Stays(self._contract.contract, self._client, model, self._settings)
 
     def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
         """Write the label of each reading; returns the records to publish."""
-        publish, headers, records = self._settings.publish_labels, label_headers(), list[OutboxRecord]()
+        publish = self._settings.publish_labels
+        headers = label_headers()
+        records = list[OutboxRecord]()
         for label, place in zip(labels, batch.places, strict=True):
             key = label_key(model, *place)
             self._readings.publish(LABELS, label.encode(), key, headers)
             if publish:
-                value = label.to_json(self._contract.federation, self._client, model, self._features)
-                records.append(OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers))
+                value = label.to_json(
+                    self._contract.federation, self._client, model, self._features
+                )
+                records.append(
+                    OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers)
+                )
         return records
 
     def _labels(
@@ -427,7 +497,8 @@ class Labeller:
         count_novel: bool = True,
         is_last: bool = False,
     ) -> tuple[Batch, list[Label]]:
-        """The readings that get a label now, and their labels: those of the batch, unless they have to wait."""
+        """The readings that get a label now, and their labels: those of the batch, unless they have
+        to wait."""
         bounds = self._bounds
         if clusters.sequence is None or self._sequences is None:
             unit = bounds.to_unit(batch.values)
@@ -439,7 +510,9 @@ class Labeller:
             batch, numbers = waiting.take(clusters.sequence, is_last)
             unit = bounds.to_unit(batch.values)
             found = clusters.compare(numbers, unit) if batch.places else None
-        return batch, [] if found is None else self._labels_of(model, clusters, found, unit, batch.times, count_novel)
+        return batch, [] if found is None else self._labels_of(
+            model, clusters, found, unit, batch.times, count_novel
+        )
 
     def _labels_of(
         self,
@@ -451,14 +524,19 @@ class Labeller:
         count_novel: bool,
     ) -> list[Label]:
         kept = self._models[model]
-        # What belongs to no known cluster must not count as one of the nearest: it may be a new cluster.
+        # What belongs to no known cluster must not count as one of the nearest: it may be a new
+        # cluster.
         known = found.identity != NO_IDENTITY
         novelty = kept.spread.novelty(found.reference, found.distance, known)
         novel = novelty >= self._settings.novelty_quantile
         outside = kept.usual.reasons(found.reference, unit, novel, known)
         if count_novel:
             self._novel[model] += int(novel.sum())
-        columns = (found.cluster.tolist(), found.identity.tolist(), np.round(novelty, NOVELTY_DIGITS).tolist())
+        columns = (
+            found.cluster.tolist(),
+            found.identity.tolist(),
+            np.round(novelty, NOVELTY_DIGITS).tolist(),
+        )
         titles = {NO_PART: "", **{one.number: one.title for one in clusters.parts}}
         numbers = part_numbers(clusters.parts, unit, self._contract.features)
         numbers[~known] = NO_PART
@@ -472,18 +550,26 @@ class Labeller:
                 time,
                 part=titles[number],
             )
-            for cluster, identity, strange, time, number in zip(*columns, times, numbers.tolist(), strict=True)
+            for cluster, identity, strange, time, number in zip(
+                *columns, times, numbers.tolist(), strict=True
+            )
         ]
         for place in np.flatnonzero(novel).tolist():
             reference = int(found.reference[place])
             name = clusters.names.get(reference) or f"cluster {reference}"
-            labels[place] = labels[place]._replace(usual_in=name, reasons=self._in_units(outside.get(place, [])))
+            labels[place] = labels[place]._replace(
+                usual_in=name, reasons=self._in_units(outside.get(place, []))
+            )
         return labels
 
     def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
         features = self._contract.contract.features
         return tuple(
-            Reason(one.feature, one.above, *(_in_unit(end, features[one.feature]) for end in (one.low, one.high)))
+            Reason(
+                one.feature,
+                one.above,
+                *(_in_unit(end, features[one.feature]) for end in (one.low, one.high)),
+            )
             for one in outside
         )
 

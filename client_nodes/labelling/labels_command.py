@@ -1,4 +1,5 @@
-"""`shoal labels`: exports readings with the labels that a client has given to them, and labels all of them again.
+"""`shoal labels`: exports readings with the labels that a client has given to them, and labels all
+of them again.
 
 Labels and readings are joined by place, and written as CSV, JSON lines or Parquet.
 """
@@ -32,14 +33,26 @@ from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.base import check_client_name
 from shoal.config.contract import Feature, category_text, ends_text, value_text
 from shoal.config.settings import Config, load_config
-from shoal.errors import CheckpointInUse, MessageRejected, MissingExtra, OffsetOutOfRange, SettingsError
+from shoal.errors import (
+    CheckpointInUse,
+    MessageRejected,
+    MissingExtra,
+    OffsetOutOfRange,
+    SettingsError,
+)
 from shoal.files import atomic_file, csv_cell
 from shoal.kernels.arrays import Floats
 from shoal.privacy import load_or_create_key
 from shoal.protocol.labels import Label, place_of_key
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.signatures import read_client_key
-from shoal.protocol.topics import LABELS, READINGS, ensure_label_topics, ensure_topics, readings_settings
+from shoal.protocol.topics import (
+    LABELS,
+    READINGS,
+    ensure_label_topics,
+    ensure_topics,
+    readings_settings,
+)
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, Outbox, check_required
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
@@ -68,11 +81,12 @@ class LabelledBlock(NamedTuple):
 
 
 class LabelledReadings:
-    """The readings of one client with the labels of one model. Reads only; the client may run meanwhile."""
+    """The readings of one client with the labels of one model. Reads only; the client may run
+    meanwhile."""
 
     def __init__(self, readings: Log, model: str, width: int, gaps: bool = False) -> None:
-        """`readings` is the client's own log and has both topics; `width` is the number of features d; `gaps`: readings
-        may lack values."""
+        """`readings` is the client's own log and has both topics; `width` is the number of features
+        d; `gaps`: readings may lack values."""
         self._readings = readings
         self._gaps = gaps
         self._model = model
@@ -93,19 +107,28 @@ class LabelledReadings:
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = self._read(READINGS, at, WAIT_S, ALL_CHUNK_RECORDS)
             batch = decode_batch(
-                [one for one in records if one.offset < ends[one.partition]], self._width, gaps=self._gaps
+                [one for one in records if one.offset < ends[one.partition]],
+                self._width,
+                gaps=self._gaps,
             )
-            yield LabelledBlock(batch.times, batch.values, [_label(labels.get(place)) for place in batch.places])
+            yield LabelledBlock(
+                batch.times, batch.values, [_label(labels.get(place)) for place in batch.places]
+            )
 
     def follow(self, stop: threading.Event) -> Iterator[LabelledBlock]:
-        """Readings in the order in which they are labelled, until `stop` is set; once more if they are labelled again.
+        """Readings in the order in which they are labelled, until `stop` is set; once more if they
+        are labelled again.
 
         It begins with the labels that the log has.
         """
         at = beginning(self._readings, LABELS)
         while not stop.is_set():
             records, at = self._read(LABELS, at, WAIT_S)
-            newest = {place: one.value for one in records if (place := place_of_key(one.key, self._model)) is not None}
+            newest = {
+                place: one.value
+                for one in records
+                if (place := place_of_key(one.key, self._model)) is not None
+            }
             for run in _runs(sorted(newest)):
                 batch = self._read_run(run)
                 labels = [_label(newest.get(place)) for place in batch.places]
@@ -126,9 +149,13 @@ class LabelledReadings:
 
     def _read_run(self, run: Sequence[Place]) -> Batch:
         """The readings from the first place to the last, of one partition."""
-        (partition, first), (_, last) = run[0], run[-1]
-        records, at = list[Record](), {partition: first}
-        while at[partition] <= last and at[partition] < self._readings.bounds(READINGS)[partition][1]:
+        (partition, first) = run[0]
+        (_, last) = run[-1]
+        records = list[Record]()
+        at = {partition: first}
+        while (
+            at[partition] <= last and at[partition] < self._readings.bounds(READINGS)[partition][1]
+        ):
             more, at = self._read(READINGS, at, WAIT_S, last - at[partition] + 1)
             records += [record for record in more if record.offset <= last]
         return decode_batch(records, self._width, gaps=self._gaps)
@@ -183,11 +210,13 @@ class Writer(Protocol):
 
 
 def columns_of(features: Sequence[Feature], parts: bool = False) -> list[str]:
-    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`, and `part` where `parts` are asked for.
+    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`, and `part` where
+    `parts` are asked for.
 
     A column of ours gets an underscore where a feature has its name.
     """
-    taken, names = {feature.name for feature in features}, []
+    taken = {feature.name for feature in features}
+    names = []
     for name in ("time", "cluster", "name", "novelty", "reason", "version", *["part"] * parts):
         unique = name
         while unique in taken:
@@ -200,13 +229,17 @@ class CsvWriter:
     """CSV with a header; an empty field where there is no value."""
 
     def __init__(self, file: TextIO, features: Sequence[Feature], parts: bool = False) -> None:
-        self._features, self._parts = features, parts
+        self._features = features
+        self._parts = parts
         self._rows = csv.writer(file, lineterminator="\n")
         self._rows.writerow(columns_of(features, parts))
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
-        self._rows.writerows([time, *map(csv_cell, rest)] for time, *rest in _rows(block, self._features, self._parts))
+        self._rows.writerows(
+            [time, *map(csv_cell, rest)]
+            for time, *rest in _rows(block, self._features, self._parts)
+        )
 
     def close(self) -> None:
         """Nothing is left to write."""
@@ -217,7 +250,8 @@ class JsonLinesWriter:
 
     def __init__(self, file: TextIO, features: Sequence[Feature], parts: bool = False) -> None:
         self._file = file
-        self._features, self._parts = features, parts
+        self._features = features
+        self._parts = parts
         self._columns = columns_of(features, parts)
 
     def write(self, block: LabelledBlock) -> None:
@@ -240,9 +274,12 @@ class ParquetWriter:
         import pyarrow  # noqa: PLC0415 - an extra
         import pyarrow.parquet  # noqa: PLC0415 - the same
 
-        self._pyarrow, self._features, self._parts = pyarrow, features, parts
+        self._pyarrow = pyarrow
+        self._features = features
+        self._parts = parts
         names = columns_of(features, parts)
-        time, values = names[0], names[1 : len(features) + 1]
+        time = names[0]
+        values = names[1 : len(features) + 1]
         cluster, name, novelty, reason, version, *part = names[len(features) + 1 :]
         self._schema = pyarrow.schema(
             [
@@ -264,16 +301,21 @@ class ParquetWriter:
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""
         times = [None if time is None else round(time * MICROSECONDS) for time in block.times]
-        values: list[Any] = [self._pyarrow.array(column, from_pandas=True) for column in block.values.T]
+        values: list[Any] = [
+            self._pyarrow.array(column, from_pandas=True) for column in block.values.T
+        ]
         for j in _categories(self._features):
             values[j] = [
-                None if math.isnan(one) else category_text(one, self._features[j]) for one in block.values[:, j]
+                None if math.isnan(one) else category_text(one, self._features[j])
+                for one in block.values[:, j]
             ]
         columns: list[Any] = [times, *values, *_label_columns(block, self._features, self._parts)]
         self._file.write_table(
             self._pyarrow.table(
                 [
-                    one if isinstance(one, self._pyarrow.Array) else self._pyarrow.array(one, form.type)
+                    one
+                    if isinstance(one, self._pyarrow.Array)
+                    else self._pyarrow.array(one, form.type)
                     for one, form in zip(columns, self._schema, strict=True)
                 ],
                 schema=self._schema,
@@ -285,16 +327,25 @@ class ParquetWriter:
         self._file.close()
 
 
-TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter}
+TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {
+    "csv": CsvWriter,
+    "jsonl": JsonLinesWriter,
+}
 
 
-def _label_columns(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> list[list[Any]]:
-    """Cluster, name, novelty, reason, version and, where asked for, part of each reading; None where there is none."""
+def _label_columns(
+    block: LabelledBlock, features: Sequence[Feature], parts: bool
+) -> list[list[Any]]:
+    """Cluster, name, novelty, reason, version and, where asked for, part of each reading; None
+    where there is none."""
     columns: list[list[Any]] = [
         [None if label is None else label.identity for label in block.labels],
         [None if label is None or not label.name else label.name for label in block.labels],
         [None if label is None else label.novelty for label in block.labels],
-        [_reason(label, row, features) for label, row in zip(block.labels, block.values, strict=True)],
+        [
+            _reason(label, row, features)
+            for label, row in zip(block.labels, block.values, strict=True)
+        ],
         [None if label is None else label.version for label in block.labels],
         [None if label is None or not label.part else label.part for label in block.labels],
     ]
@@ -302,7 +353,8 @@ def _label_columns(block: LabelledBlock, features: Sequence[Feature], parts: boo
 
 
 def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) -> str | None:
-    """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day"; None for one that is not."""
+    """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day"; None for one that is
+    not."""
     if label is None or not label.usual_in:
         return None
     if not label.reasons:
@@ -311,7 +363,9 @@ def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) ->
     for reason in label.reasons:
         feature = features[reason.feature]
         ends = ends_text(reason.low, reason.high, feature)
-        named.append(f"{feature.name} {value_text(float(values[reason.feature]), feature)}: usual {ends}")
+        named.append(
+            f"{feature.name} {value_text(float(values[reason.feature]), feature)}: usual {ends}"
+        )
     return f"{'; '.join(named)} in {label.usual_in}"
 
 
@@ -324,7 +378,9 @@ def _rows(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> Ite
     has_gaps = bool(np.isnan(block.values).any())
     categories = _categories(features)
     for read_at, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
-        there: list[Any] = [None if math.isnan(value) else value for value in values] if has_gaps else values
+        there: list[Any] = (
+            [None if math.isnan(value) else value for value in values] if has_gaps else values
+        )
         for j in categories:
             there[j] = None if there[j] is None else category_text(there[j], features[j])
         yield [None if read_at is None else _iso(read_at), *there, *label]
@@ -338,13 +394,15 @@ def _iso(seconds: float) -> str:
 def relabel_readings(config: Config, client: str) -> dict[str, int | None]:
     """model -> labels written; None for a model without a snapshot that knows a cluster.
 
-    The labels are made in pieces, each saved as a client saves its own: what a kill leaves undone, the client does when
-    it is started, or the next call. Raises `SettingsError` for a client that has never run, `CheckpointInUse` while it
-    runs, and as a client does.
+    The labels are made in pieces, each saved as a client saves its own: what a kill leaves undone,
+    the client does when it is started, or the next call. Raises `SettingsError` for a client that
+    has never run, `CheckpointInUse` while it runs, and as a client does.
     """
     path = config.client.folder / check_client_name(client) / CHECKPOINT
     if not path.exists():
-        raise SettingsError(f"{path} is missing: no client {client} has run here; check --name and [client] folder")
+        raise SettingsError(
+            f"{path} is missing: no client {client} has run here; check --name and [client] folder"
+        )
     with ExitStack() as stack:
         try:
             checkpoint = stack.enter_context(open_checkpoint(config, client))
@@ -359,7 +417,9 @@ def relabel_readings(config: Config, client: str) -> dict[str, int | None]:
         return _relabel(config, client, checkpoint, readings, log)
 
 
-def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log, log: Log) -> dict[str, int | None]:
+def _relabel(
+    config: Config, client: str, checkpoint: Checkpoint, readings: Log, log: Log
+) -> dict[str, int | None]:
     contract = contract_in(log, config.resolved)
     state = checkpoint.load()
     if state is None:
@@ -375,9 +435,12 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
         labeller.restore(state[LABELS_PART])
     labeller.follow()
     can = labeller.label_again(positions_in(state["intake"]), beginning(readings, READINGS))
-    # The outbox may still have updates of the client: they are published as the client publishes them.
+    # The outbox may still have updates of the client: they are published as the client publishes
+    # them.
     signer = make_signer(read_client_key(config.client.signing_key_file, client))
-    outbox = Outbox(checkpoint, log, all_headers(OwnUpdates(log, contract, client, key).headers, signer))
+    outbox = Outbox(
+        checkpoint, log, all_headers(OwnUpdates(log, contract, client, key).headers, signer)
+    )
     labels = dict.fromkeys(can, 0)
     while labeller.has_work:
         done = labeller.label_backlog()
@@ -392,7 +455,9 @@ def _relabel(config: Config, client: str, checkpoint: Checkpoint, readings: Log,
 
 PARQUET = "parquet"
 
-name_option = click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client's name.")
+name_option = click.option(
+    "--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client's name."
+)
 
 
 @click.group()
@@ -403,18 +468,41 @@ def labels() -> None:
 @labels.command()
 @config_option
 @name_option
-@click.option("--format", "form", type=click.Choice([*TEXT_WRITERS, PARQUET]), default="csv", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
-@click.option("--model", metavar="NAME", help="The model that labelled. [default: the first one of the file]")
-@click.option("--follow", is_flag=True, help="Write readings as they are labelled, until Ctrl-C (csv and jsonl).")
-@click.option("--parts", is_flag=True, help="One more column: the part of the only cluster that a reading lies in.")
-def export(file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool, parts: bool) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*TEXT_WRITERS, PARQUET]),
+    default="csv",
+    show_default=True,
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file. [default: standard output]",
+)
+@click.option(
+    "--model", metavar="NAME", help="The model that labelled. [default: the first one of the file]"
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Write readings as they are labelled, until Ctrl-C (csv and jsonl).",
+)
+@click.option(
+    "--parts",
+    is_flag=True,
+    help="One more column: the part of the only cluster that a reading lies in.",
+)
+def export(
+    file: Path, name: str, form: str, out: Path | None, model: str | None, follow: bool, parts: bool
+) -> None:
     """Write the readings that a client's log still has, each with its label, to a file.
 
-    The columns are time (UTC), the features, and by the newest label: cluster (its lasting identity), name, novelty,
-    reason (of a novel reading: the features farthest outside the usual values of its cluster) and version (of the
-    snapshot). They are empty for a reading that is not labelled, or whose cluster is not known.
-    The client may run meanwhile. The file has raw readings: keep it on the client's site.
+    The columns are time (UTC), the features, and by the newest label: cluster (its lasting
+    identity), name, novelty, reason (of a novel reading: the features farthest outside the usual
+    values of its cluster) and version (of the snapshot). They are empty for a reading that is not
+    labelled, or whose cluster is not known. The client may run meanwhile. The file has raw
+    readings: keep it on the client's site.
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
@@ -422,7 +510,9 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
         raise SettingsError("parquet needs --out FILE and cannot --follow; csv and jsonl can")
     written = 0
     with _client_log(config, name, chosen) as readings, stopped_by_signals() as stop:
-        table = LabelledReadings(readings, chosen, config.contract.width, config.contract.learns_gaps)
+        table = LabelledReadings(
+            readings, chosen, config.contract.width, config.contract.learns_gaps
+        )
         with _writer(form, out, follow, config.contract.features, parts) as (writer, flush):
             for block in table.follow(stop) if follow else table.all():
                 writer.write(block)
@@ -439,9 +529,11 @@ def export(file: Path, name: str, form: str, out: Path | None, model: str | None
 @name_option
 @json_option
 def relabel(file: Path, name: str, as_json: bool) -> None:
-    """Label again all readings that a client's log still has, by the newest snapshot of every model.
+    """Label again all readings that a client's log still has, by the newest snapshot of every
+    model.
 
-    Stop the client before, and start it again afterwards. Novelty is computed again too, in the order of the readings.
+    Stop the client before, and start it again afterwards. Novelty is computed again too, in the
+    order of the readings.
     """
     config = load_config(file)
     done = relabel_readings(config, name)
@@ -450,7 +542,9 @@ def relabel(file: Path, name: str, as_json: bool) -> None:
         return
     for model, number in done.items():
         if number is None:
-            click.echo(f"{model}: no snapshot that knows a cluster yet; its labels are as they were")
+            click.echo(
+                f"{model}: no snapshot that knows a cluster yet; its labels are as they were"
+            )
         else:
             click.echo(f"{model}: {number} readings labelled")
 

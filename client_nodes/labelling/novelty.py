@@ -1,14 +1,17 @@
-"""Novelty of readings: how strange the distance of one is, the features in which it lies outside, and streaks of them.
+"""Novelty of readings: how strange the distance of one is, the features in which it lies outside,
+and streaks of them.
 
-The novelty of a distance is 1 - p, where p = (1 + earlier distances that are not smaller) / (1 + earlier distances)
-is the p-value of conformal anomaly detection (Laxhammar and Falkman 2011, with distance as nonconformity measure).
-While readings come from the same distribution, at most a share 1 - q of them has a novelty of q or more. Distances in
-the same bin count as equal, which can only make p larger. Every distance is compared with all before it, in order, so
-any batching gives the same result.
+The novelty of a distance is 1 - p, where p = (1 + earlier distances that are not smaller) / (1 +
+earlier distances) is the p-value of conformal anomaly detection (Laxhammar and Falkman 2011, with
+distance as nonconformity measure). While readings come from the same distribution, at most a share
+1 - q of them has a novelty of q or more. Distances in the same bin count as equal, which can only
+make p larger. Every distance is compared with all before it, in order, so any batching gives the
+same result.
 
-Usual values of a cluster are counted from the client's own readings, without noise, and stay on the client. A usual
-value is one between the 1 % and the 99 % quantile of a cluster's readings. Quantiles are read from histograms over
-the declared bounds, so they are exact to one bin, 1/128 of the range between the bounds.
+Usual values of a cluster are counted from the client's own readings, without noise, and stay on the
+client. A usual value is one between the 1 % and the 99 % quantile of a cluster's readings.
+Quantiles are read from histograms over the declared bounds, so they are exact to one bin, 1/128 of
+the range between the bounds.
 
 A streak is a run in which one reading after the other is novel.
 """
@@ -60,19 +63,24 @@ class Ranked(NamedTuple):
 
 
 def rank(bins: Ints, counts: Ints, counted: Bools) -> Ranked:
-    """bins (n,) in order, counts (BINS,) of what was known before, counted (n,) which of them become known.
+    """bins (n,) in order, counts (BINS,) of what was known before, counted (n,) which of them
+    become known.
 
     The inputs are not changed.
     """
-    counts, novelty, start = counts.copy(), np.empty(len(bins)), 0
+    counts = counts.copy()
+    novelty = np.empty(len(bins))
+    start = 0
     while start < len(bins):
         known = int(counts.sum())
         if known >= KNOWN_MAX:
             counts = halve(counts)
             known = int(counts.sum())
-        # A piece ends where the histogram is halved, so that halving comes after the same distance in any batching.
+        # A piece ends where the histogram is halved, so that halving comes after the same distance
+        # in any batching.
         piece = slice(start, start + min(BLOCK, KNOWN_MAX - known))
-        own, becomes_known = bins[piece], counted[piece]
+        own = bins[piece]
+        becomes_known = counted[piece]
         at_least = np.cumsum(counts[::-1])[::-1][own]
         at_least += np.tril((own[None, :] >= own[:, None]) & becomes_known[None, :], -1).sum(axis=1)
         before = known + np.cumsum(becomes_known) - becomes_known
@@ -83,7 +91,8 @@ def rank(bins: Ints, counts: Ints, counted: Bools) -> Ranked:
 
 
 def halve(counts: Ints) -> Ints:
-    """counts (BINS,) -> half of them, rounded so that the share beyond each bin stays what it was to within one.
+    """counts (BINS,) -> half of them, rounded so that the share beyond each bin stays what it was
+    to within one.
 
     Bin by bin, every count of 1 would vanish, and the rare far distances with them.
     """
@@ -101,7 +110,8 @@ CELLS_MAX: Final = 2**20
 
 
 class Outside(NamedTuple):
-    """A feature in which a reading lies outside the usual values of a cluster. Values in unit coordinates."""
+    """A feature in which a reading lies outside the usual values of a cluster. Values in unit
+    coordinates."""
 
     feature: int
     """position in the contract"""
@@ -121,15 +131,19 @@ class UsualValues:
         self._counts: dict[int, Ints] = {}
         """identity -> (d, VALUE_BINS); the one used last is the last"""
         self._known: dict[int, int] = {}
-        """identity -> readings counted since the last halving, what is left of those before included"""
+        """identity -> readings counted since the last halving, what is left of those before
+        included"""
 
-    def reasons(self, reference: Ints, unit: Floats, novel: Bools, counted: Bools) -> dict[int, list[Outside]]:
+    def reasons(
+        self, reference: Ints, unit: Floats, novel: Bools, counted: Bools
+    ) -> dict[int, list[Outside]]:
         """Why readings are novel, then count them.
 
-        reference (n,) identities, -1 for none; unit (n, d) in unit coordinates, NaN where nothing was measured; novel
-        (n,) asks for reasons; counted (n,) belongs to what is known of its cluster from then on. Returns the place of
-        each novel reading of a cluster with `KNOWN_MIN` readings -> features, the farthest outside first; none if no
-        single feature is outside. Each reading is compared with all before it, so any batching gives the same.
+        reference (n,) identities, -1 for none; unit (n, d) in unit coordinates, NaN where nothing
+        was measured; novel (n,) asks for reasons; counted (n,) belongs to what is known of its
+        cluster from then on. Returns the place of each novel reading of a cluster with `KNOWN_MIN`
+        readings -> features, the farthest outside first; none if no single feature is outside. Each
+        reading is compared with all before it, so any batching gives the same.
         """
         found: dict[int, list[Outside]] = {}
         for identity in np.unique(reference[reference >= 0]).tolist():
@@ -150,11 +164,17 @@ class UsualValues:
 
     def interval(self, identity: int) -> tuple[Floats, Floats] | None:
         """(d,) least and (d,) greatest usual value of a cluster; None before `KNOWN_MIN` readings."""
-        return _quantiles(self._counts[identity]) if self._known.get(identity, 0) >= KNOWN_MIN else None
+        return (
+            _quantiles(self._counts[identity])
+            if self._known.get(identity, 0) >= KNOWN_MIN
+            else None
+        )
 
     def state(self) -> dict[str, Any]:
         """Only counts above 0."""
-        counts = np.array(list(self._counts.values()), dtype=np.int64).reshape(-1, self._width * VALUE_BINS)
+        counts = np.array(list(self._counts.values()), dtype=np.int64).reshape(
+            -1, self._width * VALUE_BINS
+        )
         row, column = np.nonzero(counts)
         return {
             "identities": list(self._counts),
@@ -167,7 +187,8 @@ class UsualValues:
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         try:
-            identities, known = state["identities"], state["known"]
+            identities = state["identities"]
+            known = state["known"]
             if not all(type(one) is int and 0 <= one <= KNOWN_MAX for one in known):
                 raise ValueError("impossible counts")
             counts = np.zeros((len(identities), self._width * VALUE_BINS), dtype=np.int64)
@@ -176,7 +197,9 @@ class UsualValues:
                 raise ValueError("impossible counts")
             tables = counts.reshape(-1, self._width, VALUE_BINS)
             # Copies, as a view would keep the whole table for one cluster.
-            self._counts = {int(one): own.copy() for one, own in zip(identities, tables, strict=True)}
+            self._counts = {
+                int(one): own.copy() for one, own in zip(identities, tables, strict=True)
+            }
             self._known = dict(zip(self._counts, known, strict=True))
         except (KeyError, TypeError, ValueError, IndexError) as broken:
             raise InvalidState(f"the checkpoint of the usual values is damaged: {broken}") from None
@@ -186,30 +209,41 @@ class UsualValues:
             counts = self._counts.pop(identity, None)
             if counts is None:
                 counts = np.zeros((self._width, VALUE_BINS), dtype=np.int64)
-            # A piece ends where the counts are halved, so that any batching halves after the same reading.
+            # A piece ends where the counts are halved, so that any batching halves after the same
+            # reading.
             room = KNOWN_MAX - self._known.get(identity, 0)
-            piece, unit = unit[:room], unit[room:]
+            piece = unit[:room]
+            unit = unit[room:]
             for feature, values in enumerate(piece.T):
                 # A sensor may lack a feature; beyond the bounds the outermost bin counts.
                 there = values[~np.isnan(values)]
-                bins = np.minimum((np.clip(there, 0.0, 1.0) * VALUE_BINS).astype(np.int64), VALUE_BINS - 1)
+                bins = np.minimum(
+                    (np.clip(there, 0.0, 1.0) * VALUE_BINS).astype(np.int64), VALUE_BINS - 1
+                )
                 counts[feature] += np.bincount(bins, minlength=VALUE_BINS)
             known = self._known.get(identity, 0) + len(piece)
             if known == KNOWN_MAX:
-                counts, known = counts // 2, known // 2
+                counts = counts // 2
+                known = known // 2
             self._counts[identity], self._known[identity] = counts, known
 
     def _outside(self, identity: int, unit: Floats) -> list[Outside]:
         low, high = _quantiles(self._counts[identity])
         beyond = np.maximum(low - unit, unit - high)
-        # In widths of the usual interval: a steady feature that moves a little is stranger than one that always moves.
+        # In widths of the usual interval: a steady feature that moves a little is stranger than one
+        # that always moves.
         score = np.where(beyond > 0, beyond, 0.0) / np.maximum(high - low, 1 / VALUE_BINS)
         order = np.argsort(-score, kind="stable")[:REASONS_MAX].tolist()
-        return [Outside(j, bool(unit[j] > high[j]), float(low[j]), float(high[j])) for j in order if score[j] > 0]
+        return [
+            Outside(j, bool(unit[j] > high[j]), float(low[j]), float(high[j]))
+            for j in order
+            if score[j] > 0
+        ]
 
 
 def _quantiles(counts: Ints) -> tuple[Floats, Floats]:
-    """counts (d, VALUE_BINS) -> (d,) 1 % and (d,) 99 % quantile, linear within a bin; 0 and 1 without a count."""
+    """counts (d, VALUE_BINS) -> (d,) 1 % and (d,) 99 % quantile, linear within a bin; 0 and 1
+    without a count."""
     total = counts.sum(axis=1)
     reached = np.concatenate([np.zeros((len(counts), 1)), np.cumsum(counts, axis=1)], axis=1)
     ends = []
@@ -231,11 +265,14 @@ FEATURES_MAX = 3
 class Streak:
     """Follows the labels of one model in the order of the readings.
 
-    A streak begins with the `length`-th novel reading in a row, and ends with the `length`-th in a row that is not.
+    A streak begins with the `length`-th novel reading in a row, and ends with the `length`-th in a
+    row that is not.
     """
 
     def __init__(self, contract: Contract, client: str, model: str, length: int) -> None:
-        self._contract, self._client, self._model = contract, client, model
+        self._contract = contract
+        self._client = client
+        self._model = model
         self._length = length
         self._begun = False
         self._novel = 0
@@ -250,7 +287,8 @@ class Streak:
         events = []
         for label, place in zip(labels, places, strict=True):
             if label.usual_in:
-                self._novel, self._ordinary = self._novel + 1, 0
+                self._novel = self._novel + 1
+                self._ordinary = 0
                 self._outside.update((one.feature, one.above) for one in label.reasons)
                 if not self._begun and self._novel == self._length:
                     self._begun = True
@@ -266,22 +304,39 @@ class Streak:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        outside = [[feature, above, readings] for (feature, above), readings in self._outside.items()]
-        return {"begun": self._begun, "novel": self._novel, "ordinary": self._ordinary, "outside": outside}
+        outside = [
+            [feature, above, readings] for (feature, above), readings in self._outside.items()
+        ]
+        return {
+            "begun": self._begun,
+            "novel": self._novel,
+            "ordinary": self._ordinary,
+            "outside": outside,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         try:
-            begun, novel, ordinary = state["begun"], state["novel"], state["ordinary"]
+            begun = state["begun"]
+            novel = state["novel"]
+            ordinary = state["ordinary"]
             if not (isinstance(begun, bool) and is_count(novel) and is_count(ordinary)):
                 raise ValueError("impossible counts")
-            self._begun, self._novel, self._ordinary = begun, novel, ordinary
-            self._outside = Counter({(int(one), bool(above)): int(n) for one, above, n in state["outside"]})
+            self._begun = begun
+            self._novel = novel
+            self._ordinary = ordinary
+            self._outside = Counter(
+                {(int(one), bool(above)): int(n) for one, above, n in state["outside"]}
+            )
         except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint of streaks of novel readings is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint of streaks of novel readings is damaged: {broken}"
+            ) from None
 
     def _forget(self) -> None:
-        self._begun, self._novel, self._ordinary = False, 0, 0
+        self._begun = False
+        self._novel = 0
+        self._ordinary = 0
         self._outside.clear()
 
     def _event(self, kind: str, label: Label, place: tuple[int, int]) -> SiteEvent:
@@ -299,7 +354,9 @@ class Streak:
             at=label.time,
             cluster=label.identity,
             name=label.name,
-            outside={features[feature].name: "above" if above else "below" for feature, above in most},
+            outside={
+                features[feature].name: "above" if above else "below" for feature, above in most
+            },
             text=self._text(kind, label),
         )
 
@@ -314,6 +371,8 @@ class Streak:
 
     def _beyond(self, reason: Reason) -> str:
         feature = self._contract.features[reason.feature]
-        side = {"category": "not", "circular": "outside"}.get(feature.kind, "above" if reason.above else "below")
+        side = {"category": "not", "circular": "outside"}.get(
+            feature.kind, "above" if reason.above else "below"
+        )
         usual = range_text(reason.low, reason.high, feature)
         return f"{feature.name} {side} its usual {usual}"

@@ -1,12 +1,15 @@
-"""Site events of regimes: what a client finds in the order of its own readings, once they have the labels of a model.
+"""Site events of regimes: what a client finds in the order of its own readings, once they have the
+labels of a model.
 
-A change is reported once the client has stayed elsewhere for a while, and not while the regimes are provisional.
-Whether a change or a stay is rare is a p-value, as for novelty: of all earlier changes from that regime, the share of
-those that were as rare; of the stays, the share of those at least as long. The counts of changes and the mean stay
-are those of the federation; the stays that a long one is compared with are the client's own as well.
+A change is reported once the client has stayed elsewhere for a while, and not while the regimes are
+provisional. Whether a change or a stay is rare is a p-value, as for novelty: of all earlier changes
+from that regime, the share of those that were as rare; of the stays, the share of those at least as
+long. The counts of changes and the mean stay are those of the federation; the stays that a long one
+is compared with are the client's own as well.
 
-Around a change, readings have the label of the regime that fills most of their window. So a reading counts for what is
-usual in a regime, or for an excursion from it, only where no change was reported around it.
+Around a change, readings have the label of the regime that fills most of their window. So a reading
+counts for what is usual in a regime, or for an excursion from it, only where no change was reported
+around it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ STAYS_MAX: Final = 200
 REGIMES_MAX: Final = 64
 """regimes whose stays are remembered, those that were left last"""
 CHANGED_MIN: Final = 5
-"""readings elsewhere before a change is reported, at least: where a window is one reading, single ones go astray"""
+"""readings elsewhere before a change is reported, at least: where a window is one reading, single
+ones go astray"""
 PIECE: Final = 64
 """readings after which it is found anew what is usual in each regime"""
 
@@ -61,9 +65,11 @@ class Regimes(NamedTuple):
         return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
 
     def rarity(self, before: int, after: int) -> float:
-        """The share of the changes from a regime that were as rare as this one; 1 where it is not known.
+        """The share of the changes from a regime that were as rare as this one; 1 where it is not
+        known.
 
-        Of few counted changes some are mistakes: those count that are more than two deviations of such a number.
+        Of few counted changes some are mistakes: those count that are more than two deviations of
+        such a number.
         """
         places = [np.flatnonzero(self.identity == one) for one in (before, after)]
         if not all(map(len, places)):
@@ -71,7 +77,8 @@ class Regimes(NamedTuple):
         row = np.delete(self.changes[places[0][0]], places[0][0])
         rare = row[row <= self.changes[places[0][0], places[1][0]]]
         as_rare = np.maximum(rare - 2.0 * np.sqrt(rare), 0.0).sum()
-        # One more in both, as in any p-value from counts: what was never seen has a small share, and not none.
+        # One more in both, as in any p-value from counts: what was never seen has a small share,
+        # and not none.
         return float((1 + as_rare) / (1 + row.sum()))
 
     def mean_stay(self, identity: int) -> float:
@@ -106,7 +113,8 @@ def _called(label: Label) -> str:
 
 
 def _span(stay: _Stay, until: float | None) -> str:
-    """How long a stay was, in time where its readings have it; "more than" that if its beginning was not seen."""
+    """How long a stay was, in time where its readings have it; "more than" that if its beginning
+    was not seen."""
     more = "" if stay.seen else "more than "
     if stay.since is None or until is None:
         return f"{more}{stay.readings} readings"
@@ -116,8 +124,13 @@ def _span(stay: _Stay, until: float | None) -> str:
 class Stays:
     """Follows the labels of one model of regimes in the order of the readings."""
 
-    def __init__(self, contract: Contract, client: str, model: str, settings: ClientSettings) -> None:
-        self._contract, self._client, self._model, self._settings = contract, client, model, settings
+    def __init__(
+        self, contract: Contract, client: str, model: str, settings: ClientSettings
+    ) -> None:
+        self._contract = contract
+        self._client = client
+        self._model = model
+        self._settings = settings
         self._digest: int | None = None
         self._stay = _Stay()
         self._next = _Stay()
@@ -127,12 +140,18 @@ class Stays:
         self._excursions = Excursions(len(contract.features))
 
     def follow(
-        self, labels: Sequence[Label], unit: Rows, places: Sequence[tuple[int, int]], regimes: Regimes
+        self,
+        labels: Sequence[Label],
+        unit: Rows,
+        places: Sequence[tuple[int, int]],
+        regimes: Regimes,
     ) -> list[SiteEvent]:
-        """The events found in the labels (n,) of readings (n, d), in unit coordinates, at these places."""
+        """The events found in the labels (n,) of readings (n, d), in unit coordinates, at these
+        places."""
         if regimes.digest != self._digest:
             # A label by other regimes that differs from the one before is no change.
-            self._digest, self._next = regimes.digest, _Stay()
+            self._digest = regimes.digest
+            self._next = _Stay()
             self._stay = self._stay._replace(seen=False)
             self._excursions.interrupt()
             is_first = True
@@ -151,9 +170,11 @@ class Stays:
         return events
 
     def _follow_stay(self, label: Label, regimes: Regimes) -> list[_Told]:
-        stay, identity = self._stay, int(label.identity or 0)
+        stay = self._stay
+        identity = int(label.identity or 0)
         if identity == stay.identity:
-            self._stay, self._next = stay._replace(readings=stay.readings + self._next.readings + 1), _Stay()
+            self._stay = stay._replace(readings=stay.readings + self._next.readings + 1)
+            self._next = _Stay()
             return self._long(label, regimes)
         if identity != self._next.identity:
             self._stay = stay._replace(readings=stay.readings + self._next.readings)
@@ -161,7 +182,9 @@ class Stays:
         self._next = self._next._replace(readings=self._next.readings + 1)
         if self._next.readings < self._confirming(regimes):
             return []
-        left, self._stay, self._next = self._stay, self._next, _Stay()
+        left = self._stay
+        self._stay = self._next
+        self._next = _Stay()
         # Of a stay whose beginning was not seen only a least length is known.
         if left.seen:
             self._remember(left)
@@ -189,9 +212,11 @@ class Stays:
         return told
 
     def _long(self, label: Label, regimes: Regimes) -> list[_Told]:
-        stay, share = self._stay, self._settings.unusual_dwell_share
+        stay = self._stay
+        share = self._settings.unusual_dwell_share
         mean = regimes.mean_stay(int(stay.identity or 0))
-        # Stays of a chain of regimes without memory are exponential; those of most sensors are less spread.
+        # Stays of a chain of regimes without memory are exponential; those of most sensors are less
+        # spread.
         if stay.told or not share or not mean or stay.readings <= -mean * math.log(share):
             return []
         own = self._lengths.get(int(stay.identity or 0), [])
@@ -202,7 +227,8 @@ class Stays:
         return [_Told("unusual_dwell", text, stay.readings, None)]
 
     def _follow_excursion(self, unit: Floats, regimes: Regimes) -> list[_Told]:
-        n, stay = self._settings.novel_streak, int(self._stay.identity or 0)
+        n = self._settings.novel_streak
+        stay = int(self._stay.identity or 0)
         other = self._excursions.follow(stay, unit, regimes.window + self._confirming(regimes), n)
         if other is None:
             return []
@@ -239,17 +265,22 @@ class Stays:
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         try:
-            self._digest, self._stay, self._next = state["digest"], _Stay(*state["stay"]), _Stay(*state["next"])
+            self._digest = state["digest"]
+            self._stay = _Stay(*state["stay"])
+            self._next = _Stay(*state["next"])
             if not (is_count(self._stay.readings) and is_count(self._next.readings)):
                 raise ValueError("impossible counts")
-            self._lengths = {int(one): [int(each) for each in lengths] for one, *lengths in state["lengths"]}
+            self._lengths = {
+                int(one): [int(each) for each in lengths] for one, *lengths in state["lengths"]
+            }
             self._excursions.restore(state["excursions"])
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint of stays in regimes is damaged: {broken}") from None
 
 
 CLEAR: Final = 2.0
-"""nats for another regime from which on a reading speaks against its own; as many in the mean of a run are an event"""
+"""nats for another regime from which on a reading speaks against its own; as many in the mean of a
+run are an event"""
 CLEAR_MAX: Final = 4.0
 """nats that one reading counts at most, for or against: an outlier alone must not decide"""
 USUAL_MAX: Final = 3.5
@@ -267,8 +298,11 @@ class _Likely:
 
     def add(self, rows: Floats) -> None:
         """Rows (n, d), NaN where missing. Half of what was known is forgotten where it is much."""
-        there, known = ~np.isnan(rows), np.nan_to_num(rows)
-        self.sums = self.sums + np.stack([there.sum(axis=0), known.sum(axis=0), (known**2).sum(axis=0)])
+        there = ~np.isnan(rows)
+        known = np.nan_to_num(rows)
+        self.sums = self.sums + np.stack(
+            [there.sum(axis=0), known.sum(axis=0), (known**2).sum(axis=0)]
+        )
         if self.sums[0].max(initial=0.0) >= KNOWN_MAX:
             self.sums = self.sums / 2
 
@@ -277,23 +311,29 @@ class _Likely:
         return bool(self.sums[0].min(initial=KNOWN_MAX) >= KNOWN_MIN)
 
     def log_likelihood(self, row: Floats) -> tuple[float, bool]:
-        """Log-likelihood of a row (d,) up to a constant, by independent Gaussians; whether all its values are usual.
+        """Log-likelihood of a row (d,) up to a constant, by independent Gaussians; whether all its
+        values are usual.
 
         Without the values that it lacks.
         """
         mean = self.sums[1] / self.sums[0]
         # The difference of two nearly equal numbers can be rounded below 0.
-        spread = np.maximum(np.sqrt(np.maximum(self.sums[2] / self.sums[0] - mean**2, 0.0)), SPREAD_MIN)
+        spread = np.maximum(
+            np.sqrt(np.maximum(self.sums[2] / self.sums[0] - mean**2, 0.0)), SPREAD_MIN
+        )
         away = (row - mean) / spread
         there = ~np.isnan(row)
-        return float(np.nansum(-0.5 * away**2 - np.log(spread) * there)), bool((np.abs(away[there]) <= USUAL_MAX).all())
+        return float(np.nansum(-0.5 * away**2 - np.log(spread) * there)), bool(
+            (np.abs(away[there]) <= USUAL_MAX).all()
+        )
 
 
 class Excursions:
     """Finds readings in a row that are together more likely in another regime than in theirs.
 
-    A reading counts once as many readings before and after it as show a change are of one stay: at a change those of
-    the next regime have the label of the one before for up to half a window, and a change is reported later still.
+    A reading counts once as many readings before and after it as show a change are of one stay: at
+    a change those of the next regime have the label of the one before for up to half a window, and
+    a change is reported later still.
     """
 
     def __init__(self, width: int) -> None:
@@ -311,15 +351,21 @@ class Excursions:
         """the newest of them, of which it is not known yet whether their window is of one regime"""
         self._run: list[dict[int, float]] = []
         """nats for each other regime, of the newest readings"""
-        self._ordinary, self._told = 0, False
+        self._ordinary = 0
+        self._told = False
 
     def interrupt(self) -> None:
         """The next reading does not follow those before it."""
-        self._of, self._same, self._open = None, 0, []
-        self._run, self._ordinary, self._told = [], 0, False
+        self._of = None
+        self._same = 0
+        self._open = []
+        self._run = []
+        self._ordinary = 0
+        self._told = False
 
     def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
-        """A reading (d,) of a stay -> the other regime in which `length` readings in a row are usual, when they are.
+        """A reading (d,) of a stay -> the other regime in which `length` readings in a row are
+        usual, when they are.
 
         `window`: readings before and after one that must be of the same stay.
         """
@@ -348,14 +394,18 @@ class Excursions:
         where = max(together, key=together.__getitem__, default=identity)
         if len(self._run) < length or together.get(where, 0.0) < CLEAR * length:
             self._ordinary += 1
-            # An excursion that goes on is one event: only as many ordinary readings as it takes to be found end it.
+            # An excursion that goes on is one event: only as many ordinary readings as it takes to
+            # be found end it.
             self._told = self._told and self._ordinary < length
             return None
-        is_new, self._told, self._ordinary = not self._told, True, 0
+        is_new = not self._told
+        self._told = True
+        self._ordinary = 0
         return where if is_new else None
 
     def _nats(self, identity: int, unit: Floats) -> dict[int, float]:
-        """Other regime -> how much more likely a reading is in it than in its own; empty where that is not known."""
+        """Other regime -> how much more likely a reading is in it than in its own; empty where that
+        is not known."""
         own = self._known.get(identity)
         if own is None or not own.is_known:
             return {}
@@ -364,14 +414,17 @@ class Excursions:
         for one, known in self._known.items():
             if one != identity and known.is_known:
                 there, is_usual = known.log_likelihood(unit)
-                nats[one] = float(np.clip(there - here, -CLEAR_MAX, CLEAR_MAX)) if is_usual else -CLEAR_MAX
+                nats[one] = (
+                    float(np.clip(there - here, -CLEAR_MAX, CLEAR_MAX)) if is_usual else -CLEAR_MAX
+                )
         return nats
 
     def _count(self, identity: int, unit: Floats) -> None:
         self._piece.append((identity, unit))
         if len(self._piece) < PIECE:
             return
-        identities, rows = np.array([one for one, _ in self._piece]), np.array([row for _, row in self._piece])
+        identities = np.array([one for one, _ in self._piece])
+        rows = np.array([row for _, row in self._piece])
         for one in np.unique(identities).tolist():
             known = self._known.pop(one, None) or _Likely(self._width)
             known.add(rows[identities == one])
@@ -386,7 +439,9 @@ class Excursions:
         run = [[[one, nats] for one, nats in each.items()] for each in self._run]
         return {
             "known": list(self._known),
-            "sums": np.array([one.sums for one in self._known.values()]).reshape(-1, 3, self._width),
+            "sums": np.array([one.sums for one in self._known.values()]).reshape(
+                -1, 3, self._width
+            ),
             "run": run,
             "piece": [one for one, _ in self._piece],
             "piece_rows": np.array([row for _, row in self._piece]).reshape(-1, self._width),

@@ -1,8 +1,10 @@
-"""Readings that are not labelled yet: those from before the first snapshot, and those that wait for their window.
+"""Readings that are not labelled yet: those from before the first snapshot, and those that wait for
+their window.
 
-Where a cluster is seen in successive readings and not in a single one, a reading has the cluster of the window around
-it. So it gets its label once half a window more has come, and what is needed until then is kept in the client's
-checkpoint: labels do not depend on how readings are split into batches.
+Where a cluster is seen in successive readings and not in a single one, a reading has the cluster of
+the window around it. So it gets its label once half a window more has come, and what is needed
+until then is kept in the client's checkpoint: labels do not depend on how readings are split into
+batches.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Backlog:
             self.until[partition] = offset + 1
 
     def take(self, log: Log, limit: int, timeout_s: float, width: int, gaps: bool = False) -> Batch:
-        """The next readings of it, oldest first, up to `limit`; what retention has removed is passed over.
+        """The next readings of it, oldest first, up to `limit`; what retention has removed is
+        passed over.
 
         `width`, `gaps`: as `decode_batch` takes them.
 
@@ -69,7 +72,10 @@ class Backlog:
         if not records:
             # A log that was restored from a backup may end earlier.
             ends = {partition: end for partition, (_, end) in log.bounds(READINGS).items()}
-            after = {one: self.until[one] if at >= ends.get(one, 0) else at for one, at in self.start.items()}
+            after = {
+                one: self.until[one] if at >= ends.get(one, 0) else at
+                for one, at in self.start.items()
+            }
         own = [record for record in records if record.offset < self.until[record.partition]]
         self._move(after)
         return decode_batch(own, width, gaps=gaps)
@@ -103,25 +109,35 @@ class Sequences(NamedTuple):
 
 
 def sequences_of(
-    contract: ResolvedContract, halves: Mapping[str, SequenceHalf], key: bytes | None, client: str, source: bytes
+    contract: ResolvedContract,
+    halves: Mapping[str, SequenceHalf],
+    key: bytes | None,
+    client: str,
+    source: bytes,
 ) -> Sequences | None:
-    """None where no model labels sequences. `key`, `source`: as for the mechanism of the client's rows."""
+    """None where no model labels sequences. `key`, `source`: as for the mechanism of the client's
+    rows."""
     return Sequences(halves, _learnt_rows(contract, key, client, source)) if halves else None
 
 
-def _learnt_rows(contract: ResolvedContract, key: bytes | None, client: str, source: bytes) -> RowsOf:
+def _learnt_rows(
+    contract: ResolvedContract, key: bytes | None, client: str, source: bytes
+) -> RowsOf:
     """The function that makes readings of a client the rows which its models have learnt.
 
-    Clusters of sequences were found in rows with noise, whose spread and roughness those without it do not have. Noise
-    is a function of a reading's place, so it is drawn again.
+    Clusters of sequences were found in rows with noise, whose spread and roughness those without it
+    do not have. Noise is a function of a reading's place, so it is drawn again.
     """
     mechanism = contract.mode.mechanism(key, client, source)
     coarse = CoarseReadings(contract.bounds, contract.contract.steps, key, client, source)
     low = contract.bounds.low
 
     def rows(batch: Batch) -> Rows:
-        lacks, places = np.isnan(batch.values), np.array(batch.places, np.int64).reshape(-1, 2)
-        released = mechanism.privatise(np.where(lacks, low, coarse.spread(batch.values, batch.places)), places)
+        lacks = np.isnan(batch.values)
+        places = np.array(batch.places, np.int64).reshape(-1, 2)
+        released = mechanism.privatise(
+            np.where(lacks, low, coarse.spread(batch.values, batch.places)), places
+        )
         found = np.full(batch.values.shape, np.nan)
         found[released.kept] = released.rows
         found[lacks] = np.nan
@@ -151,14 +167,19 @@ class WaitingReadings:
         self._times += batch.times
 
     def take(self, labels: SequenceLabels, is_last: bool = False) -> tuple[Batch, Ints]:
-        """Those whose window is whole, and (n,) the number of their cluster; all where no more come (`is_last`)."""
-        m, p, window = len(self._rows), len(self._places), labels.window
+        """Those whose window is whole, and (n,) the number of their cluster; all where no more come
+        (`is_last`)."""
+        m = len(self._rows)
+        p = len(self._places)
+        window = labels.window
         whole = p if is_last else max(0, min(p, p - window + window // 2 + 1))
         if m < window and not is_last:
             whole = 0
         numbers = self._numbers(labels, m - p)[:whole] if whole else np.empty(0, np.int64)
         taken = Batch(self._values[:whole], self._places[:whole], self._times[:whole], [])
-        self._values, self._places, self._times = self._values[whole:], self._places[whole:], self._times[whole:]
+        self._values = self._values[whole:]
+        self._places = self._places[whole:]
+        self._times = self._times[whole:]
         # A copy, so that the array of a large batch is given back.
         self._rows = self._rows[max(0, m - p + whole - CONTEXT) :].copy()
         return taken, numbers
@@ -181,14 +202,23 @@ class WaitingReadings:
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         places = [list(place) for place in self._places]
-        return {"rows": self._rows, "values": self._values, "places": places, "times": list(self._times)}
+        return {
+            "rows": self._rows,
+            "values": self._values,
+            "places": places,
+            "times": list(self._times),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
         places = [(int(partition), int(offset)) for partition, offset in state["places"]]
-        rows, values, times = np.asarray(state["rows"]), np.asarray(state["values"]), list(state["times"])
+        rows = np.asarray(state["rows"])
+        values = np.asarray(state["values"])
+        times = list(state["times"])
         fits = values.shape == (len(places), self._width) and len(times) == len(places)
         if not fits or rows.ndim != 2 or rows.shape[1] != self._width or len(rows) < len(places):
             raise ValueError("readings that wait for a label do not fit together")
-        self._rows, self._values = rows.astype(np.float64), values.astype(np.float64)
-        self._places, self._times = places, times
+        self._rows = rows.astype(np.float64)
+        self._values = values.astype(np.float64)
+        self._places = places
+        self._times = times

@@ -1,4 +1,5 @@
-"""The dashboard for people who run a plant: which clusters there are now, what changed, and whether all is well."""
+"""The dashboard for people who run a plant: which clusters there are now, what changed, and whether
+all is well."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from deploy.grafana.panels import (
 MODEL = Variable("model", "Model", "label_values(shoal_clusters, model)", multiple=False)
 
 INACTIVE_S = 300
-"""seconds without an update after which a client is inactive, as by the alert ShoalClientInactive"""
+"""seconds without an update after which a client is inactive, as by the alert ShoalClientInactive
+"""
 INACTIVE_FOR = "(time() - shoal_client_last_seen_timestamp_seconds)"
 LATE = f"({INACTIVE_FOR} > {INACTIVE_S})"
 FIRING = 'ALERTS{alertstate="firing"}'
@@ -28,7 +30,8 @@ EVENTS = 'max by (event, text) (shoal_cluster_event_timestamp_seconds{model="$mo
 
 
 def titled(expr: str) -> str:
-    """The series of clusters with a label `title`: their name, or "cluster" and their identity if they have none."""
+    """The series of clusters with a label `title`: their name, or "cluster" and their identity if
+    they have none."""
     numbered = f'label_replace({expr}, "title", "cluster $1", "cluster", "(.+)")'
     return f'label_replace({numbered}, "title", "$1", "name", "(.+)")'
 
@@ -82,7 +85,10 @@ CLUSTERS = Dashboard(
             Query(f"sum({INACTIVE_FOR} > bool {INACTIVE_S})", "inactive"),
         ),
         stat_panel(
-            "Alerts", NUMBER, "That fire now; below they are listed.", Query(f"count({FIRING}) or vector(0)", "")
+            "Alerts",
+            NUMBER,
+            "That fire now; below they are listed.",
+            Query(f"count({FIRING}) or vector(0)", ""),
         ),
         stat_panel(
             "Epsilon",
@@ -130,7 +136,11 @@ CLUSTERS = Dashboard(
             "Stays in regimes",
             NUMBER,
             "Readings of a client that each regime lasts at a stretch, of a model whose clusters are regimes.",
-            or_none('sum by (cluster, name) (shoal_regime_stay_readings{model="$model"})', "name", "none: places"),
+            or_none(
+                'sum by (cluster, name) (shoal_regime_stay_readings{model="$model"})',
+                "name",
+                "none: places",
+            ),
             {"cluster": "regime", "name": "name", "Value": "readings"},
             "readings",
         ),
@@ -146,8 +156,16 @@ CLUSTERS = Dashboard(
             "Alerts that fire",
             NUMBER,
             "What to do about each is in docs/how-to/alerts.md.",
-            or_none(f"count by (alertname, severity, client, model) ({FIRING})", "alertname", "none"),
-            {"alertname": "alert", "severity": "severity", "model": "model", "client": "client", "Value": "times"},
+            or_none(
+                f"count by (alertname, severity, client, model) ({FIRING})", "alertname", "none"
+            ),
+            {
+                "alertname": "alert",
+                "severity": "severity",
+                "model": "model",
+                "client": "client",
+                "Value": "times",
+            },
         ),
         list_panel(
             "Privacy",

@@ -1,8 +1,10 @@
-"""The Grafana dashboards that show whether everything runs, and the command that writes them as JSON for Grafana.
+"""The Grafana dashboards that show whether everything runs, and the command that writes them as
+JSON for Grafana.
 
     python -m deploy.grafana.dashboards        writes deploy/grafana/dashboards/*.json
 
-Needs grafana-foundation-sdk (in the extra `dev`). The JSON is committed, so running Grafana needs no Python.
+Needs grafana-foundation-sdk (in the extra `dev`). The JSON is committed, so running Grafana needs
+no Python.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from deploy.grafana.panels import (
     to_json,
 )
 
-CLIENT = Variable("client", "Client", 'label_values(up{job="shoal-client"}, client)', multiple=False)
+CLIENT = Variable(
+    "client", "Client", 'label_values(up{job="shoal-client"}, client)', multiple=False
+)
 
 ONE_CLIENT = Dashboard(
     "shoal-client",
@@ -37,13 +41,19 @@ ONE_CLIENT = Dashboard(
             "Readings per second",
             PER_SECOND,
             "Learned.",
-            Query('sum(rate(shoal_readings_total{client="$client", result="learned"}[$__rate_interval]))', "learned"),
+            Query(
+                'sum(rate(shoal_readings_total{client="$client", result="learned"}[$__rate_interval]))',
+                "learned",
+            ),
         ),
         stat_panel(
             "Privacy",
             NUMBER,
             "The privacy mode, its unit and its mechanism; the value is 1.",
-            Query('shoal_privacy_guarantee_info{client="$client"}', "{{mode}}, each {{unit}}, {{mechanism}}"),
+            Query(
+                'shoal_privacy_guarantee_info{client="$client"}',
+                "{{mode}}, each {{unit}}, {{mechanism}}",
+            ),
         ),
         stat_panel(
             "Epsilon per reading",
@@ -71,7 +81,9 @@ ONE_CLIENT = Dashboard(
             "Updates",
             PER_SECOND,
             "Published.",
-            Query('sum(rate(shoal_updates_total{client="$client"}[$__rate_interval]))', "published"),
+            Query(
+                'sum(rate(shoal_updates_total{client="$client"}[$__rate_interval]))', "published"
+            ),
         ),
         time_series_panel(
             "Missing values",
@@ -93,7 +105,9 @@ ONE_CLIENT = Dashboard(
                 "{{reason}} {{feature}}",
             ),
         ),
-        time_series_panel("Nodes", NUMBER, "Of its models.", Query('shoal_nodes{client="$client"}', "{{model}}")),
+        time_series_panel(
+            "Nodes", NUMBER, "Of its models.", Query('shoal_nodes{client="$client"}', "{{model}}")
+        ),
         time_series_panel(
             "Lag",
             NUMBER,
@@ -119,7 +133,10 @@ ONE_CLIENT = Dashboard(
             Query('time() - (shoal_checkpoint_timestamp_seconds{client="$client"} > 0)', "age"),
         ),
         time_series_panel(
-            "Memory", BYTES, "Resident.", Query('process_resident_memory_bytes{client="$client"}', "resident")
+            "Memory",
+            BYTES,
+            "Resident.",
+            Query('process_resident_memory_bytes{client="$client"}', "resident"),
         ),
     ],
 )
@@ -147,9 +164,24 @@ FEDERATION = Dashboard(
             Query('shoal_clusters{model=~"$model"}', "{{model}} known"),
             Query('shoal_clusters_active{model=~"$model"}', "{{model}} active"),
         ),
-        stat_panel("Active clients", NUMBER, "Seen by the server within the last minute.", Query(ACTIVE, "active")),
-        stat_panel("Readings per second", PER_SECOND, "Behind the updates absorbed.", Query(LEARNED, "readings")),
-        stat_panel("Snapshot", NUMBER, "Its version.", Query('shoal_snapshot_version{model=~"$model"}', "{{model}}")),
+        stat_panel(
+            "Active clients",
+            NUMBER,
+            "Seen by the server within the last minute.",
+            Query(ACTIVE, "active"),
+        ),
+        stat_panel(
+            "Readings per second",
+            PER_SECOND,
+            "Behind the updates absorbed.",
+            Query(LEARNED, "readings"),
+        ),
+        stat_panel(
+            "Snapshot",
+            NUMBER,
+            "Its version.",
+            Query('shoal_snapshot_version{model=~"$model"}', "{{model}}"),
+        ),
         stat_panel(
             "Epsilon per reading",
             NUMBER,
@@ -191,7 +223,9 @@ FEDERATION = Dashboard(
             "Of the server's models.",
             Query('shoal_nodes{job="shoal-server", model=~"$model"}', "{{model}}"),
         ),
-        time_series_panel("Edges", NUMBER, "Between nodes.", Query('shoal_edges{model=~"$model"}', "{{model}}")),
+        time_series_panel(
+            "Edges", NUMBER, "Between nodes.", Query('shoal_edges{model=~"$model"}', "{{model}}")
+        ),
         time_series_panel(
             "Readings per second",
             PER_SECOND,
@@ -244,18 +278,29 @@ OPERATIONS = Dashboard(
     "Lag, latency, errors and resources of all processes.",
     [INSTANCE],
     [
-        stat_panel("Up", NUMBER, "1 while the process responds.", Query('up{instance=~"$instance"}', "{{instance}}")),
+        stat_panel(
+            "Up",
+            NUMBER,
+            "1 while the process responds.",
+            Query('up{instance=~"$instance"}', "{{instance}}"),
+        ),
         stat_panel(
             "Records behind",
             NUMBER,
             "Not read yet.",
-            Query('sum by (instance) (shoal_consumer_lag_records{instance=~"$instance"})', "{{instance}}"),
+            Query(
+                'sum by (instance) (shoal_consumer_lag_records{instance=~"$instance"})',
+                "{{instance}}",
+            ),
         ),
         stat_panel(
             "Rejected messages",
             NUMBER,
             "In the last hour.",
-            Query('sum(increase(shoal_updates_total{job="shoal-server", result="rejected"}[1h]))', "rejected"),
+            Query(
+                'sum(increase(shoal_updates_total{job="shoal-server", result="rejected"}[1h]))',
+                "rejected",
+            ),
         ),
         time_series_panel(
             "Lag",
@@ -273,7 +318,12 @@ OPERATIONS = Dashboard(
             "Learn time",
             SECONDS,
             "Of one batch: of readings on a client, of updates on the server.",
-            *quantiles("shoal_learn_duration_seconds", "instance", '{instance=~"$instance"}', shares=[0.5, 0.95]),
+            *quantiles(
+                "shoal_learn_duration_seconds",
+                "instance",
+                '{instance=~"$instance"}',
+                shares=[0.5, 0.95],
+            ),
         ),
         time_series_panel(
             "Round duration",
@@ -285,7 +335,10 @@ OPERATIONS = Dashboard(
             "Rounds of masked counts",
             NUMBER,
             "By result, and the helpers whose sums they wait for or that are wrong. All 0 in other modes.",
-            Query("sum by (result) (increase(shoal_masked_rounds_total[$__rate_interval]))", "{{result}}"),
+            Query(
+                "sum by (result) (increase(shoal_masked_rounds_total[$__rate_interval]))",
+                "{{result}}",
+            ),
             Query("sum(shoal_helpers_awaited)", "helpers awaited"),
             Query("sum(shoal_helpers_wrong)", "helpers wrong"),
         ),
@@ -293,13 +346,19 @@ OPERATIONS = Dashboard(
             "Updates",
             PER_SECOND,
             "By result. Repeated ones were published again after a restart, and dropped.",
-            Query('sum by (result) (rate(shoal_updates_total{job="shoal-server"}[$__rate_interval]))', "{{result}}"),
+            Query(
+                'sum by (result) (rate(shoal_updates_total{job="shoal-server"}[$__rate_interval]))',
+                "{{result}}",
+            ),
         ),
         time_series_panel(
             "Rejected messages",
             NUMBER,
             "By reason; shoal rejected lists them.",
-            Query("sum by (reason) (increase(shoal_rejected_messages_total[$__rate_interval]))", "{{reason}}"),
+            Query(
+                "sum by (reason) (increase(shoal_rejected_messages_total[$__rate_interval]))",
+                "{{reason}}",
+            ),
         ),
         time_series_panel(
             "Rejected readings",
@@ -320,7 +379,10 @@ OPERATIONS = Dashboard(
             "Checkpoint age",
             SECONDS,
             "It also grows while there is nothing to do.",
-            Query('time() - (shoal_checkpoint_timestamp_seconds{instance=~"$instance"} > 0)', "{{instance}}"),
+            Query(
+                'time() - (shoal_checkpoint_timestamp_seconds{instance=~"$instance"} > 0)',
+                "{{instance}}",
+            ),
         ),
         time_series_panel(
             "Memory",
@@ -332,12 +394,20 @@ OPERATIONS = Dashboard(
             "CPU",
             SHARE,
             "Of one core.",
-            Query('rate(process_cpu_seconds_total{instance=~"$instance"}[$__rate_interval])', "{{instance}}"),
+            Query(
+                'rate(process_cpu_seconds_total{instance=~"$instance"}[$__rate_interval])',
+                "{{instance}}",
+            ),
         ),
     ],
 )
 
-DASHBOARDS = {"clusters": CLUSTERS, "federation": FEDERATION, "operations": OPERATIONS, "client": ONE_CLIENT}
+DASHBOARDS = {
+    "clusters": CLUSTERS,
+    "federation": FEDERATION,
+    "operations": OPERATIONS,
+    "client": ONE_CLIENT,
+}
 """name of the file -> dashboard"""
 
 

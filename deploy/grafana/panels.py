@@ -25,9 +25,15 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 """its uid in provisioning/datasources/prometheus.yml"""
 WIDTH = 24
 """columns of Grafana's grid"""
-STAT_HEIGHT, HEIGHT = 5, 8
+STAT_HEIGHT = 5
+HEIGHT = 8
 """rows of the grid"""
-PER_SECOND, SECONDS, BYTES, NUMBER, SHARE, MOMENT = "ops", "s", "bytes", "short", "percentunit", "dateTimeAsLocal"
+PER_SECOND = "ops"
+SECONDS = "s"
+BYTES = "bytes"
+NUMBER = "short"
+SHARE = "percentunit"
+MOMENT = "dateTimeAsLocal"
 
 
 class Query(NamedTuple):
@@ -58,7 +64,8 @@ class Annotation(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. `stat` shows only the newest value of each query, `stacked` the parts of a whole over time."""
+    """One panel. `stat` shows only the newest value of each query, `stacked` the parts of a whole
+    over time."""
 
     title: str
     unit: str
@@ -68,7 +75,8 @@ class Panel:
     transformations: Sequence[DataTransformerConfig] = ()
     """columns of a table"""
     sort_by: str = ""
-    """heading of the column of a table whose largest value comes first; empty: as Prometheus gives them"""
+    """heading of the column of a table whose largest value comes first; empty: as Prometheus gives
+    them"""
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,8 @@ def list_panel(
     columns: Mapping[str, str],
     largest_first: str = "",
 ) -> Panel:
-    """A table with a row for each series of a query. `columns`: label, or `Value`, -> heading, from left to right.
+    """A table with a row for each series of a query. `columns`: label, or `Value`, -> heading, from
+    left to right.
 
     `largest_first`: the heading of the column by which rows are sorted, the largest first.
     """
@@ -123,12 +132,19 @@ def list_panel(
     return Panel(title, unit, description, [Query(expr, "")], "table", steps, largest_first)
 
 
-def matrix_panel(title: str, unit: str, description: str, expr: str, rows: tuple[str, str], column: str) -> Panel:
-    """A table with a row for each value of one label (`rows`: it and its heading) and a column for each of another."""
+def matrix_panel(
+    title: str, unit: str, description: str, expr: str, rows: tuple[str, str], column: str
+) -> Panel:
+    """A table with a row for each value of one label (`rows`: it and its heading) and a column for
+    each of another."""
     row, heading = rows
     options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
     # Grafana heads the column of rows with the names of both labels.
-    renamed = {"excludeByName": {}, "indexByName": {}, "renameByName": {f"{row}\\{column}": heading}}
+    renamed = {
+        "excludeByName": {},
+        "indexByName": {},
+        "renameByName": {f"{row}\\{column}": heading},
+    }
     steps = [DataTransformerConfig("groupingToMatrix", options=options)]
     steps.append(DataTransformerConfig("organize", options=renamed))
     return Panel(title, unit, description, [Query(expr, "")], "table", steps)
@@ -141,7 +157,9 @@ def quantiles(
     labels = f"le, {by}" if by else "le"
     legend = f"{{{{{by}}}}} " if by else ""
     rate = f"sum by ({labels}) (rate({metric}_bucket{selector}[$__rate_interval]))"
-    return [Query(f"histogram_quantile({share}, {rate})", f"{legend}{share:.0%}") for share in shares]
+    return [
+        Query(f"histogram_quantile({share}, {rate})", f"{legend}{share:.0%}") for share in shares
+    ]
 
 
 def to_json(spec: Dashboard) -> str:
@@ -155,11 +173,18 @@ def to_json(spec: Dashboard) -> str:
         .timezone("browser")
         .time(f"now-{spec.span}", "now")
         .refresh(spec.refresh)
-        .link(dashboard.DashboardLink("shoal").type(DashboardLinkType.DASHBOARDS).tags(["shoal"]).keep_time(True))
+        .link(
+            dashboard.DashboardLink("shoal")
+            .type(DashboardLinkType.DASHBOARDS)
+            .tags(["shoal"])
+            .keep_time(True)
+        )
     )
     for variable in spec.variables:
         made = made.with_variable(_variable(variable))
-    for number, (panel, position) in enumerate(zip(spec.panels, _positions(spec.panels), strict=True), 1):
+    for number, (panel, position) in enumerate(
+        zip(spec.panels, _positions(spec.panels), strict=True), 1
+    ):
         made = made.with_panel(_BUILDERS[panel.kind](panel).id(number).grid_pos(position))
     found = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
     if spec.annotations:
@@ -174,7 +199,9 @@ def _positions(panels: Sequence[Panel]) -> list[GridPos]:
     row = [GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)]
     half = WIDTH // 2
     below = (divmod(i, 2) for i in range(len(panels) - stats))
-    return row + [GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y) for y, x in below]
+    return row + [
+        GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y) for y, x in below
+    ]
 
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
@@ -190,14 +217,26 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
 
 
 def _stat(panel: Panel) -> stat.Panel:
-    built = stat.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    built = (
+        stat.Panel()
+        .title(panel.title)
+        .description(panel.description)
+        .unit(panel.unit)
+        .datasource(SOURCE)
+    )
     for ref, query in zip("ABCDEFGH", panel.queries, strict=False):
         built = built.with_target(_target(ref, query).instant())
     return built
 
 
 def _time_series(panel: Panel) -> timeseries.Panel:
-    built = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    built = (
+        timeseries.Panel()
+        .title(panel.title)
+        .description(panel.description)
+        .unit(panel.unit)
+        .datasource(SOURCE)
+    )
     built = built.min(0).fill_opacity(8)
     for ref, query in zip("ABCDEFGH", panel.queries, strict=False):
         built = built.with_target(_target(ref, query).range())
@@ -211,10 +250,18 @@ def _stacked(panel: Panel) -> timeseries.Panel:
 
 def _table(panel: Panel) -> table.Panel:
     (query,) = panel.queries
-    built = table.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(SOURCE)
+    built = (
+        table.Panel()
+        .title(panel.title)
+        .description(panel.description)
+        .unit(panel.unit)
+        .datasource(SOURCE)
+    )
     built = built.with_target(_target("A", query).instant().format(PromQueryFormat.TABLE))
     if panel.sort_by:
-        built = built.sort_by([common.TableSortByFieldState().display_name(panel.sort_by).desc(True)])
+        built = built.sort_by(
+            [common.TableSortByFieldState().display_name(panel.sort_by).desc(True)]
+        )
     for step in panel.transformations:
         built = built.with_transformation(step)
     return built
@@ -244,4 +291,10 @@ def _annotation(annotation: Annotation) -> dict[str, object]:
 
 
 def _target(ref: str, query: Query) -> prometheus.Dataquery:
-    return prometheus.Dataquery().ref_id(ref).datasource(SOURCE).expr(query.expr).legend_format(query.legend)
+    return (
+        prometheus.Dataquery()
+        .ref_id(ref)
+        .datasource(SOURCE)
+        .expr(query.expr)
+        .legend_format(query.legend)
+    )

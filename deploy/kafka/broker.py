@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Starts and stops real Kafka brokers on loopback, from Maven jars. Needs Java 17 and Maven.
 
-    broker.py start [--dir DIR] [--port 9092] [--nodes 1]   fetch the jars once, format once, start, return when ready
-    broker.py stop  [--dir DIR]                             shut down in order
+    broker.py start [--dir DIR] [--port 9092] [--nodes 1]   fetch the jars once, format once, start,
+    return when ready broker.py stop  [--dir DIR]                             shut down in order
 
-One node writes into DIR, several into DIR/node-1, DIR/node-2, ..., on ports 9092, 9094, ... The controller of
-each uses the next port. The jars are kept in $XDG_CACHE_HOME/shoal (or ~/.cache/shoal).
+One node writes into DIR, several into DIR/node-1, DIR/node-2, ..., on ports 9092, 9094, ... The
+controller of each uses the next port. The jars are kept in $XDG_CACHE_HOME/shoal (or
+~/.cache/shoal).
 """
 
 from __future__ import annotations
@@ -35,9 +36,19 @@ STOP_S = 60.0
 KILL_S = 30.0
 JAVA_MIN = 17
 # For a small machine: about 200 MB resident.
-JAVA = ("java", "-Xms96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m")
-HEAP_SINGLE, HEAP_CLUSTER = "-Xmx512m", "-Xmx256m"
-LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
+JAVA = (
+    "java",
+    "-Xms96m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MaxMetaspaceSize=128m",
+)
+HEAP_SINGLE = "-Xmx512m"
+HEAP_CLUSTER = "-Xmx256m"
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
 
 
 class BrokerError(Exception):
@@ -57,7 +68,10 @@ def cluster_of(folder: Path, port: int, nodes: int = 1) -> list[Node]:
     folder = folder.resolve()
     if nodes == 1:
         return [Node(1, folder, port)]
-    return [Node(number + 1, folder / f"node-{number + 1}", port + 2 * number) for number in range(nodes)]
+    return [
+        Node(number + 1, folder / f"node-{number + 1}", port + 2 * number)
+        for number in range(nodes)
+    ]
 
 
 def what_is_missing() -> str | None:
@@ -65,7 +79,9 @@ def what_is_missing() -> str | None:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"no {program} on the PATH; on Debian: apt install openjdk-17-jre-headless maven"
-    output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    output = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, check=False
+    ).stderr
     version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < JAVA_MIN:
         return f"Kafka needs Java {JAVA_MIN} or later; `java -version` prints {output.splitlines()[:1]}"
@@ -73,8 +89,11 @@ def what_is_missing() -> str | None:
 
 
 def jars() -> Path:
-    """The folder of jars, fetched on first use. It gets its name when complete, so later starts can rely on it."""
-    version = re.search(r"<kafka\.version>(.*)</kafka\.version>", (HERE / "pom.xml").read_text(encoding="utf-8"))
+    """The folder of jars, fetched on first use. It gets its name when complete, so later starts can
+    rely on it."""
+    version = re.search(
+        r"<kafka\.version>(.*)</kafka\.version>", (HERE / "pom.xml").read_text(encoding="utf-8")
+    )
     assert version is not None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
     folder = cache / f"kafka-{version[1]}"
@@ -94,7 +113,9 @@ def jars() -> Path:
         ]
         fetched = subprocess.run(command, capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
-            raise BrokerError(f"Maven could not fetch the jars: {(fetched.stdout + fetched.stderr)[-2000:]}")
+            raise BrokerError(
+                f"Maven could not fetch the jars: {(fetched.stdout + fetched.stderr)[-2000:]}"
+            )
         try:
             Path(scratch, "jars").rename(folder)
         except OSError:
@@ -109,7 +130,8 @@ def jars() -> Path:
 
 
 def _archive(folder: Path) -> Path:
-    """The classes of a folder of jars as the JVM lays them out in memory: a broker starts in half the time with them.
+    """The classes of a folder of jars as the JVM lays them out in memory: a broker starts in half
+    the time with them.
 
     The JVM passes a file over that does not fit, as after an upgrade of Java.
     """
@@ -122,7 +144,9 @@ def _archive_classes(folder: Path, scratch: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     made = scratch / "classes.jsa"
-    (broker,) = start(cluster_of(scratch / "broker", port), java_options=[f"-XX:ArchiveClassesAtExit={made}"])
+    (broker,) = start(
+        cluster_of(scratch / "broker", port), java_options=[f"-XX:ArchiveClassesAtExit={made}"]
+    )
     broker.terminate()
     broker.wait()
     if _is_read(made, folder, scratch):
@@ -130,9 +154,19 @@ def _archive_classes(folder: Path, scratch: Path) -> None:
 
 
 def _is_read(archive: Path, folder: Path, scratch: Path) -> bool:
-    """Whether the JVM reads these classes: with an archive that was cut off, as by a full disk, it ends with SIGBUS."""
-    options = ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}", "-cp", str(folder / "*"), "-version")
-    return subprocess.run([*JAVA, *options], capture_output=True, check=False, cwd=scratch).returncode == 0
+    """Whether the JVM reads these classes: with an archive that was cut off, as by a full disk, it
+    ends with SIGBUS."""
+    options = (
+        "-XX:+VerifySharedSpaces",
+        f"-XX:SharedArchiveFile={archive}",
+        "-cp",
+        str(folder / "*"),
+        "-version",
+    )
+    return (
+        subprocess.run([*JAVA, *options], capture_output=True, check=False, cwd=scratch).returncode
+        == 0
+    )
 
 
 def start(
@@ -142,15 +176,18 @@ def start(
     format_options: Sequence[str] = (),
     java_options: Sequence[str] = (),
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a cluster, or only the nodes in `only`; returns their processes once they are ready. Raises `BrokerError`.
+    """Start a cluster, or only the nodes in `only`; returns their processes once they are ready.
+    Raises `BrokerError`.
 
-    `more` are additional lines of server.properties, `format_options` additional options of the first formatting,
-    `java_options` of the JVM of a broker.
+    `more` are additional lines of server.properties, `format_options` additional options of the
+    first formatting, `java_options` of the JVM of a broker.
     """
     starting = only or cluster
     for node in starting:
         if (running := pid_of(node.folder)) is not None:
-            raise BrokerError(f"a broker already runs in {node.folder}, process {running}; stop it first")
+            raise BrokerError(
+                f"a broker already runs in {node.folder}, process {running}; stop it first"
+            )
     heap = HEAP_SINGLE if len(cluster) == 1 else HEAP_CLUSTER
     folder = jars()
     shared = [f"-XX:SharedArchiveFile={_archive(folder)}"] if _archive(folder).exists() else []
@@ -168,10 +205,12 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Shut down the brokers in `folder`, if any run, and wait until they have ended. Raises `BrokerError`.
+    """Shut down the brokers in `folder`, if any run, and wait until they have ended. Raises
+    `BrokerError`.
 
-    One that has not ended after `STOP_S` seconds is killed, as a service manager would do: the last controller of a
-    cluster may wait minutes for a majority that has ended. What is in the log files survives that.
+    One that has not ended after `STOP_S` seconds is killed, as a service manager would do: the last
+    controller of a cluster may wait minutes for a majority that has ended. What is in the log files
+    survives that.
     """
     folders = [one for one in (folder, *folder.glob("node-*")) if pid_of(one) is not None]
     # All at once: a controller without a majority would wait for the others.
@@ -185,7 +224,9 @@ def stop(folder: Path) -> None:
         if (pid := pid_of(one)) is not None:
             os.kill(pid, signal.SIGKILL)
         if not _has_ended(one, time.monotonic() + KILL_S):
-            raise BrokerError(f"process {pid} did not end when it was killed; see {one / 'broker.log'}")
+            raise BrokerError(
+                f"process {pid} did not end when it was killed; see {one / 'broker.log'}"
+            )
 
 
 def _has_ended(folder: Path, until: float) -> bool:
@@ -204,7 +245,9 @@ def pid_of(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     # Process ids are reused: it is the broker only if it was started with this folder's file.
-    shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     return pid if str(folder.resolve() / "server.properties") in shown.stdout else None
 
 
@@ -231,10 +274,23 @@ def _write_properties(node: Node, cluster: Sequence[Node], more: str) -> None:
 
 
 def _format(java: Sequence[str], cluster: Sequence[Node], more: Sequence[str]) -> None:
-    controllers = ",".join(f"{node.number}@127.0.0.1:{node.port + 1}:{_random_id()}" for node in cluster)
-    tool = [*java, "kafka.tools.StorageTool", "format", "--initial-controllers", controllers, "-t", _random_id(), *more]
+    controllers = ",".join(
+        f"{node.number}@127.0.0.1:{node.port + 1}:{_random_id()}" for node in cluster
+    )
+    tool = [
+        *java,
+        "kafka.tools.StorageTool",
+        "format",
+        "--initial-controllers",
+        controllers,
+        "-t",
+        _random_id(),
+        *more,
+    ]
     commands = [[*tool, "-c", str(_properties(node))] for node in cluster]
-    processes = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for one in commands]
+    processes = [
+        subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for one in commands
+    ]
     for formatting in processes:
         output = formatting.communicate()[0].decode(errors="replace")
         if formatting.returncode != 0:
@@ -251,7 +307,9 @@ def _random_id() -> str:
 
 def _launch(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "broker.log").open("wb") as out:
-        broker = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        broker = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
     (folder / "pid").write_text(str(broker.pid), encoding="utf-8")
     return broker
 
@@ -262,7 +320,9 @@ def _wait_until_ready(node: Node, broker: subprocess.Popen[bytes]) -> None:
     # The port opens up to a second before the broker responds; it logs this line when it does.
     while b"Kafka Server started" not in log.read_bytes():
         if broker.poll() is not None:
-            raise BrokerError(f"the broker ended with {broker.returncode}: {log.read_text(errors='replace')[-2000:]}")
+            raise BrokerError(
+                f"the broker ended with {broker.returncode}: {log.read_text(errors='replace')[-2000:]}"
+            )
         if time.monotonic() > until:
             broker.kill()
             raise BrokerError(f"the broker was not ready in {START_S:.0f} s; see {log}")
@@ -270,7 +330,9 @@ def _wait_until_ready(node: Node, broker: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("verb", choices=["start", "stop"])
     parser.add_argument("--dir", type=Path, default=FOLDER)
     parser.add_argument("--port", type=int, default=PORT)

@@ -1,4 +1,5 @@
-"""The newest snapshot of each model and the cluster events of a federation, read from Kafka without shoal.
+"""The newest snapshot of each model and the cluster events of a federation, read from Kafka without
+shoal.
 
 pip install 'kafka-python[crc32c]' msgpack numpy; python reader.py 127.0.0.1:9092 plant
 """
@@ -13,7 +14,8 @@ from kafka import KafkaConsumer
 
 
 def array(code: int, data: bytes) -> np.ndarray:
-    """An array: type of its elements (3 characters), dimensions (1 byte), sizes (8 bytes each), elements."""
+    """An array: type of its elements (3 characters), dimensions (1 byte), sizes (8 bytes each),
+    elements."""
     if code != 1:
         raise ValueError(f"extension type {code} is no array")
     sizes = struct.unpack_from(f"<{data[3]}Q", data, 4)
@@ -21,10 +23,15 @@ def array(code: int, data: bytes) -> np.ndarray:
 
 
 broker, federation = sys.argv[1:]
-snapshots, events = f"{federation}.snapshots", f"{federation}.events"
+snapshots = f"{federation}.snapshots"
+events = f"{federation}.events"
 newest = {}
 for record in KafkaConsumer(
-    snapshots, events, bootstrap_servers=broker, auto_offset_reset="earliest", consumer_timeout_ms=5000
+    snapshots,
+    events,
+    bootstrap_servers=broker,
+    auto_offset_reset="earliest",
+    consumer_timeout_ms=5000,
 ):
     headers = dict(record.headers)
     if headers.get("v") == b"1" and headers.get("type") == b"cluster_event":

@@ -1,1 +1,2 @@
-"""Audits of what real clients publish: attacks on mechanisms, and on a federation in a scratch folder."""
+"""Audits of what real clients publish: attacks on mechanisms, and on a federation in a scratch
+folder."""

@@ -1,4 +1,5 @@
-"""`shoal privacy audit`: attacks on what real clients publish, and what they prove of the privacy loss."""
+"""`shoal privacy audit`: attacks on what real clients publish, and what they prove of the privacy
+loss."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from shoal.onebox.audit.statistics import ALPHA, Finding
 from shoal.onebox.audit.windows import Second, audit_messages, audit_rejected, audit_windows
 
 PRECISION_TRIALS = 500
-"""outputs of the precision attack for every trial of the others: it takes many to see a rare hole"""
+"""outputs of the precision attack for every trial of the others: it takes many to see a rare hole
+"""
 # Few: this audit looks for a count that must not occur at all, so that no chance is to be bounded.
 REJECTED_WINDOWS = 20
 
@@ -33,13 +35,16 @@ REJECTED_WINDOWS = 20
 def run_audits(
     config: Config, folder: Path, trials: int, kills: int, generator: np.random.Generator
 ) -> Iterator[Finding]:
-    """Every audit that fits the contract, in an empty `folder`; each finding as soon as it is there.
+    """Every audit that fits the contract, in an empty `folder`; each finding as soon as it is
+    there.
 
     Raises `SettingsError` for a mode without a guarantee: there is no claim to refute.
     """
     contract = config.resolved
     if not contract.mode.formal:
-        raise SettingsError(f'mode = "{contract.mode.name}" claims no epsilon, so there is nothing to audit')
+        raise SettingsError(
+            f'mode = "{contract.mode.name}" claims no epsilon, so there is nothing to audit'
+        )
     if contract.mode.masked:
         yield from _masked_audits(config, folder, trials, kills, generator)
         return
@@ -54,7 +59,9 @@ def run_audits(
         for second in seconds:
             scratch = folder / f"{model.name}-{second.replace(' ', '-')}"
             yield audit_windows(config, model, scratch, trials, generator, second)
-        yield from audit_messages(config, model, folder / f"{model.name}-messages", trials, generator)
+        yield from audit_messages(
+            config, model, folder / f"{model.name}-messages", trials, generator
+        )
     if counting:
         yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
         yield from audit_regressions(config, folder / "regressions", generator)
@@ -71,14 +78,17 @@ def run_audits(
 def _masked_audits(
     config: Config, folder: Path, trials: int, kills: int, generator: np.random.Generator
 ) -> Iterator[Finding]:
-    """The audits of masked counts: what all who collude find, and kills of client, helper and server."""
+    """The audits of masked counts: what all who collude find, and kills of client, helper and
+    server."""
     from shoal.onebox.audit.kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
     from shoal.onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
 
     for model in config.resolved.counted:
         yield from audit_masked(config, model, folder / model.name, trials, generator)
         if kills:
-            yield from audit_masked_kills(config, model, folder / f"{model.name}-kills", kills, generator)
+            yield from audit_masked_kills(
+                config, model, folder / f"{model.name}-kills", kills, generator
+            )
 
 
 SHIPPED = ("federation.toml", "users.toml")
@@ -93,7 +103,11 @@ REFUTED = 1
     "whose privacy units are a reading and a user.",
 )
 @click.option(
-    "--trials", type=click.IntRange(min=10), default=2000, show_default=True, help="Trials of each attack on epsilon."
+    "--trials",
+    type=click.IntRange(min=10),
+    default=2000,
+    show_default=True,
+    help="Trials of each attack on epsilon.",
 )
 @click.option(
     "--kills",
@@ -102,16 +116,29 @@ REFUTED = 1
     show_default=True,
     help="Kills of a client that releases windows.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Repeat readings and guesses; clients still draw new keys.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Repeat readings and guesses; clients still draw new keys.",
+)
 @json_option
 @click.pass_context
-def audit(context: click.Context, file: Path | None, trials: int, kills: int, seed: int | None, as_json: bool) -> None:
-    """Attack what clients publish, and compare the privacy loss found with the epsilon that is declared.
+def audit(
+    context: click.Context,
+    file: Path | None,
+    trials: int,
+    kills: int,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Attack what clients publish, and compare the privacy loss found with the epsilon that is
+    declared.
 
-    Clients with keys of their own run in a scratch folder on made-up readings, under the contract of the federation
-    file; its logs, keys and ledgers are not touched. Each attack prints its trials, the epsilon that fits its guesses
-    best, its lower and upper bound (Clopper-Pearson, each wrong in at most one of 1000 findings), and the verdict. An
-    audit can refute a claim and never prove it. The exit code is 1 if a claim is refuted.
+    Clients with keys of their own run in a scratch folder on made-up readings, under the contract
+    of the federation file; its logs, keys and ledgers are not touched. Each attack prints its
+    trials, the epsilon that fits its guesses best, its lower and upper bound (Clopper-Pearson, each
+    wrong in at most one of 1000 findings), and the verdict. An audit can refute a claim and never
+    prove it. The exit code is 1 if a claim is refuted.
     """
     findings: list[Finding] = []
     # What the audited nodes log, such as alarms about faults that an audit makes, is no result.
@@ -126,7 +153,11 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
                     click.echo(finding.line())
     refuted = [finding for finding in findings if finding.refuted]
     if as_json:
-        found = {"alpha": ALPHA, "refuted": len(refuted), "audits": [finding.as_dict() for finding in findings]}
+        found = {
+            "alpha": ALPHA,
+            "refuted": len(refuted),
+            "audits": [finding.as_dict() for finding in findings],
+        }
         click.echo(json.dumps(found, indent=2))
     else:
         click.echo(f"{len(findings)} audits, {len(refuted)} claims refuted")
@@ -135,10 +166,13 @@ def audit(context: click.Context, file: Path | None, trials: int, kills: int, se
 
 
 def _configs(file: Path | None, folder: Path) -> list[Config]:
-    """The federations to audit: that of the file, or those that come with shoal, which are written into `folder`."""
+    """The federations to audit: that of the file, or those that come with shoal, which are written
+    into `folder`."""
     chosen = [file]
     if file is None:
         chosen = [folder / name for name in SHIPPED]
         for name in SHIPPED:
-            (folder / name).write_text(files("shoal.onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8")
+            (folder / name).write_text(
+                files("shoal.onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8"
+            )
     return [load_config(each) for each in chosen if each is not None]

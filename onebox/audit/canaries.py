@@ -1,4 +1,5 @@
-"""The audit by canaries: readings with values that occur nowhere else, sought in all that leaves a client."""
+"""The audit by canaries: readings with values that occur nowhere else, sought in all that leaves a
+client."""
 
 from __future__ import annotations
 
@@ -19,25 +20,32 @@ from shoal.transports import open_log
 from shoal.transports.base import beginning
 
 DIGITS = 10
-"""significant digits by which text is searched: in long text of other numbers fewer occur by chance"""
+"""significant digits by which text is searched: in long text of other numbers fewer occur by chance
+"""
 
 
 def canary_readings(bounds: Bounds, n: int, generator: np.random.Generator) -> Floats:
-    """(n, d) readings within the bounds, whose values have more digits than any that occur by chance."""
+    """(n, d) readings within the bounds, whose values have more digits than any that occur by
+    chance."""
     return bounds.from_unit(generator.uniform(0.1, 0.9, size=(n, bounds.d)))
 
 
 def traces(readings: Floats, bounds: Bounds, digits: int = DIGITS) -> frozenset[bytes]:
-    """All byte strings that reveal a value of these readings, in their units or in unit coordinates.
+    """All byte strings that reveal a value of these readings, in their units or in unit
+    coordinates.
 
-    A value may be written as a number of 64 bits in either byte order, or as decimal digits; and a whole reading as
-    numbers of 32 bits, of which a single one occurs by chance.
+    A value may be written as a number of 64 bits in either byte order, or as decimal digits; and a
+    whole reading as numbers of 32 bits, of which a single one occurs by chance.
     """
     found: set[bytes] = set()
     for rows in (readings, bounds.to_unit(readings)):
         for value in rows.ravel().tolist():
-            found.update((struct.pack("<d", value), struct.pack(">d", value), _digits(value, digits)))
-        found.update(row.astype(form).tobytes() for row in rows for form in ("<f4", ">f4") if len(row) > 1)
+            found.update(
+                (struct.pack("<d", value), struct.pack(">d", value), _digits(value, digits))
+            )
+        found.update(
+            row.astype(form).tobytes() for row in rows for form in ("<f4", ">f4") if len(row) > 1
+        )
     return frozenset(found)
 
 
@@ -47,7 +55,8 @@ def occurrences(where: bytes, wanted: Iterable[bytes]) -> int:
 
 
 def _digits(value: float, digits: int) -> bytes:
-    """The first significant digits, cut and not rounded, with the point; a number below 1 without the 0 before it."""
+    """The first significant digits, cut and not rounded, with the point; a number below 1 without
+    the 0 before it."""
     whole, _, rest = f"{abs(value):.17f}".partition(".")
     if whole != "0":
         return f"{whole}.{rest}"[: digits + 1].encode()
@@ -56,11 +65,13 @@ def _digits(value: float, digits: int) -> bytes:
 
 READINGS = 300
 USER_ID_BYTES = 12
-"""bytes of the user id of each canary, which is written in hexadecimal digits and occurs nowhere else"""
+"""bytes of the user id of each canary, which is written in hexadecimal digits and occurs nowhere
+else"""
 
 
 def audit_canaries(config: Config, folder: Path, generator: np.random.Generator) -> EventFinding:
-    """Let a client learn and label canaries for every model; search the federation's log and the server's folder."""
+    """Let a client learn and label canaries for every model; search the federation's log and the
+    server's folder."""
     audited = in_folder(config, folder, config.contract.models)
     client = audited.client.model_copy(update={"label": True, "publish_readings": 50})
     audited = audited.model_copy(update={"client": client})
@@ -76,7 +87,9 @@ def audit_canaries(config: Config, folder: Path, generator: np.random.Generator)
     subject = ", ".join(model.name for model in audited.contract.models)
     planted = readings.size + len(users)
     found = occurrences(left, wanted)
-    return EventFinding("canaries", subject, planted, "values, user ids", found, "traces of them outside the client")
+    return EventFinding(
+        "canaries", subject, planted, "values, user ids", found, "traces of them outside the client"
+    )
 
 
 def what_left(config: Config) -> Iterator[bytes]:

@@ -1,4 +1,5 @@
-"""A real client in a scratch folder, seen from outside: readings go into its log, and updates into the federation's."""
+"""A real client in a scratch folder, seen from outside: readings go into its log, and updates into
+the federation's."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from shoal.transports.base import Log, Positions, Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
 
 NOW = 1e9
-"""the clock of audits stands still, and that of their readings logs goes on by a second with each reading: what is
-published then depends on readings alone, however long the audit takes"""
+"""the clock of audits stands still, and that of their readings logs goes on by a second with each
+reading: what is published then depends on readings alone, however long the audit takes"""
 NAME = "audited"
 
 
@@ -66,21 +67,30 @@ class AuditedClient:
         with ExitStack() as opening:
             own = config.client.folder / name
             own.mkdir(parents=True, exist_ok=True)
-            written = SqliteLog(own / "readings.db", durable=False, clock=lambda: NOW + self._number)
+            written = SqliteLog(
+                own / "readings.db", durable=False, clock=lambda: NOW + self._number
+            )
             self._number = 0
             self._readings = opening.enter_context(closing(written))
             self._readings.ensure(READINGS, readings_settings(config.client))
-            self.node: ClientNode = opening.enter_context(resumed(open_client(config, name, clock=lambda: NOW)))
+            self.node: ClientNode = opening.enter_context(
+                resumed(open_client(config, name, clock=lambda: NOW))
+            )
             self._log = opening.enter_context(closing(open_log(config.log)))
             self._positions: Positions = beginning(self._log, config.contract.updates_topic)
             self.step_s = 0.0
-            """processor time of the steps since readings were written last, or of the newest publication"""
+            """processor time of the steps since readings were written last, or of the newest
+            publication"""
             self.message_bytes = 0
             """size of what it published"""
             self._stack = opening.pop_all()
 
     def publish(
-        self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = (), apart: bool = False
+        self,
+        readings: Floats,
+        users: Sequence[bytes] = (),
+        same_time_as: Sequence[int] = (),
+        apart: bool = False,
     ) -> list[Update]:
         """Write readings as `write` does and step until idle; returns what was published."""
         self.write(readings, users, same_time_as, apart)
@@ -91,19 +101,27 @@ class AuditedClient:
         return self._new_updates()
 
     def write(
-        self, readings: Floats, users: Sequence[bytes] = (), same_time_as: Sequence[int] = (), apart: bool = False
+        self,
+        readings: Floats,
+        users: Sequence[bytes] = (),
+        same_time_as: Sequence[int] = (),
+        apart: bool = False,
     ) -> None:
         """Write readings (n, d) into the client's log. A reading with NaN is rejected.
 
-        `users` (n,): the user id of each reading; without them every reading is from a user of its own.
-        `same_time_as` (n,): which of the readings each has its time from; without it each has a time of its own.
-        `apart`: the log takes in each reading at a time of its own, which is slower; without, all of them at one time.
+        `users` (n,): the user id of each reading; without them every reading is from a user of its
+        own. `same_time_as` (n,): which of the readings each has its time from; without it each has
+        a time of its own. `apart`: the log takes in each reading at a time of its own, which is
+        slower; without, all of them at one time.
         """
-        first, self.step_s = self._number + 1, 0.0
+        first = self._number + 1
+        self.step_s = 0.0
         for place, values in enumerate(readings):
             self._number += 1
             user = (USER_ID, users[place] if users else str(self._number).encode())
-            reading = Reading(NOW + first + (same_time_as[place] if same_time_as else place), values)
+            reading = Reading(
+                NOW + first + (same_time_as[place] if same_time_as else place), values
+            )
             self._readings.publish(READINGS, reading.encode(), headers=(*Reading.headers(), user))
             if apart:
                 self._readings.flush()
@@ -116,7 +134,9 @@ class AuditedClient:
         self.step_s += time.process_time() - began
 
     def _new_updates(self) -> list[Update]:
-        records, self._positions = new_records(self._log, self._config.contract.updates_topic, self._positions)
+        records, self._positions = new_records(
+            self._log, self._config.contract.updates_topic, self._positions
+        )
         self.message_bytes = sum(len(record.value or b"") for record in records)
         return [Update.decode(record.value, record.headers) for record in records]
 

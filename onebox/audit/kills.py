@@ -1,11 +1,13 @@
-"""The audits of kills: processes that release windows as fast as they can are killed at random and started again.
+"""The audits of kills: processes that release windows as fast as they can are killed at random and
+started again.
 
-After every kill, what the federation's log holds is compared with the client's ledger. The server changes the plan of
-counting now and then, so that a window counted again after a kill would be another answer.
+After every kill, what the federation's log holds is compared with the client's ledger. The server
+changes the plan of counting now and then, so that a window counted again after a kill would be
+another answer.
 
-With masked counts clients, helpers and the server are killed. After every kill the federation's log is compared with
-the ledgers: no round may have two sums of a helper, no window two vectors of counts in one round or be unmasked in
-two, and no ledger may be below what was published.
+With masked counts clients, helpers and the server are killed. After every kill the federation's log
+is compared with the ledgers: no round may have two sums of a helper, no window two vectors of
+counts in one round or be unmasked in two, and no ledger may be below what was published.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ class Answers:
         with closing(open_log(self._config.log)) as log:
             if self._positions is None:
                 self._positions = beginning(log, self._config.contract.updates_topic)
-            records, self._positions = new_records(log, self._config.contract.updates_topic, self._positions)
+            records, self._positions = new_records(
+                log, self._config.contract.updates_topic, self._positions
+            )
         for record in records:
             update = Update.decode(record.value, record.headers)
             known = self.by_window.setdefault((update.model, update.sequence), set())
@@ -92,21 +96,29 @@ class Answers:
         most = epsilon * max((len(contents) for contents in mine), default=0)
         answers = sum(len(contents) for contents in mine)
         readings = self.readings.get(model, 0)
-        return len(mine) > spent.windows or answers > spent.releases or readings > spent.places or most > spent.epsilon
+        return (
+            len(mine) > spent.windows
+            or answers > spent.releases
+            or readings > spent.places
+            or most > spent.epsilon
+        )
 
 
 def audit_kills(
     config: Config, model: ResolvedModel, folder: Path, kills: int, generator: np.random.Generator
 ) -> list[EventFinding]:
-    """Kill a client with SIGKILL; returns windows answered twice, and kills after which the ledger was short.
+    """Kill a client with SIGKILL; returns windows answered twice, and kills after which the ledger
+    was short.
 
     Raises `SettingsError` on a system without `fork`.
     """
     check_forks()
     assert model.counts is not None
     audited = _small(in_folder(config, folder, [model.declared]))
-    answers, epsilon = Answers(audited), model.epsilon or 0.0
-    runs, short = KilledRuns(partial(_release_for_ever, audited), generator), 0
+    answers = Answers(audited)
+    epsilon = model.epsilon or 0.0
+    runs = KilledRuns(partial(_release_for_ever, audited), generator)
+    short = 0
     for number in range(kills):
         _write_readings(audited, generator)
         runs.run_and_kill()
@@ -118,14 +130,18 @@ def audit_kills(
     after = f"windows released, {kills} kills"
     return [
         EventFinding("kills: answers", model.name, windows, after, answers.twice, "answered twice"),
-        EventFinding("kills: ledger", model.name, kills, "kills", short, "with a ledger below what was spent"),
+        EventFinding(
+            "kills: ledger", model.name, kills, "kills", short, "with a ledger below what was spent"
+        ),
     ]
 
 
 def check_forks() -> None:
     """Raises `SettingsError` on a system without `fork`."""
     if "fork" not in multiprocessing.get_all_start_methods():
-        raise SettingsError("the audit of kills needs a system that can fork processes; leave it out with --kills 0")
+        raise SettingsError(
+            "the audit of kills needs a system that can fork processes; leave it out with --kills 0"
+        )
 
 
 def _small(config: Config) -> Config:
@@ -136,23 +152,32 @@ def _small(config: Config) -> Config:
     for model in config.resolved.counted:
         assert model.counts is not None
         # Only a tree that decides which axes are counted grows.
-        grown = {"grow_readings": GROW_WINDOWS * size} if model.counts.algorithm.samples_axes else {}
-        models.append(model.declared.model_copy(update={"options": {**model.declared.options, **grown}}))
+        grown = (
+            {"grow_readings": GROW_WINDOWS * size} if model.counts.algorithm.samples_axes else {}
+        )
+        models.append(
+            model.declared.model_copy(update={"options": {**model.declared.options, **grown}})
+        )
     contract = config.contract.model_copy(update={"models": tuple(models)})
     return config.model_copy(update={"client": client, "contract": contract})
 
 
 def _write_readings(config: Config, generator: np.random.Generator) -> None:
     """More readings of three clusters: as many as a process counts on average before it is killed."""
-    bounds, size = config.resolved.bounds, config.contract.privacy.window_readings
+    bounds = config.resolved.bounds
+    size = config.contract.privacy.window_readings
     n = STEP_WINDOWS * (STEPS_MAX + 1) // 2 * size
-    unit = generator.choice([0.2, 0.5, 0.8], size=n)[:, None] + generator.normal(0.0, 0.04, size=(n, bounds.d))
+    unit = generator.choice([0.2, 0.5, 0.8], size=n)[:, None] + generator.normal(
+        0.0, 0.04, size=(n, bounds.d)
+    )
     (config.client.folder / NAME).mkdir(parents=True, exist_ok=True)
     with closing(open_readings(config, NAME)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
         for number, values in enumerate(bounds.from_unit(unit)):
             user = (USER_ID, str(number).encode())
-            readings.publish(READINGS, Reading(NOW, values).encode(), headers=(*Reading.headers(), user))
+            readings.publish(
+                READINGS, Reading(NOW, values).encode(), headers=(*Reading.headers(), user)
+            )
         readings.flush()
 
 
@@ -163,7 +188,8 @@ class KilledRuns:
         """`run` opens the node, and steps for ever; before each step it sends a byte."""
         self._run = run
         self._generator = generator
-        self._start_s, self._step_s = 0.1, 0.01
+        self._start_s = 0.1
+        self._step_s = 0.01
         """seconds that the start and a step took when they were last seen"""
 
     def run_and_kill(self) -> None:
@@ -187,14 +213,17 @@ class KilledRuns:
             node.kill()
             node.join()
         if node.exitcode != -signal.SIGKILL:
-            raise RuntimeError(f"the process ended with exit code {node.exitcode} before it was killed")
+            raise RuntimeError(
+                f"the process ended with exit code {node.exitcode} before it was killed"
+            )
 
     def _wait(self, steps: Connection, began: float) -> None:
         """Wait until the client has started, and has made a random number of steps."""
         wanted = int(self._generator.integers(STEPS_MAX + 1))
         with suppress(EOFError):
             steps.recv_bytes()
-            self._start_s, began = time.monotonic() - began, time.monotonic()
+            self._start_s = time.monotonic() - began
+            began = time.monotonic()
             for _ in range(wanted):
                 steps.recv_bytes()
             if wanted:
@@ -209,10 +238,13 @@ def _release_for_ever(config: Config, stepped: Connection) -> None:
 
 
 def _spent(config: Config, stream: str) -> Spent:
-    """The ledger of the client for a stream of counts; nothing where it was killed before it had made one."""
+    """The ledger of the client for a stream of counts; nothing where it was killed before it had
+    made one."""
     nothing = Spent(stream, 0, 0, 0, 0.0)
     try:
-        held = read_spending(config.client.folder / NAME / LEDGER)[account(NAME, config.contract.federation)]
+        held = read_spending(config.client.folder / NAME / LEDGER)[
+            account(NAME, config.contract.federation)
+        ]
     except (InvalidState, KeyError):
         return nothing
     return next((each for each in held.models if each.model == stream), nothing)
@@ -267,7 +299,9 @@ class Seen:
                 close = CloseRound.decode(record.value, record.headers)
                 for offset in close.places:
                     message = self._messages[offset]
-                    self.unmasked.setdefault((message.client, message.window), set()).add(close.round)
+                    self.unmasked.setdefault((message.client, message.window), set()).add(
+                        close.round
+                    )
 
     def windows(self, client: str) -> int:
         """Number of windows that a client has published."""
@@ -285,21 +319,30 @@ def audit_masked_kills(
     keys = {helper.name: secrets.token_bytes(32) for helper in config.contract.privacy.helpers}
     audited = scratch_federation(config, model, folder, keys)
     runs = {
-        "server": KilledRuns(partial(_step_for_ever, partial(open_server, audited, clock=_clock)), generator),
+        "server": KilledRuns(
+            partial(_step_for_ever, partial(open_server, audited, clock=_clock)), generator
+        ),
         **{
-            name: KilledRuns(partial(_step_for_ever, partial(open_helper, audited, key, folder / name)), generator)
+            name: KilledRuns(
+                partial(_step_for_ever, partial(open_helper, audited, key, folder / name)),
+                generator,
+            )
             for name, key in keys.items()
         },
         **{
-            name: KilledRuns(partial(_step_for_ever, partial(open_client, audited, name, clock=_clock)), generator)
+            name: KilledRuns(
+                partial(_step_for_ever, partial(open_client, audited, name, clock=_clock)),
+                generator,
+            )
             for name in CLIENTS
         },
     }
     with resumed(open_server(audited, clock=_clock)):
         pass  # so that clients find topics and contract
-    seen, short = Seen(audited), 0
-    # In the order in which a round goes on, so that there are many of them; a process that was killed too early to do
-    # its part does it the next time.
+    seen = Seen(audited)
+    short = 0
+    # In the order in which a round goes on, so that there are many of them; a process that was
+    # killed too early to do its part does it the next time.
     turns = cycle((*CLIENTS, "server", *keys, "server"))
     for name in islice(turns, kills):
         if name in CLIENTS:
@@ -307,17 +350,39 @@ def audit_masked_kills(
         runs[name].run_and_kill()
         seen.read()
         short += any(seen.windows(client) > _charged(audited, client) for client in CLIENTS)
-    twice = [sum(len(found) > 1 for found in each.values()) for each in (seen.sums, seen.vectors, seen.unmasked)]
+    twice = [
+        sum(len(found) > 1 for found in each.values())
+        for each in (seen.sums, seen.vectors, seen.unmasked)
+    ]
     after = f"after {kills} kills"
     return [
         EventFinding(
-            "kills: sums", model.name, len(seen.sums), f"sums of helpers, {after}", twice[0], "with two contents"
+            "kills: sums",
+            model.name,
+            len(seen.sums),
+            f"sums of helpers, {after}",
+            twice[0],
+            "with two contents",
         ),
         EventFinding(
-            "kills: counts", model.name, len(seen.vectors), f"messages, {after}", twice[1], "with two contents"
+            "kills: counts",
+            model.name,
+            len(seen.vectors),
+            f"messages, {after}",
+            twice[1],
+            "with two contents",
         ),
-        EventFinding("kills: windows", model.name, len(seen.unmasked), f"windows, {after}", twice[2], "in two batches"),
-        EventFinding("kills: ledger", model.name, kills, "kills", short, "with a ledger below what was spent"),
+        EventFinding(
+            "kills: windows",
+            model.name,
+            len(seen.unmasked),
+            f"windows, {after}",
+            twice[2],
+            "in two batches",
+        ),
+        EventFinding(
+            "kills: ledger", model.name, kills, "kills", short, "with a ledger below what was spent"
+        ),
     ]
 
 
@@ -334,8 +399,11 @@ def _step_for_ever(opened: Callable[[], AbstractContextManager[Any]], stepped: C
 
 def _write_masked_readings(config: Config, client: str, generator: np.random.Generator) -> None:
     """More readings of two clusters for a client."""
-    bounds, n = config.resolved.bounds, WINDOWS_AHEAD * config.contract.privacy.window_readings
-    unit = generator.choice([0.2, 0.8], size=n)[:, None] + generator.normal(0.0, 0.04, size=(n, bounds.d))
+    bounds = config.resolved.bounds
+    n = WINDOWS_AHEAD * config.contract.privacy.window_readings
+    unit = generator.choice([0.2, 0.8], size=n)[:, None] + generator.normal(
+        0.0, 0.04, size=(n, bounds.d)
+    )
     (config.client.folder / client).mkdir(parents=True, exist_ok=True)
     with closing(open_readings(config, client)) as log:
         log.ensure(READINGS, readings_settings(config.client))
@@ -347,7 +415,9 @@ def _write_masked_readings(config: Config, client: str, generator: np.random.Gen
 def _charged(config: Config, client: str) -> int:
     """Windows of a client that its ledger holds; none where it was killed before it had made one."""
     try:
-        held = read_spending(config.client.folder / client / LEDGER)[account(client, config.contract.federation)]
+        held = read_spending(config.client.folder / client / LEDGER)[
+            account(client, config.contract.federation)
+        ]
     except (InvalidState, KeyError):
         return 0
     return sum(one.windows for one in held.masked)

@@ -1,12 +1,14 @@
-"""The audit of masked counts: all clients but one, the server and all helpers but one attack what is left of a window.
+"""The audit of masked counts: all clients but one, the server and all helpers but one attack what
+is left of a window.
 
-Clients, server and helpers run as they are, each with a folder of its own. Parties that collude know the counts of the
-other clients, every mask of the helpers that collude, and what is in the log: that leaves the counts of one client with
-the noise of one helper. All readings of a window of the client lie in one place or in another, which is as much as its
-clip lets them differ.
+Clients, server and helpers run as they are, each with a folder of its own. Parties that collude
+know the counts of the other clients, every mask of the helpers that collude, and what is in the
+log: that leaves the counts of one client with the noise of one helper. All readings of a window of
+the client lie in one place or in another, which is as much as its clip lets them differ.
 
-Noise of this kind is Gaussian, so a share of right guesses stands for a distance of the two distributions in standard
-deviations, that for a rho, and that for an epsilon at delta: bounds of the share become bounds of epsilon.
+Noise of this kind is Gaussian, so a share of right guesses stands for a distance of the two
+distributions in standard deviations, that for a rho, and that for an epsilon at delta: bounds of
+the share become bounds of epsilon.
 """
 
 from __future__ import annotations
@@ -62,10 +64,13 @@ LEFT_OUT: Final = ("budget_days", "budget_epsilon")
 
 
 class MaskedScene:
-    """A federation in a scratch folder under the contract's terms, with helpers whose keys the audit has made."""
+    """A federation in a scratch folder under the contract's terms, with helpers whose keys the
+    audit has made."""
 
     def __init__(self, config: Config, model: ResolvedModel, folder: Path) -> None:
-        self._keys = {helper.name: secrets.token_bytes(32) for helper in config.contract.privacy.helpers}
+        self._keys = {
+            helper.name: secrets.token_bytes(32) for helper in config.contract.privacy.helpers
+        }
         self._config = scratch_federation(config, model, folder, self._keys)
         self.contract = self._config.resolved
         (self.model,) = self.contract.counted
@@ -73,11 +78,15 @@ class MaskedScene:
         assert self.model.counts is not None
         self._counter = self.model.counts.algorithm.counter(self.model.options, self.contract.width)
         with ExitStack() as opening:
-            self._server: ServerNode = opening.enter_context(resumed(open_server(self._config, clock=lambda: NOW)))
+            self._server: ServerNode = opening.enter_context(
+                resumed(open_server(self._config, clock=lambda: NOW))
+            )
             self.client = opening.enter_context(AuditedClient(self._config))
             self.other = opening.enter_context(AuditedClient(self._config, OTHER))
             self._helpers: list[HelperNode] = [
-                opening.enter_context(resumed(open_helper(self._config, key, folder / "helpers" / name)))
+                opening.enter_context(
+                    resumed(open_helper(self._config, key, folder / "helpers" / name))
+                )
                 for name, key in self._keys.items()
             ]
             self._log = opening.enter_context(closing(open_log(self._config.log)))
@@ -85,7 +94,8 @@ class MaskedScene:
             self._stack = opening.pop_all()
 
     def round(self, readings: Floats, of_other: Floats) -> SeenRound:
-        """One window (n, d) of the audited client and one of the other, until the server has absorbed both."""
+        """One window (n, d) of the audited client and one of the other, until the server has
+        absorbed both."""
         topic = self._config.contract.updates_topic
         self._server.step()
         self.client.write(readings)
@@ -96,7 +106,8 @@ class MaskedScene:
             self.client.step()
             self.other.step()
             self._server.step()
-            # Between two steps of the server: it asks for sums in the first, and absorbs them in the second.
+            # Between two steps of the server: it asks for sums in the first, and absorbs them in
+            # the second.
             for helper in self._helpers:
                 helper.step()
             self._server.step()
@@ -139,10 +150,14 @@ class MaskedScene:
         cohort = f"{self.contract.federation}/{self.model.name}".encode(), message.round
         counts_of = partial(self._count, rows, public, message.window, cohort)
         order = clip_order(public, message.window, len(rows))
-        counted, _ = readings_within(counts_of, np.ones(len(rows), dtype=np.bool_), order, self.mode.clip_squared)
+        counted, _ = readings_within(
+            counts_of, np.ones(len(rows), dtype=np.bool_), order, self.mode.clip_squared
+        )
         return np.asarray(counted.counts)
 
-    def _count(self, rows: Floats, public: bytes, number: int, cohort: tuple[bytes, int], valid: Bools) -> Any:
+    def _count(
+        self, rows: Floats, public: bytes, number: int, cohort: tuple[bytes, int], valid: Bools
+    ) -> Any:
         return self._counter.count(rows, valid, public, number, cohort)
 
     def left(self) -> bytes:
@@ -166,17 +181,26 @@ class SeenRound:
     """helper -> its sum"""
 
 
-def scratch_federation(config: Config, model: ResolvedModel, folder: Path, keys: dict[str, bytes]) -> Config:
-    """The federation in a scratch folder: two clients are a batch, and the budget of a span allows every trial."""
+def scratch_federation(
+    config: Config, model: ResolvedModel, folder: Path, keys: dict[str, bytes]
+) -> Config:
+    """The federation in a scratch folder: two clients are a batch, and the budget of a span allows
+    every trial."""
     options = dict(model.declared.options)
     assert model.counts is not None
     if model.counts.algorithm.samples_axes:
         options["grow_readings"] = STILL_READINGS
     audited = in_folder(config, folder, [model.declared.model_copy(update={"options": options})])
-    terms = {name: value for name, value in config.contract.privacy.model_dump().items() if name not in LEFT_OUT}
+    terms = {
+        name: value
+        for name, value in config.contract.privacy.model_dump().items()
+        if name not in LEFT_OUT
+    }
     helpers = [{"name": name, "key": helper_public(key).hex()} for name, key in keys.items()]
     terms |= {"helpers": helpers, "batch_min": 2, "batch_s": 1e-9}
-    privacy = Privacy.model_validate({name: value for name, value in terms.items() if value is not None})
+    privacy = Privacy.model_validate(
+        {name: value for name, value in terms.items() if value is not None}
+    )
     contract = audited.contract.model_copy(update={"privacy": privacy})
     server = audited.server.model_copy(update={"helper_key_file": None, "client_keys": None})
     return audited.model_copy(update={"contract": contract, "server": server})
@@ -185,21 +209,28 @@ def scratch_federation(config: Config, model: ResolvedModel, folder: Path, keys:
 def audit_masked(
     config: Config, model: ResolvedModel, folder: Path, trials: int, generator: np.random.Generator
 ) -> list[Finding]:
-    """Guess in which of two places a whole window of a client lay, and bound the noise of the honest helper.
+    """Guess in which of two places a whole window of a client lay, and bound the noise of the
+    honest helper.
 
-    Also whether size or processor time of a message tell it; whether processor time tells that a window was cut off,
-    by the other client, half of whose windows lie in one place; and whether readings of that client, which spread in
-    the others, are anywhere outside its folder.
+    Also whether size or processor time of a message tell it; whether processor time tells that a
+    window was cut off, by the other client, half of whose windows lie in one place; and whether
+    readings of that client, which spread in the others, are anywhere outside its folder.
     """
     with MaskedScene(config, model, folder) as scene:
-        contract, size = scene.contract, scene.contract.contract.privacy.window_readings
-        bounds, d = contract.bounds, contract.width
+        contract = scene.contract
+        size = scene.contract.contract.privacy.window_readings
+        bounds = contract.bounds
+        d = contract.width
         was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
         places = [bounds.from_unit(np.full((size, d), place)) for place in (FIRST, SECOND)]
         spreads = generator.integers(0, 2, size=trials).astype(np.bool_)
         spreads[0] = True  # so that there are canaries
-        right, noises, sizes, canaries = 0, [], np.empty(trials), []
-        seconds, of_others = np.empty(trials), np.empty(trials)
+        right = 0
+        noises = []
+        sizes = np.empty(trials)
+        canaries = []
+        seconds = np.empty(trials)
+        of_others = np.empty(trials)
         for trial in range(trials):
             truth = 0 if was_first[trial] else 1
             of_other = canary_readings(bounds, size, generator) if spreads[trial] else places[0]
@@ -213,18 +244,38 @@ def audit_masked(
             noises.append(exposed - (first, second)[truth])
             sizes[trial], seconds[trial] = len(seen.messages[NAME].encode()), scene.client.step_s
             of_others[trial] = scene.other.step_s
-        declared, delta = scene.mode.window_epsilon, scene.mode.delta
+        declared = scene.mode.window_epsilon
+        delta = scene.mode.delta
         planted = np.concatenate(canaries)[:CANARIES_MAX]
         wanted = traces(planted, bounds)
         found = occurrences(scene.left(), wanted)
     name = model.name
     return [
-        LossFinding("masked counts, a whole window moved", name, declared, gaussian_loss(trials, right, delta)),
+        LossFinding(
+            "masked counts, a whole window moved",
+            name,
+            declared,
+            gaussian_loss(trials, right, delta),
+        ),
         noise_finding(name, declared, np.concatenate(noises), scene.mode),
-        LossFinding("masked counts, size of messages", name, declared, loss_from_statistic(sizes, was_first)),
-        LossFinding("masked counts, time of messages", name, declared, loss_from_statistic(seconds, was_first)),
-        LossFinding("masked counts, time of windows cut off", name, declared, loss_from_statistic(of_others, spreads)),
-        EventFinding("masked counts, canaries", name, planted.size, "values", found, "traces of them outside"),
+        LossFinding(
+            "masked counts, size of messages", name, declared, loss_from_statistic(sizes, was_first)
+        ),
+        LossFinding(
+            "masked counts, time of messages",
+            name,
+            declared,
+            loss_from_statistic(seconds, was_first),
+        ),
+        LossFinding(
+            "masked counts, time of windows cut off",
+            name,
+            declared,
+            loss_from_statistic(of_others, spreads),
+        ),
+        EventFinding(
+            "masked counts, canaries", name, planted.size, "values", found, "traces of them outside"
+        ),
     ]
 
 
@@ -233,11 +284,14 @@ def _squared(difference: Ints) -> int:
 
 
 def gaussian_loss(trials: int, hits: int, delta: float) -> Loss:
-    """The epsilon at `delta` of Gaussian noise under which this share of guesses between two inputs is right."""
+    """The epsilon at `delta` of Gaussian noise under which this share of guesses between two inputs
+    is right."""
     low, high = clopper_pearson(hits, trials, ALPHA)
     # Half a hit more keeps it off 0 and 1, where the quantile is infinite.
     estimate = (hits + 0.5) / (trials + 1.0)
-    return Loss(trials, trials, hits, *(_epsilon_of_share(share, delta) for share in (estimate, low, high)))
+    return Loss(
+        trials, trials, hits, *(_epsilon_of_share(share, delta) for share in (estimate, low, high))
+    )
 
 
 def _epsilon_of_share(share: float, delta: float) -> float:
@@ -252,7 +306,8 @@ def _epsilon_of_share(share: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class NoiseFinding:
-    """The variance of noise that was seen, as the epsilon that it stands for, beside the declared one."""
+    """The variance of noise that was seen, as the epsilon that it stands for, beside the declared
+    one."""
 
     audit: str
     subject: str
@@ -277,20 +332,39 @@ class NoiseFinding:
 
     def as_dict(self) -> dict[str, Any]:
         """See `Finding.as_dict`."""
-        finite = {name: value if math.isfinite(value) else None for name, value in vars(self).items() if name in BOUNDS}
-        named = {"audit": self.audit, "subject": self.subject, "trials": self.counts, "alpha": ALPHA}
-        return named | {f"epsilon_{name}": value for name, value in finite.items()} | {"refuted": self.refuted}
+        finite = {
+            name: value if math.isfinite(value) else None
+            for name, value in vars(self).items()
+            if name in BOUNDS
+        }
+        named = {
+            "audit": self.audit,
+            "subject": self.subject,
+            "trials": self.counts,
+            "alpha": ALPHA,
+        }
+        return (
+            named
+            | {f"epsilon_{name}": value for name, value in finite.items()}
+            | {"refuted": self.refuted}
+        )
 
 
 BOUNDS: Final = {"declared", "estimate", "low", "high"}
 
 
 def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> NoiseFinding:
-    """What the noise (n,) of the honest helper, which only an audit can see, proves of its variance."""
-    total, count = float(np.square(noise, dtype=np.float64).sum()), len(noise)
-    variances = [total / at for at in (count, _chi_square(count, ALPHA), _chi_square(count, 1.0 - ALPHA))]
+    """What the noise (n,) of the honest helper, which only an audit can see, proves of its
+    variance."""
+    total = float(np.square(noise, dtype=np.float64).sum())
+    count = len(noise)
+    variances = [
+        total / at for at in (count, _chi_square(count, ALPHA), _chi_square(count, 1.0 - ALPHA))
+    ]
     estimate, low, high = (_epsilon_of_variance(one, mode) for one in variances)
-    return NoiseFinding("masked counts, noise of one helper", subject, declared, count, estimate, low, high)
+    return NoiseFinding(
+        "masked counts, noise of one helper", subject, declared, count, estimate, low, high
+    )
 
 
 def _epsilon_of_variance(variance: float, mode: Masked) -> float:
@@ -302,6 +376,7 @@ def _epsilon_of_variance(variance: float, mode: Masked) -> float:
 
 
 def _chi_square(n: int, part: float) -> float:
-    """A quantile of the chi-square distribution (Wilson and Hilferty 1931; off by less than 0.1 % from 100 on)."""
+    """A quantile of the chi-square distribution (Wilson and Hilferty 1931; off by less than 0.1 %
+    from 100 on)."""
     spread = 2.0 / (9.0 * n)
     return n * (1.0 - spread + NormalDist().inv_cdf(part) * math.sqrt(spread)) ** 3

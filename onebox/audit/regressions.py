@@ -46,13 +46,16 @@ LOST: Final = (
     (LEDGER,),
 )
 """files of a client that are deleted, while its readings stay"""
-CLOCK_WINDOWS, CLOCK_WINDOW_S = 10, 60.0
+CLOCK_WINDOWS = 10
+CLOCK_WINDOW_S = 60.0
 ON_SHARED_COUNTS: Final = "fcac_from_counts"
 RATES: Final = (1.0, 96.0, 1440.0, 86_400.0)
 """readings of a device a day"""
 
 
-def audit_regressions(config: Config, folder: Path, generator: np.random.Generator) -> Iterator[EventFinding]:
+def audit_regressions(
+    config: Config, folder: Path, generator: np.random.Generator
+) -> Iterator[EventFinding]:
     """All that fit models of private counts of the contract, in scratch folders below `folder`."""
     readings = _readings(config, generator)
     yield audit_lost_state(config, folder / "lost", readings)
@@ -72,11 +75,14 @@ def _counting(config: Config, folder: Path) -> Config:
 
 def _readings(config: Config, generator: np.random.Generator) -> Floats:
     size = WINDOWS * config.contract.privacy.window_readings
-    return config.resolved.bounds.from_unit(generator.uniform(0.1, 0.9, (size, config.contract.width)))
+    return config.resolved.bounds.from_unit(
+        generator.uniform(0.1, 0.9, (size, config.contract.width))
+    )
 
 
 def audit_lost_state(config: Config, folder: Path, readings: Floats) -> EventFinding:
-    """Whether a client that has lost files, and kept its readings, publishes what it has published once more."""
+    """Whether a client that has lost files, and kept its readings, publishes what it has published
+    once more."""
     twice = 0
     for number, lost in enumerate(LOST):
         audited = _counting(config, folder / str(number))
@@ -86,7 +92,14 @@ def audit_lost_state(config: Config, folder: Path, readings: Floats) -> EventFin
         for name in lost:
             (audited.client.folder / NAME / name).unlink()
         twice += _starts_and_publishes(audited, before)
-    return EventFinding("files lost", "client", len(LOST), "losses", twice, "after which readings were published twice")
+    return EventFinding(
+        "files lost",
+        "client",
+        len(LOST),
+        "losses",
+        twice,
+        "after which readings were published twice",
+    )
 
 
 def _starts_and_publishes(config: Config, before: int) -> bool:
@@ -109,15 +122,24 @@ def _updates(config: Config) -> list[Update]:
 def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding:
     """Whether two processes that run from copies of one folder go unnoticed by the server."""
     audited = _counting(config, folder)
-    audited = audited.model_copy(update={"client": audited.client.model_copy(update={"label": False})})
+    audited = audited.model_copy(
+        update={"client": audited.client.model_copy(update={"label": False})}
+    )
     with AuditedClient(audited) as client:
         client.publish(readings)
-    copy = audited.model_copy(update={"client": audited.client.model_copy(update={"folder": folder / "copy"})})
+    copy = audited.model_copy(
+        update={"client": audited.client.model_copy(update={"folder": folder / "copy"})}
+    )
     shutil.copytree(audited.client.folder, copy.client.folder)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(resumed(open_client(each, NAME, clock=lambda: NOW))) for each in (audited, copy)]
+        nodes = [
+            stack.enter_context(resumed(open_client(each, NAME, clock=lambda: NOW)))
+            for each in (audited, copy)
+        ]
         # The older process publishes something new after the newer one.
-        for number, (each, node) in enumerate(((audited, nodes[0]), (copy, nodes[1]), (audited, nodes[0])), start=1):
+        for number, (each, node) in enumerate(
+            ((audited, nodes[0]), (copy, nodes[1]), (audited, nodes[0])), start=1
+        ):
             _write(each, np.roll(readings, number, axis=0))
             while node.step():
                 pass
@@ -126,18 +148,30 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
             pass
     with closing(open_log(audited.log)) as log:
         record = latest(log, audited.contract.snapshots_topic).get(CONFLICTS_KEY)
-    named = set() if record is None else {one.model for one in ConflictList.decode(record.value, record.headers).copies}
+    named = (
+        set()
+        if record is None
+        else {one.model for one in ConflictList.decode(record.value, record.headers).copies}
+    )
     missed = len({model.name for model in audited.resolved.counted} - named)
-    return EventFinding("copies of a client", "server", len(named) + missed, "models", missed, "without an alarm")
+    return EventFinding(
+        "copies of a client", "server", len(named) + missed, "models", missed, "without an alarm"
+    )
 
 
 def _write(config: Config, values: Floats, clock: Callable[[], float] = lambda: NOW) -> None:
     """Readings (n, d) into a client's log, each of a user of its own."""
-    with closing(SqliteLog(config.client.folder / NAME / "readings.db", durable=False, clock=clock)) as log:
+    with closing(
+        SqliteLog(config.client.folder / NAME / "readings.db", durable=False, clock=clock)
+    ) as log:
         log.ensure(READINGS, readings_settings(config.client))
         for number, one in enumerate(values):
             user = (USER_ID, f"{clock()} {number}".encode())
-            log.publish(READINGS, Reading(clock() + number / 1e3, one).encode(), headers=(*Reading.headers(), user))
+            log.publish(
+                READINGS,
+                Reading(clock() + number / 1e3, one).encode(),
+                headers=(*Reading.headers(), user),
+            )
         log.flush()
 
 
@@ -167,15 +201,20 @@ def audit_unseen(config: Config, folder: Path) -> EventFinding:
             started = 1
         except SettingsError:
             started = 0
-    return EventFinding("right to read", "client", 1, "starts", started, "without a look at its own updates")
+    return EventFinding(
+        "right to read", "client", 1, "starts", started, "without a look at its own updates"
+    )
 
 
 def audit_shared_ledger(config: Config, folder: Path, readings: Floats) -> EventFinding:
-    """Whether what two federations publish of the same readings is more than the one ledger of the site holds."""
+    """Whether what two federations publish of the same readings is more than the one ledger of the
+    site holds."""
     first = _counting(config, folder)
     second = first.model_copy(
         update={
-            "contract": first.contract.model_copy(update={"federation": f"{first.contract.federation[:50]}-other"}),
+            "contract": first.contract.model_copy(
+                update={"federation": f"{first.contract.federation[:50]}-other"}
+            ),
             "log": LogSettings(address=f"sqlite:{folder / 'other.db'}"),
             "client": ClientSettings(folder=folder / "others", publish_s=86400),
             "readings": ReadingsSettings(folder=first.client.folder),
@@ -196,7 +235,8 @@ def audit_shared_ledger(config: Config, folder: Path, readings: Floats) -> Event
 
 
 def audit_presence(config: Config, folder: Path, generator: np.random.Generator) -> EventFinding:
-    """Whether, with `hide_presence`, anything but counts tells a client with readings from one without."""
+    """Whether, with `hide_presence`, anything but counts tells a client with readings from one
+    without."""
     privacy = config.contract.privacy
     epsilon = privacy.counts_epsilon or next(iter(config.resolved.counted)).epsilon
     terms = {
@@ -209,10 +249,19 @@ def audit_presence(config: Config, folder: Path, generator: np.random.Generator)
         contract = audited.contract.model_copy(update={"privacy": Privacy.model_validate(terms)})
         client = audited.client.model_copy(update={"drop_repeats": False})
         audited = audited.model_copy(update={"contract": contract, "client": client})
-        attacks = {model.name: CountsAttack(audited.resolved, model) for model in audited.resolved.counted}
-        seen.append([attacks[one.model].public_part(one) for one in _by_the_clock(audited, present, generator)])
+        attacks = {
+            model.name: CountsAttack(audited.resolved, model) for model in audited.resolved.counted
+        }
+        seen.append(
+            [
+                attacks[one.model].public_part(one)
+                for one in _by_the_clock(audited, present, generator)
+            ]
+        )
     different = sum(one != other for one, other in zip_longest(*seen))
-    return EventFinding("hidden presence", "client", len(seen[0]), "updates", different, "that tell of readings")
+    return EventFinding(
+        "hidden presence", "client", len(seen[0]), "updates", different, "that tell of readings"
+    )
 
 
 def _by_the_clock(config: Config, present: bool, generator: np.random.Generator) -> list[Update]:
@@ -223,7 +272,9 @@ def _by_the_clock(config: Config, present: bool, generator: np.random.Generator)
         for _ in range(CLOCK_WINDOWS):
             now[0] += CLOCK_WINDOW_S
             if present:
-                unit = generator.uniform(0.1, 0.9, (generator.integers(1, 20), config.contract.width))
+                unit = generator.uniform(
+                    0.1, 0.9, (generator.integers(1, 20), config.contract.width)
+                )
                 _write(config, config.resolved.bounds.from_unit(unit), lambda: now[0])
             while node.step():
                 pass
@@ -231,18 +282,26 @@ def _by_the_clock(config: Config, present: bool, generator: np.random.Generator)
 
 
 def audit_stream_names(config: Config) -> EventFinding:
-    """Whether counts at two epsilons that are printed alike are one stream, which would have one noise."""
-    pairs, shared = [(1.0000002, 1.0000004), (4.0, 4.0000001)], 0
+    """Whether counts at two epsilons that are printed alike are one stream, which would have one
+    noise."""
+    pairs = [(1.0000002, 1.0000004), (4.0, 4.0000001)]
+    shared = 0
     for pair in pairs:
         named = set()
         for epsilon in pair:
             privacy = Privacy.model_validate({"mode": "formal", "counts_epsilon": epsilon})
             model = Model.model_validate({"name": "probe", "algorithm": ON_SHARED_COUNTS})
-            terms = {"privacy": privacy, "models": (model,), "features": config.contract.features[:1]}
+            terms = {
+                "privacy": privacy,
+                "models": (model,),
+                "features": config.contract.features[:1],
+            }
             (found,) = resolve(config.contract.model_copy(update=terms)).counted
             named.add("" if found.counts is None else found.counts.stream)
         shared += len(named) < len(pair)
-    return EventFinding("names of streams", "contract", len(pairs), "pairs of epsilons", shared, "with one name")
+    return EventFinding(
+        "names of streams", "contract", len(pairs), "pairs of epsilons", shared, "with one name"
+    )
 
 
 def audit_library(generator: np.random.Generator) -> EventFinding:
@@ -251,15 +310,25 @@ def audit_library(generator: np.random.Generator) -> EventFinding:
 
     rows = generator.uniform(0.0, 1.0, (2000, 2))
     first, second = (pack(DensityTree().fit(rows).state()) for _ in range(2))
-    return EventFinding("noise of the library", "DensityTree", 1, "fits", int(first == second), "made again by others")
+    return EventFinding(
+        "noise of the library",
+        "DensityTree",
+        1,
+        "fits",
+        int(first == second),
+        "made again by others",
+    )
 
 
 def audit_words(config: Config) -> EventFinding:
     """Whether the protection of a device is called by less than it spends in a day."""
-    contract, wrong = config.resolved, 0
+    contract = config.resolved
+    wrong = 0
     for rate in RATES:
         day = spent_in_a_day(contract, rate)
         wrong += day is not None and not day.text.endswith(protection(day.epsilon))
         if day is not None and not contract.mode.unit.is_user:
             wrong += day.epsilon < (contract.total_epsilon or 0.0) * rate
-    return EventFinding("words", "shoal check", len(RATES), "rates", wrong, "called more private than they are")
+    return EventFinding(
+        "words", "shoal check", len(RATES), "rates", wrong, "called more private than they are"
+    )

@@ -1,4 +1,5 @@
-"""The audit of models in rounds: rows reconstructed from the centres that successive rounds publish."""
+"""The audit of models in rounds: rows reconstructed from the centres that successive rounds
+publish."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def reconstruct(rounds: Sequence[Round], box: RowRange) -> Floats:
 
 
 def audit_reconstruction(found: Floats, members: Floats, decoys: Floats) -> Loss:
-    """Guess which of two rows was learnt, a member (n, d) or its decoy, where one was found and the other was not.
+    """Guess which of two rows was learnt, a member (n, d) or its decoy, where one was found and the
+    other was not.
 
     Members are those of the rows learnt; a decoy is another row that could have been in its place.
     """
@@ -74,7 +76,8 @@ def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
     for before, after in combinations(rounds, 2):
         if before.weight.shape != after.weight.shape:
             continue
-        more, moved = np.round(after.weight - before.weight), after.total - before.total
+        more = np.round(after.weight - before.weight)
+        moved = after.total - before.total
         for gained in np.flatnonzero(more == 1):
             # The row that one cluster gained is the row that another one lost.
             opposite = np.abs(moved + moved[gained]).max(axis=1) < TOLERANCE
@@ -83,7 +86,8 @@ def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
 
 
 def _fits(rounds: Sequence[Round], box: RowRange, row: Floats) -> bool:
-    """Whether the row lies in the box, and every round still has one in the cluster that is nearest to it."""
+    """Whether the row lies in the box, and every round still has one in the cluster that is nearest
+    to it."""
     inside = (row >= box.low - TOLERANCE).all() and (row <= box.high + TOLERANCE).all()
     return bool(inside) and all(each.weight[_nearest(each.centre, row)] > 0.5 for each in rounds)
 
@@ -103,15 +107,19 @@ READINGS = 60
 CORNERS = 8
 """clusters of its readings: they overlap, so that rows change their cluster from round to round"""
 CLUSTERS = range(2, 15)
-"""numbers of clusters of the models that run on the same rows: an operator may run as many models"""
+"""numbers of clusters of the models that run on the same rows: an operator may run as many models
+"""
 OPEN_ROUNDS = Rounds(between="fresh", tolerance=0.0, rows_min=1)
-"""the settings with which rounds publish most: each the sums of its own answers, until none moves the model"""
+"""the settings with which rounds publish most: each the sums of its own answers, until none moves
+the model"""
 
 DEADLINES = 30
 """deadlines of rounds that pass"""
 
 
-def audit_rounds(config: Config, model: ResolvedModel, folder: Path, generator: np.random.Generator) -> LossFinding:
+def audit_rounds(
+    config: Config, model: ResolvedModel, folder: Path, generator: np.random.Generator
+) -> LossFinding:
     """Reconstruct the readings of one client from what the rounds of k-means publish.
 
     Of each pair of readings the client has one, and the attacker guesses which.
@@ -130,7 +138,10 @@ def audit_rounds(config: Config, model: ResolvedModel, folder: Path, generator: 
     rounds = [each for snapshots in _published(audited) for each in _rounds(snapshots)]
     found = reconstruct(rounds, audited.resolved.mode.row_range())
     return LossFinding(
-        "reconstruction from rounds", model.name, model.epsilon or 0.0, audit_reconstruction(found, *pairs)
+        "reconstruction from rounds",
+        model.name,
+        model.epsilon or 0.0,
+        audit_reconstruction(found, *pairs),
     )
 
 
@@ -146,7 +157,8 @@ def _published(config: Config) -> list[list[Arrays]]:
 
     The topic keeps the newest of each model only, so it is read after every step.
     """
-    now, snapshots = [NOW], dict[str, dict[int, Arrays]]()
+    now = [NOW]
+    snapshots = dict[str, dict[int, Arrays]]()
     with OneBox(config, [NAME], lambda: now[0]) as box, closing(open_log(config.log)) as log:
         topic = config.contract.snapshots_topic
         positions = beginning(log, topic)

@@ -1,4 +1,5 @@
-"""Bounds of a privacy loss by an attacker's guesses, and findings: the loss that was found beside the declared one."""
+"""Bounds of a privacy loss by an attacker's guesses, and findings: the loss that was found beside
+the declared one."""
 
 from __future__ import annotations
 
@@ -32,22 +33,26 @@ class Loss(NamedTuple):
     low: float
     """Clopper-Pearson lower bound of epsilon; 0 where the guesses bound nothing"""
     high: float
-    """upper bound of the epsilon of this attack; other attacks may find more. Infinite where nothing is bounded"""
+    """upper bound of the epsilon of this attack; other attacks may find more. Infinite where
+    nothing is bounded"""
 
 
 def loss_from_guesses(trials: int, guesses: int, hits: int, alpha: float = ALPHA) -> Loss:
-    """The loss behind `hits` right ones of `guesses` in `trials`; each bound fails with probability at most `alpha`."""
+    """The loss behind `hits` right ones of `guesses` in `trials`; each bound fails with probability
+    at most `alpha`."""
     low, high = clopper_pearson(hits, guesses, alpha)
-    # Half a hit and half a miss more keep the estimate finite where all guesses, or none, were right.
+    # Half a hit and half a miss more keep the estimate finite where all guesses, or none, were
+    # right.
     estimate = logit((hits + 0.5) / (guesses + 1.0))
     return Loss(trials, guesses, hits, max(0.0, estimate), max(0.0, logit(low)), logit(high))
 
 
 def loss_from_scores(scores: Floats, first: Bools, alpha: float = ALPHA) -> Loss:
-    """The loss that the best threshold finds: scores (n,) above 0 stand for the first input, which `first` (n,) was it.
+    """The loss that the best threshold finds: scores (n,) above 0 stand for the first input, which
+    `first` (n,) was it.
 
-    A guess is made where a score is at least as far from 0 as a threshold. With several thresholds `alpha` is divided
-    between them, so that taking the best of them is sound.
+    A guess is made where a score is at least as far from 0 as a threshold. With several thresholds
+    `alpha` is divided between them, so that taking the best of them is sound.
     """
     sizes = np.abs(scores)
     found = np.unique(np.round(sizes[sizes > SCORE_STEP] / SCORE_STEP)) * SCORE_STEP
@@ -60,17 +65,20 @@ def loss_from_scores(scores: Floats, first: Bools, alpha: float = ALPHA) -> Loss
     for threshold in found.tolist():
         guessed = sizes >= threshold - SCORE_STEP
         losses.append(
-            loss_from_guesses(len(scores), int(guessed.sum()), int((guessed & right).sum()), alpha / len(found))
+            loss_from_guesses(
+                len(scores), int(guessed.sum()), int((guessed & right).sum()), alpha / len(found)
+            )
         )
     # Of equal bounds the one with most guesses, which is the lower threshold.
     return max(losses, key=lambda loss: (loss.low, loss.guesses))
 
 
 def loss_from_statistic(values: Floats, first: Bools) -> Loss:
-    """The loss that one number of each trial shows, such as a size: values (n,), and which trials `first` (n,) were.
+    """The loss that one number of each trial shows, such as a size: values (n,), and which trials
+    `first` (n,) were.
 
-    The first half of the trials teaches the attack what is usual of either input, the second half is guessed: what is
-    nearer to the median of one. A value in the middle between both is no guess.
+    The first half of the trials teaches the attack what is usual of either input, the second half
+    is guessed: what is nearer to the median of one. A value in the middle between both is no guess.
     """
     half = len(values) // 2
     if first[:half].all() or not first[:half].any():
@@ -82,7 +90,8 @@ def loss_from_statistic(values: Floats, first: Bools) -> Loss:
 
 
 def clopper_pearson(hits: int, trials: int, alpha: float) -> tuple[float, float]:
-    """Lower and upper bound of a probability after `hits` in `trials`; each is wrong with probability <= `alpha`."""
+    """Lower and upper bound of a probability after `hits` in `trials`; each is wrong with
+    probability <= `alpha`."""
     tail = _Binomial(trials)
     low = 0.0 if hits == 0 else _solve(lambda p: tail.at_least(hits, p) - alpha)
     high = 1.0 if hits == trials else _solve(lambda p: alpha - (1.0 - tail.at_least(hits + 1, p)))
@@ -97,10 +106,13 @@ def logit(p: float) -> float:
 
 
 class _Binomial:
-    """Tails of the binomial distribution of `trials`, summed here because an installed service does without SciPy."""
+    """Tails of the binomial distribution of `trials`, summed here because an installed service does
+    without SciPy."""
 
     def __init__(self, trials: int) -> None:
-        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1, dtype=np.float64)))])
+        log_factorial = np.concatenate(
+            [[0.0], np.cumsum(np.log(np.arange(1, trials + 1, dtype=np.float64)))]
+        )
         self._k = np.arange(trials + 1)
         self._trials = trials
         self._log_choose = log_factorial[trials] - log_factorial - log_factorial[::-1]
@@ -108,12 +120,17 @@ class _Binomial:
     def at_least(self, hits: int, p: float) -> float:
         """P(X >= hits) for X binomial (trials, p)."""
         k = self._k[hits:]
-        return float(np.exp(self._log_choose[hits:] + k * math.log(p) + (self._trials - k) * math.log1p(-p)).sum())
+        return float(
+            np.exp(
+                self._log_choose[hits:] + k * math.log(p) + (self._trials - k) * math.log1p(-p)
+            ).sum()
+        )
 
 
 def _solve(rising: Callable[[float], float]) -> float:
     """The point in (0, 1) at which a rising function crosses 0, by bisection."""
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (low, middle) if rising(middle) > 0 else (middle, high)
@@ -211,9 +228,7 @@ class EventFinding:
 
     def line(self) -> str:
         """See `Finding.line`."""
-        return (
-            f"{self.audit} ({self.subject}): {self.trials} {self.unit}, {self.occurred} {self.event}: {verdict(self)}"
-        )
+        return f"{self.audit} ({self.subject}): {self.trials} {self.unit}, {self.occurred} {self.event}: {verdict(self)}"
 
     def as_dict(self) -> dict[str, Any]:
         """See `Finding.as_dict`."""

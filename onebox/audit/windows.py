@@ -1,8 +1,10 @@
-"""The audit of whole windows: what a real client publishes of a window, attacked with the knowledge of all but
-one reading of it, or of all but the readings of one user where a user is the privacy unit.
+"""The audit of whole windows: what a real client publishes of a window, attacked with the knowledge
+of all but one reading of it, or of all but the readings of one user where a user is the privacy
+unit.
 
-The window goes through the client's readings log, its counter, its noise, its ledger and its checkpoint. Everything
-published until the client is idle again is attacked together, so that a second answer to a window counts.
+The window goes through the client's readings log, its counter, its noise, its ledger and its
+checkpoint. Everything published until the client is idle again is attacked together, so that a
+second answer to a window counts.
 """
 
 from __future__ import annotations
@@ -21,18 +23,25 @@ from shoal.config.settings import Config
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.onebox.audit.attacks import counts_score
 from shoal.onebox.audit.client import NAME, AuditedClient, in_folder
-from shoal.onebox.audit.statistics import EventFinding, LossFinding, loss_from_scores, loss_from_statistic
+from shoal.onebox.audit.statistics import (
+    EventFinding,
+    LossFinding,
+    loss_from_scores,
+    loss_from_statistic,
+)
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
 
 MIDDLE = (0.4, 0.6)
 """unit coordinates between which all readings of a window but the audited one lie"""
-FIRST, SECOND = 0.02, 0.98
+FIRST = 0.02
+SECOND = 0.98
 """unit coordinates of the audited reading: both lie in cells that are empty otherwise"""
 BEYOND = 3
 """readings that the audited user has above those that a window counts: they must have no effect"""
 USERS_WINDOW = 20
-"""least readings of a window, for each that a user may have in it, where the times of a user are audited"""
+"""least readings of a window, for each that a user may have in it, where the times of a user are
+audited"""
 USER = b"audited user"
 Second = Literal["elsewhere", "rejected", "incomplete", "other times"]
 CHANGED: Final[Mapping[Second, str]] = {
@@ -54,13 +63,15 @@ class Neighbours(NamedTuple):
     users: list[bytes]
     """user ids (size,), the same in both"""
     counted: tuple[Bools, Bools]
-    """whether (size,) each valid reading is counted in either window, by the privacy unit or by the fault looked for"""
+    """whether (size,) each valid reading is counted in either window, by the privacy unit or by the
+    fault looked for"""
     same_time_as: tuple[list[int], list[int]] = ([], [])
     """which reading each one has its time from, in either window; []: each has a time of its own"""
 
 
 class CountsAttack:
-    """What an attacker computes from public things alone: the counts of windows that may have been counted."""
+    """What an attacker computes from public things alone: the counts of windows that may have been
+    counted."""
 
     def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
         assert model.counts is not None
@@ -75,13 +86,17 @@ class CountsAttack:
 
     def public_part(self, update: Update) -> bytes:
         """All of an update but its counts: it must not depend on readings."""
-        arrays = {name: values for name, values in update.arrays.items() if name not in self.count_names}
+        arrays = {
+            name: values for name, values in update.arrays.items() if name not in self.count_names
+        }
         return pack({**vars(update), "arrays": arrays})
 
     @cached_property
     def count_names(self) -> frozenset[str]:
         """The arrays of an update that hold counts: those that change with them."""
-        counted = self._counter.count(np.empty((0, self._width)), np.empty(0, dtype=np.bool_), self._client, 0)
+        counted = self._counter.count(
+            np.empty((0, self._width)), np.empty(0, dtype=np.bool_), self._client, 0
+        )
         none, one = (counted.update(counted.counts + more) for more in (0, 1))
         return frozenset(name for name in none if not np.array_equal(none[name], one[name]))
 
@@ -91,12 +106,19 @@ class CountsAttack:
         number = update.sequence - 1
         windows = zip(neighbours.windows, neighbours.counted, strict=True)
         first, second = (self._true_counts(rows, counted, number) for rows, counted in windows)
-        return counts_score(published, first, second, self._epsilon) if published.shape == first.shape else 0.0
+        return (
+            counts_score(published, first, second, self._epsilon)
+            if published.shape == first.shape
+            else 0.0
+        )
 
     def _true_counts(self, rows: Floats, counted: Bools, number: int) -> Ints:
-        # A reading without any value is rejected; where contracts let no gaps be learnt, none has some of them only.
+        # A reading without any value is rejected; where contracts let no gaps be learnt, none has
+        # some of them only.
         valid: Bools = np.asarray(np.isfinite(rows).any(axis=1)) & counted
-        return self._counter.count(np.where(valid[:, None], rows, 0.0), valid, self._client, number).counts
+        return self._counter.count(
+            np.where(valid[:, None], rows, 0.0), valid, self._client, number
+        ).counts
 
 
 def audit_windows(
@@ -109,13 +131,17 @@ def audit_windows(
 ) -> LossFinding:
     """Guess whether a privacy unit of a window was at one place, or `second`.
 
-    `second` is elsewhere, or not a number at all, or without the first half of its values, or, for a user at a client
-    that drops repeats, in the same place at other times: first its readings have the times of other users'. Every trial
-    is one window of `window_readings` readings of a client in `folder`.
+    `second` is elsewhere, or not a number at all, or without the first half of its values, or, for
+    a user at a client that drops repeats, in the same place at other times: first its readings have
+    the times of other users'. Every trial is one window of `window_readings` readings of a client
+    in `folder`.
     """
-    audited = in_folder(_that_drops_repeats(config) if second == "other times" else config, folder, [model.declared])
+    audited = in_folder(
+        _that_drops_repeats(config) if second == "other times" else config, folder, [model.declared]
+    )
     contract = audited.resolved
-    bounds, unit = contract.bounds, contract.mode.unit
+    bounds = contract.bounds
+    unit = contract.mode.unit
     attack = CountsAttack(contract, model)
     was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
     scores = np.empty(trials)
@@ -125,7 +151,9 @@ def audit_windows(
             neighbours = _neighbours(generator, contract, second)
             truth = 0 if was_first[trial] else 1
             updates = client.publish(
-                bounds.from_unit(neighbours.windows[truth]), neighbours.users, neighbours.same_time_as[truth]
+                bounds.from_unit(neighbours.windows[truth]),
+                neighbours.users,
+                neighbours.same_time_as[truth],
             )
             scores[trial] = attack.score(updates, neighbours)
     name = f"whole windows, one {unit.name} {CHANGED[second]}"
@@ -135,39 +163,51 @@ def audit_windows(
 def audit_messages(
     config: Config, model: ResolvedModel, folder: Path, trials: int, generator: np.random.Generator
 ) -> list[LossFinding]:
-    """Guess, by size and by processor time of what is published of a window, whether all its readings lay in one place.
+    """Guess, by size and by processor time of what is published of a window, whether all its
+    readings lay in one place.
 
     The other window has them all over the range. Counts are not looked at.
     """
     audited = in_folder(config, folder, [model.declared])
     contract = audited.resolved
-    size, d = contract.contract.privacy.window_readings, contract.width
+    size = contract.contract.privacy.window_readings
+    d = contract.width
     was_first = generator.integers(0, 2, size=trials).astype(np.bool_)
-    sizes, seconds = np.empty(trials), np.empty(trials)
+    sizes = np.empty(trials)
+    seconds = np.empty(trials)
     with AuditedClient(audited) as client:
         _fill_first_window(client, contract)
         for trial in range(trials):
             spread = generator.uniform(FIRST, SECOND, size=(size, d))
-            client.publish(contract.bounds.from_unit(np.full((size, d), FIRST) if was_first[trial] else spread))
+            client.publish(
+                contract.bounds.from_unit(np.full((size, d), FIRST) if was_first[trial] else spread)
+            )
             sizes[trial], seconds[trial] = client.message_bytes, client.step_s
     # Nothing of a window may show in them, so a window costs no more than one reading in it.
     declared = model.epsilon or 0.0
     return [
-        LossFinding(f"{what} of messages", model.name, declared, loss_from_statistic(values, was_first))
+        LossFinding(
+            f"{what} of messages", model.name, declared, loss_from_statistic(values, was_first)
+        )
         for what, values in (("size", sizes), ("time", seconds))
     ]
 
 
-def audit_rejected(config: Config, folder: Path, windows: int, generator: np.random.Generator) -> EventFinding:
-    """Whether anything but counts shows that readings are rejected: one of two clients has readings without a value.
+def audit_rejected(
+    config: Config, folder: Path, windows: int, generator: np.random.Generator
+) -> EventFinding:
+    """Whether anything but counts shows that readings are rejected: one of two clients has readings
+    without a value.
 
-    Where the contract lets gaps be learnt, the readings of a third one lack some values. All have as many readings,
-    taken in by their logs at the same times. Compared are how many updates there are, and all of them but their counts:
-    chance has no part in it.
+    Where the contract lets gaps be learnt, the readings of a third one lack some values. All have
+    as many readings, taken in by their logs at the same times. Compared are how many updates there
+    are, and all of them but their counts: chance has no part in it.
     """
     counting = config.resolved.counted
     seen = []
-    rows = generator.uniform(*MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width))
+    rows = generator.uniform(
+        *MIDDLE, size=(windows * config.contract.privacy.window_readings, config.contract.width)
+    )
     rejected = generator.random(len(rows)) < REJECTED_SHARE
     changed = {"valid": rows, "rejected": np.where(rejected[:, None], np.nan, rows)}
     if config.contract.learns_gaps:
@@ -181,22 +221,33 @@ def audit_rejected(config: Config, folder: Path, windows: int, generator: np.ran
     different = sum(len(set(some)) > 1 for some in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)
     return EventFinding(
-        "rejected readings", subject, len(seen[0]), "updates", different, "that tell of rejected readings"
+        "rejected readings",
+        subject,
+        len(seen[0]),
+        "updates",
+        different,
+        "that tell of rejected readings",
     )
 
 
 def _fill_first_window(client: AuditedClient, contract: ResolvedContract) -> None:
-    """Let trials begin with a window: the first one of a client is shorter, by a phase that its name decides."""
-    bounds, size = contract.bounds, contract.contract.privacy.window_readings
+    """Let trials begin with a window: the first one of a client is shorter, by a phase that its
+    name decides."""
+    bounds = contract.bounds
+    size = contract.contract.privacy.window_readings
     middle = bounds.from_unit(np.full((1, contract.width), sum(MIDDLE) / 2))
     while not client.publish(middle):
         pass
     client.publish(np.repeat(middle, size, axis=0))
 
 
-def _neighbours(generator: np.random.Generator, contract: ResolvedContract, second: Second) -> Neighbours:
-    """Two windows that differ in one reading, or in all readings of one user, who has more than a window counts."""
-    size, unit = contract.contract.privacy.window_readings, contract.mode.unit
+def _neighbours(
+    generator: np.random.Generator, contract: ResolvedContract, second: Second
+) -> Neighbours:
+    """Two windows that differ in one reading, or in all readings of one user, who has more than a
+    window counts."""
+    size = contract.contract.privacy.window_readings
+    unit = contract.mode.unit
     window = generator.uniform(*MIDDLE, size=(size, contract.width))
     if second == "other times":
         return _at_the_times_of_others(window, unit.readings_max)
@@ -215,18 +266,23 @@ def _neighbours(generator: np.random.Generator, contract: ResolvedContract, seco
 
 
 def _that_drops_repeats(config: Config) -> Config:
-    """The federation with clients that drop repeats, and windows in which that shows above the noise."""
+    """The federation with clients that drop repeats, and windows in which that shows above the
+    noise."""
     privacy = config.contract.privacy
     window = max(privacy.window_readings, USERS_WINDOW * config.resolved.mode.unit.readings_max)
-    contract = config.contract.model_copy(update={"privacy": privacy.model_copy(update={"window_readings": window})})
+    contract = config.contract.model_copy(
+        update={"privacy": privacy.model_copy(update={"window_readings": window})}
+    )
     client = config.client.model_copy(update={"drop_repeats": True})
     return config.model_copy(update={"contract": contract, "client": client})
 
 
 def _at_the_times_of_others(window: Floats, readings_max: int) -> Neighbours:
-    """Two windows alike but for the times of the user with its first half: in the first, those of the second half.
+    """Two windows alike but for the times of the user with its first half: in the first, those of
+    the second half.
 
-    Where the times of one user decide on readings of others, the second half is not counted in the first window.
+    Where the times of one user decide on readings of others, the second half is not counted in the
+    first window.
     """
     size = len(window)
     half = size // 2

@@ -1,4 +1,5 @@
-"""The demo: a real sensor stream, split over a few clients and clustered on this machine, repeatably."""
+"""The demo: a real sensor stream, split over a few clients and clustered on this machine,
+repeatably."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ TICK_S = 1 / 16
 
 
 class TickingClock:
-    """Seconds since 1970 in whole ticks, never ahead of real time; on a slow machine it falls behind."""
+    """Seconds since 1970 in whole ticks, never ahead of real time; on a slow machine it falls
+    behind."""
 
     def __init__(self, real: Callable[[], float] = time.time) -> None:
         self._real = real
@@ -56,7 +58,8 @@ class TickingClock:
 
 
 def seed_clients(config: Config, clients: Sequence[str], seed: int) -> None:
-    """Give new clients noise keys and readings logs that are functions of `seed`: the noise depends on both.
+    """Give new clients noise keys and readings logs that are functions of `seed`: the noise depends
+    on both.
 
     Such keys are public, so they are for data that are public as well.
     """
@@ -64,7 +67,9 @@ def seed_clients(config: Config, clients: Sequence[str], seed: int) -> None:
         folder = config.client.folder / client
         folder.mkdir(parents=True, exist_ok=True)
         identity = _derived(seed, client, "readings log")[:16]
-        with closing(SqliteLog(folder / "readings.db", new_identity=partial(bytes, identity))) as log:
+        with closing(
+            SqliteLog(folder / "readings.db", new_identity=partial(bytes, identity))
+        ) as log:
             log.ensure(READINGS, readings_settings(config.client))
         # A key without a checkpoint would be the remains of a lost client.
         Checkpoint(folder / CHECKPOINT, checkpoint_owner(config, client)).close()
@@ -77,7 +82,8 @@ def _derived(seed: int, client: str, use: str) -> bytes:
 
 MARKER = ".shoal-demo"
 """file in folders that the demo has created, which the next demo may empty"""
-DEMO_FILE, NOISY_ROWS_FILE = "demo.toml", "noisy_rows.toml"
+DEMO_FILE = "demo.toml"
+NOISY_ROWS_FILE = "noisy_rows.toml"
 """the federation file, and what it has more where models learn from noisy rows too"""
 ROWS = 20_560
 """readings in the stream that ships with shoal"""
@@ -100,7 +106,8 @@ class Demo:
     """whether models in rounds were woken since the last reading was learnt"""
 
     def step(self) -> bool:
-        """Run one tick, if it is time for one: produce readings, run all nodes, publish the status. False: not yet."""
+        """Run one tick, if it is time for one: produce readings, run all nodes, publish the status.
+        False: not yet."""
         if not self.clock.advance():
             return False
         while self.pump.step():
@@ -109,24 +116,30 @@ class Demo:
             self.box.wake_rounds()
             self.woken = True
         self.box.run_until_idle()
-        status, remark = self.box.server.status(), self.board.status.remark
+        status = self.box.server.status()
+        remark = self.board.status.remark
         self.board.post(replace(status, remark=remark, ended=self._all_learnt))
         return True
 
     @property
     def finished(self) -> bool:
-        """Whether all readings are learnt, and models in rounds have finished their rounds on all of them."""
+        """Whether all readings are learnt, and models in rounds have finished their rounds on all
+        of them."""
         return self._all_learnt and self.woken
 
     @property
     def _all_learnt(self) -> bool:
-        """Whether all readings are learnt, all updates are merged, and no model has a round in progress."""
+        """Whether all readings are learnt, all updates are merged, and no model has a round in
+        progress."""
         learnt = self.pump.finished and all(node.up_to_date for node in self.box.clients.values())
         return learnt and self.box.server.up_to_date and self.box.server.idle
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per client for the progress table."""
-        return [{"client": name, "nodes": node.nodes, **node.totals} for name, node in self.box.clients.items()]
+        return [
+            {"client": name, "nodes": node.nodes, **node.totals}
+            for name, node in self.box.clients.items()
+        ]
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """The result so far, as JSON values."""
@@ -144,33 +157,43 @@ class Demo:
             "nodes": snapshot.nodes if snapshot else 0,
             "clusters": snapshot.known if snapshot else 0,
             "version": snapshot.version if snapshot else 0,
-            "known": {name: len(one.lineage.known) for name, one in self.box.server.models().items()},
+            "known": {
+                name: len(one.lineage.known) for name, one in self.box.server.models().items()
+            },
             "rounds": self._rounds(),
             "epsilon_total": self.config.resolved.total_epsilon,
-            "epsilon_per_model": {name: model.epsilon for name, model in self.config.resolved.models.items()},
+            "epsilon_per_model": {
+                name: model.epsilon for name, model in self.config.resolved.models.items()
+            },
         }
 
     def _rounds(self) -> dict[str, dict[str, int]]:
         """The newest round and the clusters of each model in rounds, by name."""
         statuses = [model.status() for model in self.box.server.models().values()]
         return {
-            status.name: {"round": status.rounds.round, "clusters": status.snapshot.clusters if status.snapshot else 0}
+            status.name: {
+                "round": status.rounds.round,
+                "clusters": status.snapshot.clusters if status.snapshot else 0,
+            }
             for status in statuses
             if status.rounds is not None
         }
 
 
 def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool = False) -> Path:
-    """Empty `folder` and write the demo's federation file into it; returns its path. Separate processes can run it too.
+    """Empty `folder` and write the demo's federation file into it; returns its path. Separate
+    processes can run it too.
 
-    `epsilon` is that of one reading, in the private counts and in the noisy rows; None: `COUNTS_EPSILON` and
-    `ROWS_EPSILON`. `private`: without the models that learn from noisy rows.
+    `epsilon` is that of one reading, in the private counts and in the noisy rows; None:
+    `COUNTS_EPSILON` and `ROWS_EPSILON`. `private`: without the models that learn from noisy rows.
 
     Raises `SettingsError` if the folder has files and the demo did not create it.
     """
     if folder.exists():
         if not (folder / MARKER).exists() and any(folder.iterdir()):
-            raise SettingsError(f"{folder} has files that are not the demo's; choose another --folder")
+            raise SettingsError(
+                f"{folder} has files that are not the demo's; choose another --folder"
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARKER).touch()
@@ -181,7 +204,8 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool
 
 def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
     text, noisy = (
-        files("shoal.onebox.demo").joinpath(name).read_text(encoding="utf-8") for name in (DEMO_FILE, NOISY_ROWS_FILE)
+        files("shoal.onebox.demo").joinpath(name).read_text(encoding="utf-8")
+        for name in (DEMO_FILE, NOISY_ROWS_FILE)
     )
     counts = f"counts_epsilon = {epsilon or COUNTS_EPSILON!r}\n"
     rows = (
@@ -195,12 +219,16 @@ def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
 
 @contextmanager
 def open_demo(
-    file: Path, clients: int, seconds: float, seed: int | None, first_status: Callable[[Config], ServerStatus]
+    file: Path,
+    clients: int,
+    seconds: float,
+    seed: int | None,
+    first_status: Callable[[Config], ServerStatus],
 ) -> Iterator[Demo]:
     """The demo of this federation file; it replays the whole stream in about `seconds`.
 
-    All noise is a function of `seed`, so it can be computed and protects nothing; None: every client draws
-    a secret key.
+    All noise is a function of `seed`, so it can be computed and protects nothing; None: every
+    client draws a secret key.
     """
     config = load_config(file)
     columns = Columns(tuple(feature.name for feature in config.resolved.features), ("date",))

@@ -20,7 +20,16 @@ import click
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
 from shoal.onebox.demo.demo import ROWS, Demo, open_demo, prepare_folder
-from shoal.onebox.demo.findings import Result, names, occupancy, price, read_office, results, sentences, table
+from shoal.onebox.demo.findings import (
+    Result,
+    names,
+    occupancy,
+    price,
+    read_office,
+    results,
+    sentences,
+    table,
+)
 from shoal.onebox.demo.plot import plot
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
@@ -39,10 +48,13 @@ REFRESHES_PER_S = 8.0
 class Progress(Protocol):
     """Shows the progress of the demo."""
 
-    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+    def show(
+        self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None
+    ) -> None:
         """Show the progress, unless it was shown a moment ago; may be called after every step.
 
-        `position` is the number of readings produced, of `rows` in the stream, None if that is unknown.
+        `position` is the number of readings produced, of `rows` in the stream, None if that is
+        unknown.
         """
         ...
 
@@ -51,10 +63,13 @@ class LineProgress:
     """Writes a line every `LINE_EVERY_S` seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
+        self._stream = stream
+        self._clock = clock
         self._next_at = clock()
 
-    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+    def show(
+        self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None
+    ) -> None:
         """See `Progress.show`."""
         if self._clock() < self._next_at:
             return
@@ -87,11 +102,16 @@ def progress_on(stream: TextIO) -> Iterator[Progress]:
 class TableProgress:
     """Refreshes a table with one row per client and one for the server."""
 
-    def __init__(self, update: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._update, self._clock = update, clock
+    def __init__(
+        self, update: Callable[..., None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._update = update
+        self._clock = clock
         self._next_at = clock()
 
-    def show(self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> None:
+    def show(
+        self, clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None
+    ) -> None:
         """See `Progress.show`."""
         if self._clock() < self._next_at:
             return
@@ -99,15 +119,27 @@ class TableProgress:
         self._update(_table(clients, total, position, rows), refresh=True)
 
 
-def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None) -> Any:
+def _table(
+    clients: list[dict[str, Any]], total: dict[str, Any], position: int, rows: int | None
+) -> Any:
     from rich.table import Table  # noqa: PLC0415 - an extra
 
     share = f" ({position / rows:.0%})" if rows else ""
     table = Table(title=f"{position:,} readings replayed{share}", title_justify="left")
-    for heading in ("", "readings", "rejected", "nodes", "updates", "clusters", "epsilon per reading"):
+    for heading in (
+        "",
+        "readings",
+        "rejected",
+        "nodes",
+        "updates",
+        "clusters",
+        "epsilon per reading",
+    ):
         table.add_column(heading, justify="left" if not heading else "right")
     for client in clients:
-        counts = (f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates"))
+        counts = (
+            f"{client.get(name, 0):,}" for name in ("learned", "rejected", "nodes", "updates")
+        )
         table.add_row(client["client"], *counts, "", f"{total['epsilon_total']:g}")
     table.add_section()
     counts = (f"{total[name]:,}" for name in ("readings", "rejected", "nodes", "updates"))
@@ -115,7 +147,8 @@ def _table(clients: list[dict[str, Any]], total: dict[str, Any], position: int, 
     return table
 
 
-# Shorter than the page takes to show a change, and long enough for an idle demo to use little processor time.
+# Shorter than the page takes to show a change, and long enough for an idle demo to use little
+# processor time.
 IDLE_S = 0.02
 PUBLIC_NOISE = (
     "The noise of this run is a function of --seed {seed}: it can be computed and taken away, so it protects "
@@ -128,7 +161,9 @@ class Seed(click.ParamType[int | None]):
 
     name = "number or random"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
         """The seed. Fails for anything else."""
         text = str(value)
         if text != "random" and not (text.isascii() and text.isdigit()):
@@ -144,7 +179,9 @@ class Seed(click.ParamType[int | None]):
     show_default=True,
     help="Where the demo writes its files; emptied at each start.",
 )
-@click.option("--clients", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of clients.")
+@click.option(
+    "--clients", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of clients."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3600),
@@ -179,13 +216,16 @@ class Seed(click.ParamType[int | None]):
 def demo(**options: Any) -> None:
     """Cluster a real sensor stream over five clients, with a live page.
 
-    Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy Detection, CC BY 4.0) in
-    half a minute. Every client counts its readings, adds noise to the counts, and publishes nothing else; the server
-    adds them up and finds clusters in them, which the live page shows. Beside that model, three others learn from noisy
-    rows, which takes a hundred times the epsilon; --private leaves them out. The data are public, so the noise may be a
+    Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy
+    Detection, CC BY 4.0) in half a minute. Every client counts its readings, adds noise to the
+    counts, and publishes nothing else; the server adds them up and finds clusters in them, which
+    the live page shows. Beside that model, three others learn from noisy rows, which takes a
+    hundred times the epsilon; --private leaves them out. The data are public, so the noise may be a
     function of --seed: every run gives the same numbers, and the noise protects nothing.
     """
-    file = prepare_folder(options["folder"], options["epsilon"], options["port"], options["private"])
+    file = prepare_folder(
+        options["folder"], options["epsilon"], options["port"], options["private"]
+    )
     remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
 
     def first_status(config: Config) -> ServerStatus:
@@ -194,12 +234,18 @@ def demo(**options: Any) -> None:
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
-        open_demo(file, options["clients"], options["seconds"], options["seed"], first_status) as run,
+        open_demo(
+            file, options["clients"], options["seconds"], options["seed"], first_status
+        ) as run,
     ):
-        registry, host = run.box.server.metrics.registry, run.config.server.host
+        registry = run.box.server.metrics.registry
+        host = run.config.server.host
         history = HistoryReader(run.config.server.folder / HISTORY_FILE)
-        publisher, reader = request_publisher(run.config), partial(open_log, run.config.log)
-        web = page_server(run.board, registry, host, options["port"], publisher, history=history, open_log=reader)
+        publisher = request_publisher(run.config)
+        reader = partial(open_log, run.config.log)
+        web = page_server(
+            run.board, registry, host, options["port"], publisher, history=history, open_log=reader
+        )
         page = f"http://{host}:{web.start()}/"
         try:
             click.echo(price(run.config.resolved), err=True)
@@ -210,7 +256,8 @@ def demo(**options: Any) -> None:
             if interactive and not options["no_browser"]:
                 webbrowser.open(page)
             seconds = _run(run, stop)
-            # Comparing the models and drawing take seconds, which somebody who stops it does not want to wait for.
+            # Comparing the models and drawing take seconds, which somebody who stops it does not
+            # want to wait for.
             if stop.is_set():
                 _report_stopped(run, seconds, options["as_json"])
             else:
@@ -247,13 +294,20 @@ def _report_stopped(run: Demo, seconds: float, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(summary))
     else:
-        click.echo(f"Stopped after {seconds:.0f} seconds and {summary['readings']:,} of {ROWS:,} readings.")
+        click.echo(
+            f"Stopped after {seconds:.0f} seconds and {summary['readings']:,} of {ROWS:,} readings."
+        )
 
 
-def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str) -> None:
+def _report(
+    run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, remark: str
+) -> None:
     """Print the summary, plot the clusters, and suggest what to try next."""
-    summary, contract, models = run.summary(seconds), run.config.resolved, run.box.server.models()
-    model, office = next(iter(models.values())), read_office(contract.contract)
+    summary = run.summary(seconds)
+    contract = run.config.resolved
+    models = run.box.server.models()
+    model = next(iter(models.values()))
+    office = read_office(contract.contract)
     compared = results(models, contract, office)
     summary["found"] = sentences(model, contract, office)
     summary["occupancy"] = occupancy(model, contract, office)
@@ -263,7 +317,14 @@ def _report(run: Demo, seconds: float, folder: Path, file: Path, as_json: bool, 
     if (compared[0].labels >= 0).any():
         file_of_plot = folder / "clusters.png"
         title = f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']} clients"
-        plot(contract.contract, office, compared, names(model, contract.contract), title, file_of_plot)
+        plot(
+            contract.contract,
+            office,
+            compared,
+            names(model, contract.contract),
+            title,
+            file_of_plot,
+        )
         summary["plot"] = str(file_of_plot)
     if as_json:
         click.echo(json.dumps(summary))
@@ -285,7 +346,9 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
         summary["price"],
     ]
     if (waiting := summary["readings"] - summary["counted"]) > 0:
-        lines.append(f"{waiting:,} readings wait on their clients until a window of counts is full.")
+        lines.append(
+            f"{waiting:,} readings wait on their clients until a window of counts is full."
+        )
     if "plot" in summary:
         lines.append(f"A picture of the clusters: {summary['plot']}")
     return lines
@@ -300,7 +363,12 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
         else ("demo --private", "private counts alone: no noisy row is published")
     )
     is_strict = run.config.contract.privacy.counts_epsilon == 1.0
-    stricter = [("demo --epsilon 1", "stricter, and the same for noisy rows, on which most models then find nothing")]
+    stricter = [
+        (
+            "demo --epsilon 1",
+            "stricter, and the same for noisy rows, on which most models then find nothing",
+        )
+    ]
     tries = [
         other,
         *([] if is_strict else stricter),
@@ -308,4 +376,8 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
         (f"check {file}", "the contract of this federation, and what it costs"),
         ("init FILE.csv", "a federation file for readings of your own; then shoal run"),
     ]
-    return ["", "Try next:", *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}"))]
+    return [
+        "",
+        "Try next:",
+        *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}")),
+    ]

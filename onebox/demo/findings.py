@@ -1,4 +1,5 @@
-"""Findings of the demo in words and units, and its models side by side: what each learns from, and its cost."""
+"""Findings of the demo in words and units, and its models side by side: what each learns from, and
+its cost."""
 
 from __future__ import annotations
 
@@ -34,11 +35,15 @@ class Office:
 
 def read_office(contract: Contract) -> Office:
     """The rows of the shipped file with the features of the contract."""
-    text = gzip.decompress(files("shoal.onebox.demo").joinpath("occupancy.csv.gz").read_bytes()).decode()
+    text = gzip.decompress(
+        files("shoal.onebox.demo").joinpath("occupancy.csv.gz").read_bytes()
+    ).decode()
     lines = list(csv.DictReader(text.splitlines()))
     rows = [[float(line[feature.name]) for feature in contract.features] for line in lines]
     occupied = np.array([int(line["label"]) for line in lines])
-    return Office(np.array(rows), occupied, np.array([line["date"] for line in lines], dtype="datetime64[s]"))
+    return Office(
+        np.array(rows), occupied, np.array([line["date"] for line in lines], dtype="datetime64[s]")
+    )
 
 
 def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) -> Ints:
@@ -53,7 +58,8 @@ def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) ->
 
 
 def sentences(model: ServedModel, contract: ResolvedContract, office: Office) -> list[str]:
-    """Findings: the number of clusters, and the largest of them with the features that set them apart."""
+    """Findings: the number of clusters, and the largest of them with the features that set them
+    apart."""
     if model.view is None or not model.lineage.known:
         return ["No cluster was found."]
     labels = labels_of(model, contract, office)
@@ -69,13 +75,18 @@ def sentences(model: ServedModel, contract: ResolvedContract, office: Office) ->
     largest = sorted(text_of, key=lambda identity: (-share[identity], identity))
     states = [f"{name_of[one]}, {100 * share[one]:.0f} % of the readings" for one in largest]
     found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
-    return found + [f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]]
+    return found + [
+        f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]
+    ]
 
 
 def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) -> str:
     """One sentence on when somebody was in the room: in the cluster with most of it, and elsewhere."""
     labels = labels_of(model, contract, office)
-    shares = {int(one): float(office.occupied[labels == one].mean()) for one in np.unique(labels[labels >= 0])}
+    shares = {
+        int(one): float(office.occupied[labels == one].mean())
+        for one in np.unique(labels[labels >= 0])
+    }
     if not shares:
         return ""
     # Of equal shares the older cluster: its identity is smaller.
@@ -96,7 +107,8 @@ def _in_a_sentence(description: Description, contract: Contract) -> str:
 
 
 def names(model: ServedModel, contract: Contract) -> dict[int, str]:
-    """identity of each known cluster -> its name, or its label such as "Light high" with the identity."""
+    """identity of each known cluster -> its name, or its label such as "Light high" with the
+    identity."""
     if model.view is None:
         return {}
     described = describe(model.view, contract, model.lineage.times)
@@ -135,12 +147,18 @@ class Result:
         return {name: value for name, value in asdict(self).items() if name != "labels"}
 
 
-def results(models: Mapping[str, ServedModel], contract: ResolvedContract, office: Office) -> list[Result]:
+def results(
+    models: Mapping[str, ServedModel], contract: ResolvedContract, office: Office
+) -> list[Result]:
     """One for each model, in the order of the contract."""
-    return [_result(model, models[name], contract, office) for name, model in contract.models.items()]
+    return [
+        _result(model, models[name], contract, office) for name, model in contract.models.items()
+    ]
 
 
-def _result(model: ResolvedModel, served: ServedModel, contract: ResolvedContract, office: Office) -> Result:
+def _result(
+    model: ResolvedModel, served: ServedModel, contract: ResolvedContract, office: Office
+) -> Result:
     labels = labels_of(served, contract, office)
     return Result(
         model.name,
@@ -154,14 +172,18 @@ def _result(model: ResolvedModel, served: ServedModel, contract: ResolvedContrac
 
 
 def adjusted_rand(classes: Ints, labels: Ints) -> float:
-    """classes (n,), labels (n,) -> the adjusted Rand index: 1 for equal partitions, 0 on average by chance.
+    """classes (n,), labels (n,) -> the adjusted Rand index: 1 for equal partitions, 0 on average by
+    chance.
 
-    Source: L. Hubert, P. Arabie, "Comparing partitions" (1985), equation 5. It needs no scikit-learn.
+    Source: L. Hubert, P. Arabie, "Comparing partitions" (1985), equation 5. It needs no
+    scikit-learn.
     """
     rows, columns = (np.unique(each, return_inverse=True)[1] for each in (classes, labels))
     table = np.zeros((rows.max(initial=0) + 1, columns.max(initial=0) + 1), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
-    together, in_rows, in_columns = (_pairs(each) for each in (table, table.sum(axis=1), table.sum(axis=0)))
+    together, in_rows, in_columns = (
+        _pairs(each) for each in (table, table.sum(axis=1), table.sum(axis=0))
+    )
     chance = in_rows * in_columns / max(_pairs(np.array([len(rows)])), 1.0)
     most = (in_rows + in_columns) / 2
     # Both are one group, or both are single rows: there is no pair about which they could differ.
@@ -188,7 +210,14 @@ def table(compared: list[Result]) -> list[str]:
 
 def _cells(result: Result) -> tuple[str, ...]:
     epsilon = "none" if result.epsilon is None else f"{result.epsilon:g}"
-    return result.model, result.algorithm, result.learns_from, epsilon, str(result.clusters), f"{result.agreement:.2f}"
+    return (
+        result.model,
+        result.algorithm,
+        result.learns_from,
+        epsilon,
+        str(result.clusters),
+        f"{result.agreement:.2f}",
+    )
 
 
 def price(contract: ResolvedContract) -> str:
@@ -196,7 +225,9 @@ def price(contract: ResolvedContract) -> str:
     total = contract.total_epsilon
     assert total is not None, "the demo has a guarantee"
     noisy = [model for model in contract.models.values() if model.family.takes_rows]
-    parts = [f"{model.epsilon:g} in the private counts of {model.name}" for model in contract.counted]
+    parts = [
+        f"{model.epsilon:g} in the private counts of {model.name}" for model in contract.counted
+    ]
     if noisy:
         names = ", ".join(model.name for model in noisy)
         parts.append(f"{noisy[0].epsilon:g} in the noisy rows that {names} share")

@@ -1,7 +1,8 @@
 """A picture of what the models of the demo have found, written to a PNG file.
 
-It shows the readings of the office, which are public, in the colours of the clusters that each model puts them into,
-and below them the sixteen days: the clusters of each model beside the hours in which somebody was in the room.
+It shows the readings of the office, which are public, in the colours of the clusters that each
+model puts them into, and below them the sixteen days: the clusters of each model beside the hours
+in which somebody was in the room.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from shoal.onebox.demo.findings import Office, Result
 from shoal.server_node.web.json_values import feature_label
 
 WIDTH_INCHES = 12.0
-MAPS_INCHES, NAMES_INCHES, DAY_ROW_INCHES = 3.4, 0.9, 0.34
+MAPS_INCHES = 3.4
+NAMES_INCHES = 0.9
+DAY_ROW_INCHES = 0.34
 COLOURS = 10
 """colours of the largest clusters"""
 OTHER_COLOUR = "0.75"
@@ -34,11 +37,18 @@ GAP_MAX = np.timedelta64(15, "m")
 
 
 def plot(
-    contract: Contract, office: Office, compared: Sequence[Result], names: Mapping[int, str], title: str, path: Path
+    contract: Contract,
+    office: Office,
+    compared: Sequence[Result],
+    names: Mapping[int, str],
+    title: str,
+    path: Path,
 ) -> None:
-    """Draw a map for each model over the two features that set apart the clusters of the first one, and the days.
+    """Draw a map for each model over the two features that set apart the clusters of the first one,
+    and the days.
 
-    `names`: identity of each cluster of the first model -> its name. Raises `MissingExtra` without matplotlib.
+    `names`: identity of each cluster of the first model -> its name. Raises `MissingExtra` without
+    matplotlib.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - plots are an extra
@@ -64,13 +74,15 @@ def plot(
 
 
 def separating_features(rows: Floats, labels: Ints) -> tuple[int, int]:
-    """(n, d) rows in unit coordinates, (n,) labels -> the two features over which the clusters differ most, compared
-    with the spread within them. Of a single cluster, those of the largest spread; of a single feature, that one twice.
+    """(n, d) rows in unit coordinates, (n,) labels -> the two features over which the clusters
+    differ most, compared with the spread within them. Of a single cluster, those of the largest
+    spread; of a single feature, that one twice.
     """
     centres = np.zeros_like(rows)
     for one in np.unique(labels):
         centres[labels == one] = rows[labels == one].mean(axis=0)
-    between, within = centres.var(axis=0), ((rows - centres) ** 2).mean(axis=0)
+    between = centres.var(axis=0)
+    within = ((rows - centres) ** 2).mean(axis=0)
     # The floor divides by no zero where each cluster is a point.
     share = between / np.maximum(within, 1e-12) if (between > 0).any() else within
     order = np.argsort(-share, kind="stable").tolist()
@@ -86,7 +98,8 @@ def colours(labels: Ints) -> dict[int, str]:
 
 
 def stretches(chosen: Bools, time: Dates) -> list[tuple[float, float]]:
-    """(n,) which readings, (n,) their times -> (begin, length) in days since 1970 of the times that they fill."""
+    """(n,) which readings, (n,) their times -> (begin, length) in days since 1970 of the times that
+    they fill."""
     place = np.flatnonzero(chosen)
     if not len(place):
         return []
@@ -100,33 +113,54 @@ def stretches(chosen: Bools, time: Dates) -> list[tuple[float, float]]:
 
 
 def _draw_map(chart: Any, points: Floats, result: Result) -> None:
-    points, labels = points[::SHOWN_EVERY], result.labels[::SHOWN_EVERY]
+    points = points[::SHOWN_EVERY]
+    labels = result.labels[::SHOWN_EVERY]
     colour_of = colours(result.labels)
     colour = [colour_of.get(one, OTHER_COLOUR) for one in labels.tolist()]
     chart.scatter(*points.T, s=5, c=colour, linewidths=0, alpha=0.6)
     clusters = f"{result.clusters} cluster{'s' * (result.clusters != 1)}"
     price = "" if result.epsilon is None else f", epsilon {result.epsilon:g}"
-    chart.set_title(f"{result.model} ({result.algorithm}): {clusters}\n{result.learns_from}{price}", fontsize="medium")
+    chart.set_title(
+        f"{result.model} ({result.algorithm}): {clusters}\n{result.learns_from}{price}",
+        fontsize="medium",
+    )
 
 
 def _draw_names(figure: Any, result: Result, names: Mapping[int, str]) -> None:
     """A legend of the largest clusters of a model."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - plots are an extra
 
-    named = [(identity, colour) for identity, colour in colours(result.labels).items() if identity in names]
-    dots = [Line2D([], [], linestyle="", marker="o", color=colour) for _, colour in named[:NAMES_MAX]]
+    named = [
+        (identity, colour)
+        for identity, colour in colours(result.labels).items()
+        if identity in names
+    ]
+    dots = [
+        Line2D([], [], linestyle="", marker="o", color=colour) for _, colour in named[:NAMES_MAX]
+    ]
     texts = [f"{result.model}: {names[identity]}" for identity, _ in named[:NAMES_MAX]]
     if dots:
-        figure.legend(dots, texts, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
+        figure.legend(
+            dots, texts, loc="outside lower center", ncols=2, fontsize="small", frameon=False
+        )
 
 
 def _draw_days(chart: Any, office: Office, compared: Sequence[Result]) -> None:
-    """A row of time for each model, in the colours of its clusters, below the hours in which somebody was there."""
-    chart.broken_barh(stretches(office.occupied == 1, office.time), (0.1, 0.8), facecolor=PRESENT_COLOUR)
+    """A row of time for each model, in the colours of its clusters, below the hours in which
+    somebody was there."""
+    chart.broken_barh(
+        stretches(office.occupied == 1, office.time), (0.1, 0.8), facecolor=PRESENT_COLOUR
+    )
     for row, result in enumerate(compared, start=1):
         for identity, colour in colours(result.labels).items():
-            chart.broken_barh(stretches(result.labels == identity, office.time), (row + 0.1, 0.8), facecolor=colour)
+            chart.broken_barh(
+                stretches(result.labels == identity, office.time),
+                (row + 0.1, 0.8),
+                facecolor=colour,
+            )
     labels = ["somebody was there", *(result.model for result in compared)]
     chart.set(ylim=(len(labels), 0), yticks=np.arange(len(labels)) + 0.5, yticklabels=labels)
     chart.xaxis_date()
-    chart.set_title("The sixteen days: each reading in the colour of its cluster", fontsize="medium")
+    chart.set_title(
+        "The sixteen days: each reading in the colour of its cluster", fontsize="medium"
+    )

@@ -1,4 +1,5 @@
-"""A replayed client: the stages of a client node, on readings that are there already, by the clock of the readings."""
+"""A replayed client: the stages of a client node, on readings that are there already, by the clock
+of the readings."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Counts:
     clients: int = 0
     readings: int = 0
     rejected: int = 0
-    """readings with a value that is no finite number, and repeated ones if the settings drop those"""
+    """readings with a value that is no finite number, and repeated ones if the settings drop those
+    """
     clipped: int = 0
 
 
@@ -56,23 +58,30 @@ class Stages:
 class ReplayedClient:
     """One client: learns its readings in the order (t, sequence) and makes its updates.
 
-    Its clock is the time of the reading at hand. So it makes the updates, bit for bit, that a client node makes which
-    reads every reading at the time of that reading. The place of a reading is partition 0 and its number in that order.
+    Its clock is the time of the reading at hand. So it makes the updates, bit for bit, that a
+    client node makes which reads every reading at the time of that reading. The place of a reading
+    is partition 0 and its number in that order.
     """
 
     def __init__(self, name: str, stages: Stages, started_at: float) -> None:
         """`started_at`: the time of its first reading."""
         plan = stages.plan
         self.name = name
-        self._contract, self._settings, self._counts = plan.contract, plan.settings, stages.counts
-        self._mechanism = row_mechanism(plan.contract.mode, plan.client_key(name), name, plan.source)
+        self._contract = plan.contract
+        self._settings = plan.settings
+        self._counts = stages.counts
+        self._mechanism = row_mechanism(
+            plan.contract.mode, plan.client_key(name), name, plan.source
+        )
         contract = plan.contract
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, plan.client_key(name), name, plan.source
         )
         publisher = Publisher(plan.contract, name, stages.validator, plan.update_bytes_max)
         self._learner = Learner(plan.contract, publisher, plan.settings, started_at)
-        self.window = RowWindow(plan.contract.width, plan.settings.window_rows, plan.settings.window_s)
+        self.window = RowWindow(
+            plan.contract.width, plan.settings.window_rows, plan.settings.window_s
+        )
         """its newest noisy rows, from which it answers rounds; empty without models in rounds"""
         self._keeps_window = bool(plan.contract.in_rounds)
         self._readings = 0
@@ -80,14 +89,17 @@ class ReplayedClient:
         stages.counts.clients += 1
 
     def learn(self, values: Floats, times: Floats) -> list[DatedUpdate]:
-        """values (n, d) in the units of the contract, times (n,) ascending -> the updates that became due.
+        """values (n, d) in the units of the contract, times (n,) ascending -> the updates that
+        became due.
 
         Raises `InvalidData` for readings out of order.
         """
         if not len(times):
             return []
         if times[0] < self._newest or (np.diff(times) < 0).any():
-            raise InvalidData(f"the readings of client {self.name} are not in the order of their times")
+            raise InvalidData(
+                f"the readings of client {self.name} are not in the order of their times"
+            )
         private = privatise(self._mechanism, self._batch(values, times), self._contract.bounds)
         self._count(private)
         if self._keeps_window:
@@ -98,24 +110,36 @@ class ReplayedClient:
         start = 0
         while start < len(times):
             places, due_at = self._learner.due
-            stop = min(len(times), start + places, start + int(np.searchsorted(times[start:], due_at)) + 1)
+            stop = min(
+                len(times), start + places, start + int(np.searchsorted(times[start:], due_at)) + 1
+            )
             now = float(times[stop - 1])
-            updates += [DatedUpdate(now, update) for update in self._learner.learn(_cut(private, start, stop), now)]
+            updates += [
+                DatedUpdate(now, update)
+                for update in self._learner.learn(_cut(private, start, stop), now)
+            ]
             start = stop
         return updates
 
     def finish(self) -> list[DatedUpdate]:
-        """The updates that a client node makes when no reading comes any more: when `publish_s` have passed."""
+        """The updates that a client node makes when no reading comes any more: when `publish_s`
+        have passed."""
         if not self._learner.has_unpublished:
             return []
         _, due_at = self._learner.due
-        nothing = PrivateBatch(np.empty((0, self._contract.width)), [], np.empty(0, dtype=np.int64), [])
+        nothing = PrivateBatch(
+            np.empty((0, self._contract.width)), [], np.empty(0, dtype=np.int64), []
+        )
         return [DatedUpdate(due_at, update) for update in self._learner.learn(nothing, due_at)]
 
     def following_states(self) -> dict[str, Any]:
         """model -> the state of its learner, of the models that follow what snapshots ask."""
         states = self._learner.state()["models"]
-        return {model.name: states[model.name] for model in self._contract.models.values() if model.follows_snapshots}
+        return {
+            model.name: states[model.name]
+            for model in self._contract.models.values()
+            if model.follows_snapshots
+        }
 
     def _batch(self, values: Floats, times: Floats) -> Batch:
         """The batch that the intake of a client node makes of these readings."""
@@ -158,21 +182,24 @@ UPDATES: Final = pa.schema(
         ("value", pa.binary()),
     ]
 )
-"""form of a record of the updates topic: when it was made (seconds since 1970), its client, its number among those of
-the client, from 0, the model, and the record's value"""
+"""form of a record of the updates topic: when it was made (seconds since 1970), its client, its
+number among those of the client, from 0, the model, and the record's value"""
 READINGS_AT_ONCE: Final = 16 * 1024
-"""readings of one client at a time: noise and learning take whole chunks, and their memory does not grow with the
-readings"""
+"""readings of one client at a time: noise and learning take whole chunks, and their memory does not
+grow with the readings"""
 
 Keep = Callable[[ReplayedClient], None]
 
 
-def make_updates(readings: Iterable[Any], stages: Stages, keep: Keep = lambda client: None) -> Iterator[Any]:
-    """Readings of whole clients, one after the other, each in the order (t, sequence) -> the updates of those clients.
+def make_updates(
+    readings: Iterable[Any], stages: Stages, keep: Keep = lambda client: None
+) -> Iterator[Any]:
+    """Readings of whole clients, one after the other, each in the order (t, sequence) -> the
+    updates of those clients.
 
-    Batches of the form `shoal.onebox.replay.parquet.schema_of` come in, batches of the form `UPDATES` come out. How the
-    readings are cut into batches makes no difference. `keep` gets each client once it has learnt everything.
-    Raises `InvalidData` for readings out of order.
+    Batches of the form `shoal.onebox.replay.parquet.schema_of` come in, batches of the form
+    `UPDATES` come out. How the readings are cut into batches makes no difference. `keep` gets each
+    client once it has learnt everything. Raises `InvalidData` for readings out of order.
     """
     finished: set[str] = set()
     for name, runs in groupby(_runs(readings, stages.plan.contract.width), key=itemgetter(0)):
@@ -183,7 +210,8 @@ def make_updates(readings: Iterable[Any], stages: Stages, keep: Keep = lambda cl
 
 
 def _updates_of(name: str, runs: Iterator[Floats], stages: Stages, keep: Keep) -> Iterator[Any]:
-    """The updates of one client, whose runs (n, 1 + d) hold times and values; there is at least one."""
+    """The updates of one client, whose runs (n, 1 + d) hold times and values; there is at least
+    one."""
     first = next(runs)
     client = ReplayedClient(name, stages, float(first[0, 0]))
     number = 0
@@ -202,7 +230,8 @@ def in_order(readings: Any) -> Any:
 
 
 def _runs(readings: Iterable[Any], width: int) -> Iterator[tuple[str, Floats]]:
-    """(client, (n, 1 + d) times and values) of at most `READINGS_AT_ONCE` successive readings of one client."""
+    """(client, (n, 1 + d) times and values) of at most `READINGS_AT_ONCE` successive readings of
+    one client."""
     schema = schema_of(width)
     for batch in readings:
         if batch.schema.names != schema.names:
@@ -226,8 +255,12 @@ def _block(batch: Any, width: int) -> Floats:
 
 def _batches(client: str, updates: Sequence[DatedUpdate], first: int) -> Iterator[Any]:
     """The records of updates as one batch, if there are any."""
-    records = [(at, update.model, record.value) for at, update in updates for record in update.records]
+    records = [
+        (at, update.model, record.value) for at, update in updates for record in update.records
+    ]
     if records:
         at, models, values = zip(*records, strict=True)
         numbers = range(first, first + len(records))
-        yield pa.record_batch([at, [client] * len(records), numbers, models, values], schema=UPDATES)
+        yield pa.record_batch(
+            [at, [client] * len(records), numbers, models, values], schema=UPDATES
+        )

@@ -1,4 +1,5 @@
-"""The engine `local`: it brings the readings of each client together on disk and learns on worker processes."""
+"""The engine `local`: it brings the readings of each client together on disk and learns on worker
+processes."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def pieces_to_take_apart(plan: ReplayPlan) -> list[Piece]:
 def take_apart(plan: ReplayPlan, piece: Piece) -> int:
     """Write the readings of a piece by part; returns how many. Raises `InvalidData`.
 
-    Of every batch of readings the file has one batch for each part, in the order of the parts, also an empty one. So
-    the batches of part p are those with the numbers p, p + parts, p + 2 parts, ...
+    Of every batch of readings the file has one batch for each part, in the order of the parts, also
+    an empty one. So the batches of part p are those with the numbers p, p + parts, p + 2 parts, ...
     """
     readings = 0
     schema = schema_of(plan.contract.width)
@@ -79,13 +80,18 @@ def remove(plan: ReplayPlan) -> None:
 def _by_part(batch: Any, parts: int) -> list[Any]:
     """The readings of a batch as one batch for each part."""
     clients = pc.dictionary_encode(batch.column(CLIENT))
-    part_of_client = np.array([part_of(name, parts) for name in clients.dictionary.to_pylist()], dtype=np.int64)
+    part_of_client = np.array(
+        [part_of(name, parts) for name in clients.dictionary.to_pylist()], dtype=np.int64
+    )
     part_of_reading = part_of_client[clients.indices.to_numpy()]
     # Stable: the readings of a client keep their order.
     order = np.argsort(part_of_reading, kind="stable")
     ends = np.cumsum(np.bincount(part_of_reading, minlength=parts))
     ordered = batch.take(pa.array(order))
-    return [ordered.slice(end - size, size) for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
+    return [
+        ordered.slice(end - size, size)
+        for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)
+    ]
 
 
 J = TypeVar("J")
@@ -100,7 +106,8 @@ class Engine(Protocol):
         ...
 
     def learn(self, plan: ReplayPlan, parts: Sequence[int]) -> Iterator[PartSummary]:
-        """Learn these parts; each is yielded once its results are on the disk. Raises `InvalidData`."""
+        """Learn these parts; each is yielded once its results are on the disk. Raises
+        `InvalidData`."""
         ...
 
     def close(self) -> None:
@@ -127,8 +134,11 @@ class LocalEngine:
         self._workers.close()
 
 
-def learn_from_files(engine: Engine, plan: ReplayPlan, parts: Sequence[int]) -> Iterator[PartSummary]:
-    """Learn parts on an engine that has no shuffle of its own: the readings are brought together in files."""
+def learn_from_files(
+    engine: Engine, plan: ReplayPlan, parts: Sequence[int]
+) -> Iterator[PartSummary]:
+    """Learn parts on an engine that has no shuffle of its own: the readings are brought together in
+    files."""
     for _ in engine.spread(partial(take_apart, plan), pieces_to_take_apart(plan)):
         pass
     yield from engine.spread(partial(learn_gathered, plan), parts)

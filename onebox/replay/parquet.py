@@ -1,4 +1,5 @@
-"""Parquet files of readings of many clients, and their readings as Arrow record batches of one form."""
+"""Parquet files of readings of many clients, and their readings as Arrow record batches of one
+form."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ except ImportError:
 
 from shoal.producers.files.parquet import parquet_errors
 
-CLIENT, TIME, SEQUENCE = "client", "t", "sequence"
+CLIENT = "client"
+TIME = "t"
+SEQUENCE = "sequence"
 PIECE_ROWS: Final = 1024 * 1024
 """most rows of a piece, which has whole row groups, but at least one group"""
 BATCH_ROWS: Final = 128 * 1024
@@ -39,7 +42,8 @@ class Columns:
     client: str
     time: str
     sequence: str | None = None
-    """column that orders readings of one client with one time; None: the order of the files and of the rows in them"""
+    """column that orders readings of one client with one time; None: the order of the files and of
+    the rows in them"""
 
     @property
     def all(self) -> list[str]:
@@ -72,19 +76,26 @@ class ReadingsFile:
 
     @classmethod
     def open(cls, path: Path, columns: Sequence[str]) -> ReadingsFile:
-        """Read the footer. Raises `SettingsError` (a folder, no file or column) and `InvalidData` (not Parquet)."""
+        """Read the footer. Raises `SettingsError` (a folder, no file or column) and `InvalidData`
+        (not Parquet)."""
         if path.is_dir():
             raise SettingsError(f"{path}: a folder; name the files in it: {path / '*.parquet'}")
         if not path.is_file():
             raise SettingsError(f"{path}: no such file")
         with parquet_errors(path), parquet.ParquetFile(path) as file:
-            names, metadata = file.schema_arrow.names, file.metadata
-            rows = tuple(int(metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups))
+            names = file.schema_arrow.names
+            metadata = file.metadata
+            rows = tuple(
+                int(metadata.row_group(number).num_rows)
+                for number in range(metadata.num_row_groups)
+            )
             footer = metadata.serialized_size
         for column in columns:
             if (times := names.count(column)) != 1:
                 found = "is missing" if not times else f"occurs {times} times"
-                raise SettingsError(f"{path}: column {column!r} {found}; the columns are {', '.join(names[:12])}")
+                raise SettingsError(
+                    f"{path}: column {column!r} {found}; the columns are {', '.join(names[:12])}"
+                )
         with path.open("rb") as raw:
             raw.seek(-min(footer + 8, path.stat().st_size), 2)
             digest = hashlib.sha256(raw.read()).hexdigest()[:16]
@@ -98,14 +109,20 @@ class ReadingsFile:
         for group, rows in enumerate(self.rows_of_groups):
             if groups and row + rows - first > PIECE_ROWS:
                 pieces.append(Piece(self.path, file, len(pieces), tuple(groups), first))
-                groups, first = [], row
+                groups = []
+                first = row
             groups.append(group)
             row += rows
-        return [*pieces, Piece(self.path, file, len(pieces), tuple(groups), first)] if groups else pieces
+        return (
+            [*pieces, Piece(self.path, file, len(pieces), tuple(groups), first)]
+            if groups
+            else pieces
+        )
 
 
 def schema_of(width: int) -> Any:
-    """The form of readings in a replay: client, time in seconds since 1970, sequence number, and d = `width` values."""
+    """The form of readings in a replay: client, time in seconds since 1970, sequence number, and d
+    = `width` values."""
     values = [(f"x{number}", pa.float64()) for number in range(width)]
     return pa.schema([(CLIENT, pa.string()), (TIME, pa.float64()), (SEQUENCE, pa.int64()), *values])
 
@@ -115,7 +132,9 @@ def scan(piece: Piece, columns: Columns) -> Iterator[Any]:
     row = piece.first_row
     with parquet_errors(piece.path), parquet.ParquetFile(piece.path) as file:
         wanted = list(dict.fromkeys(columns.all))
-        for batch in file.iter_batches(BATCH_ROWS, row_groups=list(piece.row_groups), columns=wanted):
+        for batch in file.iter_batches(
+            BATCH_ROWS, row_groups=list(piece.row_groups), columns=wanted
+        ):
             if columns.sequence is None:
                 first = piece.file * ROWS_PER_FILE + row
                 sequence = pa.array(np.arange(first, first + len(batch)))
@@ -128,21 +147,32 @@ def scan(piece: Piece, columns: Columns) -> Iterator[Any]:
 def normalise(batch: Any, columns: Columns, sequence: Any) -> Any:
     """A batch with the columns of the files -> one of the form `schema_of`.
 
-    Nulls become NaN, which clients reject. Raises `InvalidData` for readings without a client, a time or a number in
-    the sequence, and for names that no client can have.
+    Nulls become NaN, which clients reject. Raises `InvalidData` for readings without a client, a
+    time or a number in the sequence, and for names that no client can have.
     """
     clients = batch.column(columns.client).cast(pa.string())
     times = _seconds(batch.column(columns.time), columns.time)
     numbers = _cast(sequence, pa.int64(), columns.sequence or SEQUENCE)
-    for array, column in ((clients, columns.client), (times, columns.time), (numbers, columns.sequence)):
+    for array, column in (
+        (clients, columns.client),
+        (times, columns.time),
+        (numbers, columns.sequence),
+    ):
         if array.null_count:
-            raise InvalidData(f"column {column!r} is empty in a row: a replay orders readings by client and time")
+            raise InvalidData(
+                f"column {column!r} is empty in a row: a replay orders readings by client and time"
+            )
     for name in pc.unique(clients).to_pylist():
         check_client_name(name)
     latest = pc.max(pc.abs(times)).as_py()
     if (latest is not None and not latest <= MOMENT_MAX) or pc.any(pc.is_nan(times)).as_py():
-        raise InvalidData(f"column {columns.time!r} has a time that cannot be; times are seconds since 1970")
-    values = [_cast(batch.column(name), pa.float64(), name).fill_null(float("nan")) for name in columns.features]
+        raise InvalidData(
+            f"column {columns.time!r} has a time that cannot be; times are seconds since 1970"
+        )
+    values = [
+        _cast(batch.column(name), pa.float64(), name).fill_null(float("nan"))
+        for name in columns.features
+    ]
     return pa.record_batch([clients, times, numbers, *values], schema=schema_of(len(values)))
 
 
@@ -156,8 +186,14 @@ def _seconds(times: Any, column: str) -> Any:
 
 
 def _cast(array: Any, wanted: Any, column: str) -> Any:
-    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
-        raise InvalidData(f"column {column!r} is of the type {array.type}; a replay takes numbers, and times as such")
+    if not (
+        pa.types.is_integer(array.type)
+        or pa.types.is_floating(array.type)
+        or pa.types.is_decimal(array.type)
+    ):
+        raise InvalidData(
+            f"column {column!r} is of the type {array.type}; a replay takes numbers, and times as such"
+        )
     try:
         return array.cast(wanted, safe=pa.types.is_integer(wanted))
     except pa.ArrowInvalid:

@@ -30,7 +30,8 @@ READINGS_BYTES_LEAST: Final = 1024**3
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """One replay. Engines send it to their workers, which see `folder` and the files under the same paths."""
+    """One replay. Engines send it to their workers, which see `folder` and the files under the same
+    paths."""
 
     contract: ResolvedContract
     settings: ClientSettings
@@ -57,7 +58,8 @@ class ReplayPlan:
 
     @property
     def source(self) -> bytes:
-        """16 bytes that stand for the identity of the readings logs: one history of readings for each key."""
+        """16 bytes that stand for the identity of the readings logs: one history of readings for
+        each key."""
         return hmac.digest(self.key, b"shoal replay source", "sha256")[:16]
 
     def client_key(self, client: str) -> bytes:
@@ -65,7 +67,8 @@ class ReplayPlan:
         return hmac.digest(self.key, b"shoal replay client\0" + client.encode(), "sha256")
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the results, as plain values; the key as 16 hexadecimal digits of a digest."""
+        """All that decides the results, as plain values; the key as 16 hexadecimal digits of a
+        digest."""
         return {
             "contract": self.contract.digest,
             "publish_readings": self.settings.publish_readings,
@@ -81,17 +84,23 @@ class ReplayPlan:
         }
 
     def claim_folder(self) -> None:
-        """Make the folder this replay's, or find that it is. Raises `InvalidState` if it holds another replay."""
+        """Make the folder this replay's, or find that it is. Raises `InvalidState` if it holds
+        another replay."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        place, own = self.folder / DESCRIPTION, self.describe()
+        place = self.folder / DESCRIPTION
+        own = self.describe()
         if not place.exists():
             with atomic_file(place) as temporary:
                 temporary.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
         try:
             found = json.loads(place.read_text(encoding="utf-8"))
         except ValueError:
-            raise InvalidState(f"{place}: damaged; remove the folder {self.folder} to replay from the start") from None
-        if differing := [name for name in own if not isinstance(found, dict) or found.get(name) != own[name]]:
+            raise InvalidState(
+                f"{place}: damaged; remove the folder {self.folder} to replay from the start"
+            ) from None
+        if differing := [
+            name for name in own if not isinstance(found, dict) or found.get(name) != own[name]
+        ]:
             raise InvalidState(
                 f"{self.folder} holds another replay: it differs in {', '.join(differing)}. Name another folder with "
                 "--folder, or remove this one; the same readings with another key get other noise, which protects less"
@@ -109,8 +118,9 @@ def make_plan(
 ) -> ReplayPlan:
     """The plan of a replay; `parts` None: as many as the size of the files asks for.
 
-    `bytes_max`: most bytes that the readings may have once they are unpacked; None: as many as the size of the files
-    makes likely. Raises `SettingsError` for what cannot be replayed, and `InvalidData` for damaged files.
+    `bytes_max`: most bytes that the readings may have once they are unpacked; None: as many as the
+    size of the files makes likely. Raises `SettingsError` for what cannot be replayed, and
+    `InvalidData` for damaged files.
     """
     _check_replayable(config)
     found = tuple(ReadingsFile.open(Path(file).resolve(), columns.all) for file in files)
@@ -129,8 +139,11 @@ def make_plan(
     )
 
 
-def _check_size(taken: int, files: Sequence[ReadingsFile], folder: Path, bytes_max: int | None) -> None:
-    """Raises `SettingsError` where the footers announce more bytes of readings than may be, or than the disk has."""
+def _check_size(
+    taken: int, files: Sequence[ReadingsFile], folder: Path, bytes_max: int | None
+) -> None:
+    """Raises `SettingsError` where the footers announce more bytes of readings than may be, or than
+    the disk has."""
     packed = sum(file.path.stat().st_size for file in files)
     most = max(READINGS_BYTES_LEAST, EXPANSION_MAX * packed) if bytes_max is None else bytes_max
     if taken > most:

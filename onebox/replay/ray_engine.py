@@ -1,4 +1,5 @@
-"""The engine `ray`: tasks on a Ray cluster, or on Ray started on this machine. Needs the extra `ray`."""
+"""The engine `ray`: tasks on a Ray cluster, or on Ray started on this machine. Needs the extra
+`ray`."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class RayEngine:
                 ray.init(**options)
                 break
             except Exception:
-                # Ray gives its services 30 s to start, and raises nothing more specific: a busy machine needs longer.
+                # Ray gives its services 30 s to start, and raises nothing more specific: a busy
+                # machine needs longer.
                 ray.shutdown()
                 if not left:
                     raise
@@ -77,7 +79,8 @@ def _import_ray(for_loopback: bool) -> Any:
     # Ray reports its use to its makers unless this is set.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if for_loopback:
-        # Otherwise Ray on Linux listens on all addresses of the machine, whatever it is given as its own.
+        # Otherwise Ray on Linux listens on all addresses of the machine, whatever it is given as
+        # its own.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray  # noqa: PLC0415 - an extra, and see above

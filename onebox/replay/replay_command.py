@@ -40,8 +40,8 @@ FLUSH_EVERY = 1000
 def publish(config: Config, records: Iterable[ReplayedRecord]) -> int:
     """Publish records in their order, signed as their clients would; returns how many.
 
-    A server drops the updates that it has already, so publishing again after a kill changes nothing. Raises as the log
-    does, and `SettingsError` when a client's signing key cannot be read.
+    A server drops the updates that it has already, so publishing again after a kill changes
+    nothing. Raises as the log does, and `SettingsError` when a client's signing key cannot be read.
     """
     template = config.client.signing_key_file
     signer = lru_cache(maxsize=None)(lambda client: make_signer(read_client_key(template, client)))
@@ -49,7 +49,9 @@ def publish(config: Config, records: Iterable[ReplayedRecord]) -> int:
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         for record in records:
-            message = OutboxRecord(config.contract.updates_topic, record.value, record.model.encode(), Update.headers())
+            message = OutboxRecord(
+                config.contract.updates_topic, record.value, record.model.encode(), Update.headers()
+            )
             headers = message.headers + signer(record.client)(message)
             log.publish(message.topic, message.value, message.key, headers)
             count += 1
@@ -63,25 +65,43 @@ FILES = click.Path(path_type=Path, dir_okay=False)
 KEY = "noise.key"
 
 
-@click.command("replay", epilog="A replay that was stopped or killed continues when the same command is given again.")
+@click.command(
+    "replay",
+    epilog="A replay that was stopped or killed continues when the same command is given again.",
+)
 @config_option
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--client-column", help="Column with the client of each reading. [default: that of [files]]")
 @click.option(
-    "--time-column", help="Column with its time: a timestamp, or seconds since 1970. [default: that of [files]]"
+    "--client-column", help="Column with the client of each reading. [default: that of [files]]"
+)
+@click.option(
+    "--time-column",
+    help="Column with its time: a timestamp, or seconds since 1970. [default: that of [files]]",
 )
 @click.option(
     "--sequence-column",
     help="Column of whole numbers that orders readings of one client with one time. [default: the order of the rows]",
 )
-@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help="What runs the work.")
-@click.option("--workers", type=click.IntRange(1, 4096), help="Workers on this machine. [default: one for each core]")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="local",
+    show_default=True,
+    help="What runs the work.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 4096),
+    help="Workers on this machine. [default: one for each core]",
+)
 @click.option(
     "--parts",
     type=click.IntRange(1, PARTS_MAX),
     help="Parts that the clients are split into; a worker holds the readings of one. [default: of about 32 MiB]",
 )
-@click.option("--address", help="Use this running cluster: an address of Ray, or a master of Spark.")
+@click.option(
+    "--address", help="Use this running cluster: an address of Ray, or a master of Spark."
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -94,9 +114,20 @@ KEY = "noise.key"
     type=click.IntRange(min=1),
     help="Most bytes of readings, unpacked. [default: 200 times the files, and 1 GiB at least]",
 )
-@click.option("--key", type=FILES, help="File with the secret that all noise is made from. [default: FOLDER/noise.key]")
-@click.option("--publish", "publishes", is_flag=True, help="Publish the updates to [log], for `shoal server`.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end.")
+@click.option(
+    "--key",
+    type=FILES,
+    help="File with the secret that all noise is made from. [default: FOLDER/noise.key]",
+)
+@click.option(
+    "--publish", "publishes", is_flag=True, help="Publish the updates to [log], for `shoal server`."
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: a line per event, and the totals at the end.",
+)
 def replay_command(**options: Any) -> None:
     """Learn readings that are there already: Parquet FILES with the readings of thousands of clients.
 
@@ -116,13 +147,16 @@ def replay_command(**options: Any) -> None:
     log_event("privacy", statement=statement)
     PROCESS.check()
     start = time.monotonic()
-    with closing(open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])) as engine:
+    with closing(
+        open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])
+    ) as engine:
         began = time.monotonic()
         result = _run(plan, engine, options["as_json"])
         learnt_s = time.monotonic() - began
         published = publish(config, records(plan)) if options["publishes"] else 0
         summary = _summary(result, options["engine"], began - start, learnt_s, published)
-        # Before the engine is closed: at the first use of the extra `fast`, its workers are compiling kernels still.
+        # Before the engine is closed: at the first use of the extra `fast`, its workers are
+        # compiling kernels still.
         click.echo(json.dumps(summary) if options["as_json"] else _text(summary, plan))
 
 
@@ -139,22 +173,31 @@ def _plan(config: Config, options: dict[str, Any]) -> ReplayPlan:
 
 
 def _columns(config: Config, options: dict[str, Any]) -> tuple[str, str]:
-    """The columns of client and time: those of the options, or else of [files], as `shoal init` writes it."""
+    """The columns of client and time: those of the options, or else of [files], as `shoal init`
+    writes it."""
     files = config.source("files")
     assert isinstance(files, FilesSettings)
     rule, _, named = files.split.partition(":")
     client = options["client_column"] or (named if rule == "column" else "")
-    time_column = options["time_column"] or (files.time_columns[0] if len(files.time_columns) == 1 else "")
+    time_column = options["time_column"] or (
+        files.time_columns[0] if len(files.time_columns) == 1 else ""
+    )
     if not client:
-        raise click.UsageError("name the column of the client, --client-column; [files] has no split by one")
+        raise click.UsageError(
+            "name the column of the client, --client-column; [files] has no split by one"
+        )
     if not time_column:
-        raise click.UsageError("name the column of the time, --time-column; [files] has not a single one")
+        raise click.UsageError(
+            "name the column of the time, --time-column; [files] has not a single one"
+        )
     return client, time_column
 
 
 def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:
-    """Run the replay and show its progress: a bar or lines for people, an event now and then for programs."""
-    display, meter = display_on(sys.stderr, time.monotonic), Meter()
+    """Run the replay and show its progress: a bar or lines for people, an event now and then for
+    programs."""
+    display = display_on(sys.stderr, time.monotonic)
+    meter = Meter()
 
     def readings(learnt: int, total: int) -> None:
         if as_json:
@@ -177,7 +220,9 @@ def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:
         )
 
 
-def _summary(result: ReplayResult, engine: str, started_s: float, learnt_s: float, published: int) -> dict[str, Any]:
+def _summary(
+    result: ReplayResult, engine: str, started_s: float, learnt_s: float, published: int
+) -> dict[str, Any]:
     totals = result.totals
     return {
         "engine": engine,

@@ -1,4 +1,5 @@
-"""The results of a replay: the updates of each part in a file of its own, and all of them in the canonical order."""
+"""The results of a replay: the updates of each part in a file of its own, and all of them in the
+canonical order."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from shoal.onebox.replay.plan import ReplayPlan
 from shoal.protocol.codec import pack, unpack
 
 ABOUT: Final = b"shoal.replay"
-HALVES: Final = pa.schema([("client", pa.string()), ("model", pa.string()), ("state", pa.large_binary())])
+HALVES: Final = pa.schema(
+    [("client", pa.string()), ("model", pa.string()), ("state", pa.large_binary())]
+)
 RECORDS_AT_ONCE: Final = 16
 """records of a batch in a file of updates: few, so that all files can be read side by side"""
 
@@ -50,7 +53,8 @@ class ReplayedRecord(NamedTuple):
 
 
 def updates_file(plan: ReplayPlan, part: int) -> Path:
-    """The file with the updates of a part, in the canonical order. It exists once the part is learnt."""
+    """The file with the updates of a part, in the canonical order. It exists once the part is
+    learnt."""
     return plan.folder / f"updates-{part:05d}.arrow"
 
 
@@ -60,7 +64,8 @@ def rows_file(plan: ReplayPlan, part: int) -> Path:
 
 
 def halves_file(plan: ReplayPlan, part: int) -> Path:
-    """The file with what the clients of a part have learnt for models that follow what snapshots ask."""
+    """The file with what the clients of a part have learnt for models that follow what snapshots
+    ask."""
     return plan.folder / f"halves-{part:05d}.arrow"
 
 
@@ -70,7 +75,8 @@ def answers_file(plan: ReplayPlan, model: str) -> Path:
 
 
 def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSummary:
-    """Learn readings in the canonical order, those of one part, and write its results. Raises `InvalidData`."""
+    """Learn readings in the canonical order, those of one part, and write its results. Raises
+    `InvalidData`."""
     stages = Stages(plan)
     windows: list[Any] = []
     halves: list[Any] = []
@@ -82,14 +88,20 @@ def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSumm
             halves.append(pa.record_batch([[client.name], [model], [pack(state)]], schema=HALVES))
 
     updates = pa.Table.from_batches(make_updates(readings, stages, keep), UPDATES)
-    updates = updates.sort_by([("t", "ascending"), ("client", "ascending"), ("number", "ascending")])
+    updates = updates.sort_by(
+        [("t", "ascending"), ("client", "ascending"), ("number", "ascending")]
+    )
     summary = PartSummary(**asdict(stages.counts), part=part, records=len(updates))
     if plan.contract.in_rounds:
         _write(rows_file(plan, part), windows, _window("", _no_rows(plan)).schema)
     if plan.contract.following:
         _write(halves_file(plan, part), halves, HALVES)
     about = {ABOUT: json.dumps(asdict(summary)).encode()}
-    _write(updates_file(plan, part), updates.to_batches(RECORDS_AT_ONCE), updates.schema.with_metadata(about))
+    _write(
+        updates_file(plan, part),
+        updates.to_batches(RECORDS_AT_ONCE),
+        updates.schema.with_metadata(about),
+    )
     return summary
 
 
@@ -105,7 +117,10 @@ def windows_of(plan: ReplayPlan, part: int) -> Iterator[tuple[str, Rows]]:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
-            yield batch.column(0)[0].as_py(), np.column_stack([column.to_numpy() for column in batch.columns[1:]])
+            yield (
+                batch.column(0)[0].as_py(),
+                np.column_stack([column.to_numpy() for column in batch.columns[1:]]),
+            )
 
 
 def halves_of(plan: ReplayPlan, part: int, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -126,9 +141,13 @@ def write_answers(plan: ReplayPlan, model: str, answers: list[ReplayedRecord]) -
 
 
 def records(plan: ReplayPlan) -> Iterator[ReplayedRecord]:
-    """The records of all parts, and the answers so far, in the canonical order and in bounded memory."""
+    """The records of all parts, and the answers so far, in the canonical order and in bounded
+    memory."""
     answers = [answers_file(plan, model.name) for model in plan.contract.following]
-    files = [*(updates_file(plan, part) for part in range(plan.parts)), *(one for one in answers if one.exists())]
+    files = [
+        *(updates_file(plan, part) for part in range(plan.parts)),
+        *(one for one in answers if one.exists()),
+    ]
     return heapq.merge(*map(_records_of, files))
 
 
@@ -137,13 +156,16 @@ def digest_of(all_records: Iterable[ReplayedRecord]) -> str:
     digest = hashlib.sha256()
     for record in all_records:
         names = [record.client.encode(), record.model.encode()]
-        digest.update(struct.pack("<dqHHI", record.at, record.number, *map(len, names), len(record.value)))
+        digest.update(
+            struct.pack("<dqHHI", record.at, record.number, *map(len, names), len(record.value))
+        )
         digest.update(b"".join(names) + record.value)
     return digest.hexdigest()
 
 
 def _records_of(file: Path) -> Iterator[ReplayedRecord]:
-    """The records of one part, a batch at a time. The file is open only meanwhile: there may be thousands of parts."""
+    """The records of one part, a batch at a time. The file is open only meanwhile: there may be
+    thousands of parts."""
     number = 0
     while True:
         with pa.memory_map(str(file)) as opened:
@@ -161,12 +183,16 @@ def _summary(file: Path) -> PartSummary:
             about = json.loads(pa.ipc.open_file(opened).schema.metadata[ABOUT])
         return PartSummary(**{one.name: about[one.name] for one in fields(PartSummary)})
     except (pa.ArrowException, KeyError, TypeError, ValueError):
-        raise InvalidState(f"{file}: damaged; remove it, and replay again: the other parts stay") from None
+        raise InvalidState(
+            f"{file}: damaged; remove it, and replay again: the other parts stay"
+        ) from None
 
 
 def _window(client: str, rows: Rows) -> Any:
     columns = {"client": pa.array([client] * len(rows), pa.string())}
-    return pa.record_batch(columns | {f"x{number}": rows[:, number] for number in range(rows.shape[1])})
+    return pa.record_batch(
+        columns | {f"x{number}": rows[:, number] for number in range(rows.shape[1])}
+    )
 
 
 def _no_rows(plan: ReplayPlan) -> Rows:

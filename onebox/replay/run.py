@@ -43,7 +43,8 @@ LIMB_BITS: Final = 32
 MASK: Final = np.int64(2**LIMB_BITS - 1)
 MANTISSA_BITS: Final = 53
 LEAST_EXPONENT: Final = 1074 + MANTISSA_BITS
-"""exponent: 2 to the power of minus this divides every float64, also after its mantissa was made a whole number"""
+"""exponent: 2 to the power of minus this divides every float64, also after its mantissa was made a
+whole number"""
 LIMBS: Final = (LEAST_EXPONENT + 1024) // LIMB_BITS + 3
 """number of limbs of a sum; the last one has the sign, and room for 2^62 terms"""
 
@@ -52,7 +53,8 @@ TERMS_MAX: Final = 2**28
 
 
 class ExactSum:
-    """The sum of float64 arrays of one shape. Limb j of an entry counts multiples of 2^(32 j - `LEAST_EXPONENT`)."""
+    """The sum of float64 arrays of one shape. Limb j of an entry counts multiples of 2^(32 j -
+    `LEAST_EXPONENT`)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -63,16 +65,22 @@ class ExactSum:
         """Add an array of finite numbers."""
         mantissa, exponent = np.frexp(array.ravel())
         whole = np.ldexp(mantissa, MANTISSA_BITS).astype(np.int64)
-        limb, shift = np.divmod(exponent.astype(np.int64) - MANTISSA_BITS + LEAST_EXPONENT, LIMB_BITS)
-        low, high = (whole & MASK).astype(np.uint64) << shift.astype(np.uint64), (whole >> LIMB_BITS) << shift
+        limb, shift = np.divmod(
+            exponent.astype(np.int64) - MANTISSA_BITS + LEAST_EXPONENT, LIMB_BITS
+        )
+        low = (whole & MASK).astype(np.uint64) << shift.astype(np.uint64)
+        high = (whole >> LIMB_BITS) << shift
         entries = np.arange(whole.size)
         # Each entry occurs once in every line, so these are plain additions.
         self._limbs[limb, entries] += (low & np.uint64(MASK)).astype(np.int64)
-        self._limbs[limb + 1, entries] += (low >> np.uint64(LIMB_BITS)).astype(np.int64) + (high & MASK)
+        self._limbs[limb + 1, entries] += (low >> np.uint64(LIMB_BITS)).astype(np.int64) + (
+            high & MASK
+        )
         self._limbs[limb + 2, entries] += high >> LIMB_BITS
         self._terms += 1
         if self._terms == TERMS_MAX:
-            self._limbs, self._terms = _carried(self._limbs), 1
+            self._limbs = _carried(self._limbs)
+            self._terms = 1
 
     def merge(self, other: Self) -> None:
         """Add another sum, which stays as it is."""
@@ -145,7 +153,10 @@ class RoundsResult(NamedTuple):
         digest = hashlib.sha256()
         # By name: the digest must not depend on the order in which an algorithm returns its arrays.
         for name, array in sorted(self.params.items()):
-            digest.update(f"{name}{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+            digest.update(
+                f"{name}{array.dtype.str}{array.shape}".encode()
+                + np.ascontiguousarray(array).tobytes()
+            )
         return digest.hexdigest()
 
 
@@ -155,19 +166,24 @@ def run_rounds(
     model: ResolvedModel,
     on_round: Callable[[int, float], None] = lambda number, shift: None,
 ) -> RoundsResult:
-    """Run rounds of one model until it moves by less than its `tolerance`, or `rounds_max` rounds; write the model.
+    """Run rounds of one model until it moves by less than its `tolerance`, or `rounds_max` rounds;
+    write the model.
 
-    It starts from what a server starts from, and every client with enough rows answers each round from its newest
-    noisy rows. `on_round` gets the number of each round and its shift. Raises `SettingsError` and `InvalidData`.
+    It starts from what a server starts from, and every client with enough rows answers each round
+    from its newest noisy rows. `on_round` gets the number of each round and its shift. Raises
+    `SettingsError` and `InvalidData`.
     """
     assert model.rounds is not None
-    algorithm, rounds = model.rounds.algorithm, model.declared.rounds
+    algorithm = model.rounds.algorithm
+    rounds = model.declared.rounds
     hint = init_hint_for(plan.contract, model, None)
     assert hint is not None, "the plan takes no model that starts from another one's clusters"
     params = algorithm.start(model.options, plan.contract.width, hint)
     result = RoundsResult(params, 0, np.inf, 0)
     while result.rounds < rounds.rounds_max and not result.shift < rounds.tolerance:
-        sums = add_up(engine, partial(part_sums, plan, model.name, result.params), range(plan.parts))
+        sums = add_up(
+            engine, partial(part_sums, plan, model.name, result.params), range(plan.parts)
+        )
         if not sums.answers:
             break
         after = algorithm.combine(result.params, [sums.value()])
@@ -191,7 +207,8 @@ def part_sums(plan: ReplayPlan, name: str, params: Params, part: int) -> ExactSu
 
 
 def add_up(engine: Engine, leaf: Callable[[int], ExactSums], parts: Sequence[int]) -> ExactSums:
-    """The sum over all parts, as a tree: `FAN_IN` sums are added on one worker, then as many of their results."""
+    """The sum over all parts, as a tree: `FAN_IN` sums are added on one worker, then as many of
+    their results."""
     level = list(engine.spread(leaf, parts))
     while len(level) > FAN_IN:
         groups = [level[first : first + FAN_IN] for first in range(0, len(level), FAN_IN)]
@@ -240,10 +257,12 @@ class _Answering(NamedTuple):
 
 
 def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRecord]) -> Looks:
-    """Let the clients answer until nothing is asked. `known`: the records of the replay in their canonical order.
+    """Let the clients answer until nothing is asked. `known`: the records of the replay in their
+    canonical order.
 
-    The server half absorbs these, and then what clients answer in turns, by updates of their own: a server that reads
-    all of them comes to the same model. The state of all clients is held in memory.
+    The server half absorbs these, and then what clients answer in turns, by updates of their own: a
+    server that reads all of them comes to the same model. The state of all clients is held in
+    memory.
     """
     server = cast("AskingHalf", model.streaming.server(model.options, plan.contract.width))
     newest: dict[str, tuple[float, int]] = {}
@@ -254,7 +273,9 @@ def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRe
         if record.model == model.name:
             server.absorb([_contribution(record.client, record.value)], NO_KEY)
     clients = _clients(plan, model, newest)
-    asks, records, answered = int(server.take_asks()), list[ReplayedRecord](), set[str]()
+    asks = int(server.take_asks())
+    records = list[ReplayedRecord]()
+    answered = set[str]()
     while turn := list(_turn(clients, server, end + ANSWER_S * len(records))):
         for record, asks_more in turn:
             records.append(record)
@@ -263,7 +284,9 @@ def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRe
     return Looks(server.snapshot(), asks, len(answered), records)
 
 
-def _clients(plan: ReplayPlan, model: ResolvedModel, newest: Mapping[str, tuple[float, int]]) -> list[_Answering]:
+def _clients(
+    plan: ReplayPlan, model: ResolvedModel, newest: Mapping[str, tuple[float, int]]
+) -> list[_Answering]:
     """Those that were silent longest first: a phase ends once all that are present have answered."""
     validator = Validator(plan.contract)
     found = []
@@ -277,8 +300,11 @@ def _clients(plan: ReplayPlan, model: ResolvedModel, newest: Mapping[str, tuple[
     return sorted(found, key=lambda one: (one.at, one.name))
 
 
-def _turn(clients: list[_Answering], server: AskingHalf, at: float) -> Iterator[tuple[ReplayedRecord, bool]]:
-    """Each client contributes one piece of what it is asked; with it, whether something else is asked from then on."""
+def _turn(
+    clients: list[_Answering], server: AskingHalf, at: float
+) -> Iterator[tuple[ReplayedRecord, bool]]:
+    """Each client contributes one piece of what it is asked; with it, whether something else is
+    asked from then on."""
     snapshot = server.snapshot()
     for place, one in enumerate(clients):
         one.learner.adopt_arrays(snapshot)
@@ -316,7 +342,8 @@ class ReplayResult(NamedTuple):
     totals: PartSummary
     """totals over all parts"""
     digest: str
-    """SHA-256 over all updates in the canonical order: the same for every engine and every number of workers"""
+    """SHA-256 over all updates in the canonical order: the same for every engine and every number
+    of workers"""
     models: dict[str, RoundsResult]
     """the models in rounds by name"""
 
@@ -350,7 +377,8 @@ SILENT: Final = Progress()
 
 
 def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> ReplayResult:
-    """Learn the parts that are not learnt yet, and run the rounds. A replay that was killed continues so.
+    """Learn the parts that are not learnt yet, and run the rounds. A replay that was killed
+    continues so.
 
     Raises `InvalidState` when the folder holds another replay, `InvalidData` and `SettingsError`.
     """
@@ -365,14 +393,16 @@ def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> Rep
     # Also after a kill between the last part and this: raw readings are in it.
     remove(plan)
     models = {
-        model.name: run_rounds(plan, engine, model, _of_model(progress, model)) for model in plan.contract.in_rounds
+        model.name: run_rounds(plan, engine, model, _of_model(progress, model))
+        for model in plan.contract.in_rounds
     }
     models |= _run_all_looks(plan)
     return ReplayResult(_total(done), digest_of(records(plan)), models)
 
 
 def _run_all_looks(plan: ReplayPlan) -> dict[str, RoundsResult]:
-    """Let clients answer the models that ask them; the snapshot of each is written as the parameters of the others."""
+    """Let clients answer the models that ask them; the snapshot of each is written as the
+    parameters of the others."""
     for model in plan.contract.following:
         answers_file(plan, model.name).unlink(missing_ok=True)
     found = {}

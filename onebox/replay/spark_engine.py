@@ -1,4 +1,5 @@
-"""The engine `spark`: Spark reads the files, brings the readings of each client together and sorts them.
+"""The engine `spark`: Spark reads the files, brings the readings of each client together and sorts
+them.
 
 Needs the extra `spark`, and Java 17 or later.
 """
@@ -20,7 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.errors import InvalidData, MissingExtra, SettingsError, ShoalError
-from shoal.onebox.replay.parquet import CLIENT, ROWS_PER_FILE, SEQUENCE, TIME, Columns, ReadingsFile, normalise
+from shoal.onebox.replay.parquet import (
+    CLIENT,
+    ROWS_PER_FILE,
+    SEQUENCE,
+    TIME,
+    Columns,
+    ReadingsFile,
+    normalise,
+)
 from shoal.onebox.replay.plan import ReplayPlan
 from shoal.onebox.replay.results import PartSummary, learn_part, learnt
 
@@ -40,17 +49,25 @@ OUTCOME: Final = "part long, error string"
 
 
 class SparkEngine:
-    """A Spark session: `repartition(n, part).sortWithinPartitions(client, t, sequence).mapInArrow(...)`."""
+    """A Spark session: `repartition(n, part).sortWithinPartitions(client, t,
+    sequence).mapInArrow(...)`."""
 
     def __init__(self, workers: int, address: str | None = None) -> None:
-        """`address` is the master of a running cluster; None: Spark runs in this process, for loopback alone."""
+        """`address` is the master of a running cluster; None: Spark runs in this process, for
+        loopback alone."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-            raise SettingsError("--engine spark needs Java 17 or later; on Debian: apt install openjdk-17-jre-headless")
+            raise SettingsError(
+                "--engine spark needs Java 17 or later; on Debian: apt install openjdk-17-jre-headless"
+            )
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("shoal replay").master(address or f"local[{workers}]")
+        builder = SparkSession.builder.appName("shoal replay").master(
+            address or f"local[{workers}]"
+        )
         if address is None:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+            builder = builder.config("spark.driver.host", "127.0.0.1").config(
+                "spark.driver.bindAddress", "127.0.0.1"
+            )
         settings = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -68,11 +85,14 @@ class SparkEngine:
         """See `Engine.spread`; the results come together."""
         if not jobs:
             return []
-        results: list[R] = self._session.sparkContext.parallelize(list(jobs), len(jobs)).map(work).collect()
+        results: list[R] = (
+            self._session.sparkContext.parallelize(list(jobs), len(jobs)).map(work).collect()
+        )
         return results
 
     def learn(self, plan: ReplayPlan, parts: Sequence[int]) -> Iterator[PartSummary]:
-        """See `Engine.learn`. The parts are one job of Spark; they are yielded as their results appear."""
+        """See `Engine.learn`. The parts are one job of Spark; they are yielded as their results
+        appear."""
         with warnings.catch_warnings():
             # Spark warns of pandas 3, which is not used here.
             warnings.simplefilter("ignore", FutureWarning)
@@ -117,7 +137,9 @@ class SparkEngine:
         readings = reduce(DataFrame.unionAll, frames).withColumn(PART, part)
         if len(parts) < plan.parts:
             readings = readings.where(sql.col(PART).isin(list(parts)))
-        return readings.repartition(len(parts), PART).sortWithinPartitions(PART, CLIENT, TIME, SEQUENCE)
+        return readings.repartition(len(parts), PART).sortWithinPartitions(
+            PART, CLIENT, TIME, SEQUENCE
+        )
 
     def _read(self, number: int, file: ReadingsFile, columns: Columns) -> DataFrame:
         """One file, with its columns under the names of a replay."""
@@ -138,14 +160,22 @@ def _column(name: str) -> Any:
 
 def _learn(plan: ReplayPlan, readings: Iterable[Any]) -> Iterator[Any]:
     """Learn the parts of one partition; runs in Spark's workers. Yields a row for each part."""
-    names = Columns(tuple(f"x{place}" for place in range(plan.contract.width)), CLIENT, TIME, SEQUENCE)
+    names = Columns(
+        tuple(f"x{place}" for place in range(plan.contract.width)), CLIENT, TIME, SEQUENCE
+    )
     for part, batches in groupby(_by_part(readings), key=itemgetter(0)):
         error = None
         try:
-            learn_part(plan, part, (normalise(batch, names, batch.column(SEQUENCE)) for _, batch in batches))
+            learn_part(
+                plan,
+                part,
+                (normalise(batch, names, batch.column(SEQUENCE)) for _, batch in batches),
+            )
         except ShoalError as failed:
             error = str(failed)
-        yield pa.record_batch({PART: pa.array([part], pa.int64()), "error": pa.array([error], pa.string())})
+        yield pa.record_batch(
+            {PART: pa.array([part], pa.int64()), "error": pa.array([error], pa.string())}
+        )
 
 
 def _by_part(readings: Iterable[Any]) -> Iterator[tuple[int, Any]]:

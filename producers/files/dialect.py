@@ -1,6 +1,8 @@
-"""Dialects: how a CSV file writes its text and its numbers, found from its first rows or given as options.
+"""Dialects: how a CSV file writes its text and its numbers, found from its first rows or given as
+options.
 
-A file is understood or refused with the option to set: no number is guessed that could be another number.
+A file is understood or refused with the option to set: no number is guessed that could be another
+number.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ HEAD_LINES = 2000
 UNASSIGNED_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """bytes that have no character in Windows-1252"""
 PREAMBLE_LINES_MAX = 50
-"""most lines before the header: the titles and notes of an export, or the line `sep=,` of a spreadsheet"""
+"""most lines before the header: the titles and notes of an export, or the line `sep=,` of a
+spreadsheet"""
 ROWS_AGREE = 0.9
 """share of the rows that have as many cells as the header, where other lines stand before it"""
 UNITS_SEEN = 3
@@ -32,23 +35,31 @@ UNITS_SEEN = 3
 ROWS_BELOW = 3
 """fewest rows, the header among them, in which that shows"""
 SPACES = "\u0020\u00a0\u202f'\u2019"
-"""signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes"""
+"""signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes
+"""
 MINUS = "\u2212"
 """the typographic sign"""
 
 # Numbers with a comma or a point that can only be read in one way.
 _GROUPS = r"[+\u2212-]?[1-9]\d{0,2}"
-_COMMA_IS_DECIMAL = re.compile(rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}},\d+|{_GROUPS}(\.\d{{3}})+,\d+)")
+_COMMA_IS_DECIMAL = re.compile(
+    rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}},\d+|{_GROUPS}(\.\d{{3}})+,\d+)"
+)
 _POINT_IS_DECIMAL = re.compile(
     rf"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+|\d+\.\d+[eE][+-]?\d+)|{_GROUPS}(,\d{{3}})+\.\d+"
 )
 _PLAIN = re.compile(r"[+-]?(\d+|(0?\.\d+|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+))")
-"""nearly every number: a whole one, or one with a point that can be nothing but its decimal sign (the group)"""
+"""nearly every number: a whole one, or one with a point that can be nothing but its decimal sign
+(the group)"""
 _COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
 _POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
-_NUMBER = re.compile(rf"[+-]?[\d.,{SPACES}]*\d\.?([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
+_NUMBER = re.compile(
+    rf"[+-]?[\d.,{SPACES}]*\d\.?([eE][+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE
+)
 DIGITS = tuple("0123456789")
-_UNIT = r"(?:[^\W\d_]|[%\u2030\u00b0])(?:[^\W\d_]|[%\u00b0/^*\u00b7\u00b2\u00b3-]|(?<=[ms])[23]){0,11}"
+_UNIT = (
+    r"(?:[^\W\d_]|[%\u2030\u00b0])(?:[^\W\d_]|[%\u00b0/^*\u00b7\u00b2\u00b3-]|(?<=[ms])[23]){0,11}"
+)
 # 0x1A is no number with a unit, and 3E5 is a number.
 _WITH_UNIT = re.compile(rf"(?!0[xXoObB])[+\u2212-]?[\d.,{SPACES}]*\d\s*(?![eE]\d)({_UNIT})")
 _SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
@@ -93,9 +104,11 @@ class Dialect(NamedTuple):
         return self.decimal == "." and not self.thousands and not self.units
 
     def number_text(self, cell: str) -> str | None:
-        """The number of a cell as Python writes it; None for no value, any other text unchanged but never a number.
+        """The number of a cell as Python writes it; None for no value, any other text unchanged but
+        never a number.
 
-        Groups that are not of three digits are no number: 1.5 is not read as 15 where points separate groups.
+        Groups that are not of three digits are no number: 1.5 is not read as 15 where points
+        separate groups.
         """
         text = cell.strip()
         if not text or text in self.na_values:
@@ -107,7 +120,9 @@ class Dialect(NamedTuple):
         if self.thousands and self.thousands in text:
             whole, sign, part = text.partition(self.decimal)
             first, *groups = whole.split(self.thousands)
-            if not re.fullmatch(_GROUPS, first) or any(not re.fullmatch(r"\d{3}", group) for group in groups):
+            if not re.fullmatch(_GROUPS, first) or any(
+                not re.fullmatch(r"\d{3}", group) for group in groups
+            ):
                 return f"<{text}>"
             text = f"{first}{''.join(groups)}{sign}{part}"
         if self.decimal == ".":
@@ -116,14 +131,20 @@ class Dialect(NamedTuple):
         return f"<{text}>" if "." in text else text.replace(",", ".")
 
     def plain_lines(self, lines: Sequence[str]) -> Sequence[str]:
-        """Lines whose numbers Python reads, if `number_text` could only agree; a cell it would refuse is no number."""
+        """Lines whose numbers Python reads, if `number_text` could only agree; a cell it would
+        refuse is no number."""
         if self.decimal == ".":
             return lines
         return [line.translate(_COMMA_TO_POINT) for line in lines]
 
     def sentence(self) -> str:
         """How the file was understood, for people."""
-        names = {"\t": "tab", " ": "space", "\u00a0": "no-break space", "\u202f": "narrow no-break space"}
+        names = {
+            "\t": "tab",
+            " ": "space",
+            "\u00a0": "no-break space",
+            "\u202f": "narrow no-break space",
+        }
         units = f", units behind numbers: {', '.join(sorted(self.units))}" if self.units else ""
         groups = f", groups of three digits by {names.get(self.thousands, repr(self.thousands))}"
         return (
@@ -137,7 +158,8 @@ _COMMA_TO_POINT = str.maketrans({",": ".", ".": "x"})
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding of a text by its first bytes: UTF-8, UTF-16 or UTF-32 with or without a mark, else Windows-1252.
+    """The encoding of a text by its first bytes: UTF-8, UTF-16 or UTF-32 with or without a mark,
+    else Windows-1252.
 
     Other encodings of one byte a character cannot be told apart; they read digits alike.
     """
@@ -175,14 +197,19 @@ def known_encoding(name: str) -> str:
 
 
 def delimiter_of(lines: Sequence[str]) -> str:
-    """The delimiter under which most lines have as many cells as the first; of equals, the one with more cells."""
+    """The delimiter under which most lines have as many cells as the first; of equals, the one with
+    more cells."""
     if not lines:
         return ","
 
     def fit(delimiter: str) -> tuple[int, int]:
         widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-        # First by rows that are as wide as the header, then by width: a comma within texts splits few rows alike.
-        return (sum(width == widths[0] for width in widths) if widths and widths[0] > 1 else 0, max(widths[:1] or [0]))
+        # First by rows that are as wide as the header, then by width: a comma within texts splits
+        # few rows alike.
+        return (
+            sum(width == widths[0] for width in widths) if widths and widths[0] > 1 else 0,
+            max(widths[:1] or [0]),
+        )
 
     try:
         return max(DELIMITERS, key=fit)
@@ -194,30 +221,41 @@ def delimiter_of(lines: Sequence[str]) -> str:
 def preamble_of(lines: Sequence[str]) -> int:
     """How many lines stand before the header; 0 where the first line is one.
 
-    The header is then the first line that has as many cells as nearly all after it, names in several, and no number.
+    The header is then the first line that has as many cells as nearly all after it, names in
+    several, and no number.
     """
 
     def agreeing(lines: Sequence[str]) -> tuple[float, list[str]]:
-        """The share of the rows that are as long as the first, which has several cells, and the first."""
+        """The share of the rows that are as long as the first, which has several cells, and the
+        first."""
         best: tuple[float, list[str]] = 0.0, []
         for delimiter in DELIMITERS:
             rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
             if len(rows) >= ROWS_BELOW and len(rows[0]) > 1:
-                best = max(best, (sum(len(row) == len(rows[0]) for row in rows) / len(rows), rows[0]))
+                best = max(
+                    best, (sum(len(row) == len(rows[0]) for row in rows) / len(rows), rows[0])
+                )
         return best
 
     lines = lines[: 4 * PREAMBLE_LINES_MAX]
     noted = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
     try:
-        # Notes as long as the rows, such as #datatype of InfluxDB; a header with # in front has numbers below it.
-        if 0 < noted < len(lines) - 1 and not any(map(_NUMBER.fullmatch, agreeing(lines[noted:])[1] or ["0"])):
+        # Notes as long as the rows, such as #datatype of InfluxDB; a header with # in front has
+        # numbers below it.
+        if 0 < noted < len(lines) - 1 and not any(
+            map(_NUMBER.fullmatch, agreeing(lines[noted:])[1] or ["0"])
+        ):
             return noted
         if len(lines) < 3 or agreeing(lines)[0] > 0.5:
             return 0
         for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
             share, header = agreeing(lines[place:]) if lines[place].strip() else (0.0, [])
             names = [cell.strip() for cell in header]
-            if share >= ROWS_AGREE and sum(map(bool, names)) > 1 and not any(map(_NUMBER.fullmatch, names)):
+            if (
+                share >= ROWS_AGREE
+                and sum(map(bool, names)) > 1
+                and not any(map(_NUMBER.fullmatch, names))
+            ):
                 return place
     except csv.Error:  # the row is counted as broken when it is read
         pass
@@ -225,7 +263,8 @@ def preamble_of(lines: Sequence[str]) -> int:
 
 
 def column_names(header: Iterable[str]) -> tuple[str, ...]:
-    """The names of columns by the cells of a header. Those that occur several times are numbered, from #1."""
+    """The names of columns by the cells of a header. Those that occur several times are numbered,
+    from #1."""
     names = [name.strip() for name in header]
     occurs = Counter(names)
     place: Counter[str] = Counter()
@@ -244,10 +283,11 @@ _LETTERS_OF_UNIT = UNITS.keys() | {"v", "a", "ah"}
 
 
 def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> bool:
-    """Whether the first row below a header holds the units of its columns, as loggers write them: [bar], °C, or l/min.
+    """Whether the first row below a header holds the units of its columns, as loggers write them:
+    [bar], °C, or l/min.
 
-    Columns with a unit have numbers in the next `UNITS_SEEN` rows, one at least, or signs for no value; `below` has
-    these rows.
+    Columns with a unit have numbers in the next `UNITS_SEEN` rows, one at least, or signs for no
+    value; `below` has these rows.
     """
     whole = [row for row in below[: 1 + UNITS_SEEN] if row is not None and len(row) == len(header)]
     if len(whole) <= UNITS_SEEN:
@@ -256,7 +296,11 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
     if not (all(map(_BRACKETED.fullmatch, units)) or all(map(_BARE_UNIT.fullmatch, units))):
         return False
     if any(map(_SIGN_OF_UNIT.search, units)):
-        signs = [place for place, unit in enumerate(units) if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")]
+        signs = [
+            place
+            for place, unit in enumerate(units)
+            if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")
+        ]
     else:
         signs = [place for place, unit in enumerate(units) if unit.strip("-\u2013")]
         if not signs or any(units[place].lower() not in _LETTERS_OF_UNIT for place in signs):
@@ -268,7 +312,8 @@ def _hold_numbers(cells: Sequence[str]) -> bool:
     """Whether some of these cells are numbers, and the others nothing but signs, as in "---"."""
     numbers = [bool(_NUMBER.fullmatch(cell)) for cell in cells]
     return any(numbers) and all(
-        is_number or not any(map(str.isalnum, cell)) for cell, is_number in zip(cells, numbers, strict=True)
+        is_number or not any(map(str.isalnum, cell))
+        for cell, is_number in zip(cells, numbers, strict=True)
     )
 
 
@@ -276,13 +321,15 @@ def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:
     """The names of a header, each followed by its unit of the row below."""
     units = [cell.strip().strip("[]()").strip("-\u2013 ") for cell in row]
     return [
-        f"{name.strip()} [{unit}]" if unit and name.strip() else name for name, unit in zip(header, units, strict=True)
+        f"{name.strip()} [{unit}]" if unit and name.strip() else name
+        for name, unit in zip(header, units, strict=True)
     ]
 
 
 def unit_behind(cell: str) -> str:
     """The unit that follows the number of a cell, as in "12.5 °C"; "" for none."""
-    if cell[-1:] in DIGITS and cell[-2:-1] not in ("m", "s"):  # nearly every cell; m2 and s3 are units
+    # nearly every cell; m2 and s3 are units
+    if cell[-1:] in DIGITS and cell[-2:-1] not in ("m", "s"):
         return ""
     found = _WITH_UNIT.fullmatch(cell)
     return found[1] if found else ""
@@ -308,8 +355,9 @@ def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:
 def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str, str]:
     """The decimal sign of the numbers in these cells, and the sign between groups of three digits.
 
-    `said`: the decimal sign that a person gave; `where` names the file in errors. Other texts among the cells do not
-    count. Raises `SettingsError` where both signs are decimal signs, or where 1,234 may be either.
+    `said`: the decimal sign that a person gave; `where` names the file in errors. Other texts among
+    the cells do not count. Raises `SettingsError` where both signs are decimal signs, or where
+    1,234 may be either.
     """
     commas = points = comma_groups = point_groups = False
     spaces = ""
@@ -350,7 +398,8 @@ def dialect_of(
 ) -> Dialect:
     """The dialect of a CSV file by its first lines.
 
-    `columns`: names of the columns that should hold numbers; empty: all. Raises `SettingsError` (ambiguous).
+    `columns`: names of the columns that should hold numbers; empty: all. Raises `SettingsError`
+    (ambiguous).
     """
     preamble = preamble_of(lines)
     delimiter = delimiter_of(lines[preamble:])
@@ -360,11 +409,24 @@ def dialect_of(
         first = next(rows, [])
         below = list(islice(rows, HEAD_LINES))
         if units_below(first, below):
-            first, below = with_units(first, below[0]), below[1:]
+            first = with_units(first, below[0])
+            below = below[1:]
         header = column_names(first)
         whole = [row for row in below if len(row) == len(header)]
-        cells = [[row[place] for row in whole] for place, name in enumerate(header) if not columns or name in columns]
+        cells = [
+            [row[place] for row in whole]
+            for place, name in enumerate(header)
+            if not columns or name in columns
+        ]
     except csv.Error:  # the row is counted as broken when it is read
         pass
     decimal, thousands = numbers_of(chain.from_iterable(cells), options.decimal, where)
-    return Dialect(encoding, delimiter, decimal, thousands, frozenset(options.na_values), _units_of(cells), preamble)
+    return Dialect(
+        encoding,
+        delimiter,
+        decimal,
+        thousands,
+        frozenset(options.na_values),
+        _units_of(cells),
+        preamble,
+    )

@@ -40,9 +40,13 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
         help=f"{', '.join(ORDERS)}, or strptime's codes, as in %d.%m.%Y %H:%M. [default: found in the file]",
     ),
     click.Option(
-        ["--timezone"], metavar="ZONE", help="The zone of times that name none, as in Europe/Berlin. [default: UTC]"
+        ["--timezone"],
+        metavar="ZONE",
+        help="The zone of times that name none, as in Europe/Berlin. [default: UTC]",
     ),
-    click.Option(["--encoding"], help="The encoding of the files, as in cp1252. [default: found in the file]"),
+    click.Option(
+        ["--encoding"], help="The encoding of the files, as in cp1252. [default: found in the file]"
+    ),
     click.Option(
         ["--na-value", "na_values"],
         multiple=True,
@@ -54,8 +58,11 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
 
 
 def form_of(options: Mapping[str, Any], contract: Contract | None = None) -> FileForm:
-    """What the command line says about files, of readings under this contract. Raises `SettingsError`."""
-    dialect = DialectOptions(options["encoding"] or None, options["decimal"] or None, tuple(options["na_values"]))
+    """What the command line says about files, of readings under this contract. Raises
+    `SettingsError`."""
+    dialect = DialectOptions(
+        options["encoding"] or None, options["decimal"] or None, tuple(options["na_values"])
+    )
     times = TimeOptions(options["date_format"] or None, options["timezone"] or None)
     if contract is None:
         return FileForm(dialect, times)

@@ -1,4 +1,5 @@
-"""Parquet files, batch by batch. Needs the extra `parquet`, so nothing else may import this file at its start."""
+"""Parquet files, batch by batch. Needs the extra `parquet`, so nothing else may import this file at
+its start."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ except ImportError:
     raise MissingExtra("Parquet replay", "parquet") from None
 
 # A reader holds one batch: a file of any size takes a few megabytes.
-BATCH_ROWS, BATCH_BYTES = 4096, 64 * 1024**2
+BATCH_ROWS = 4096
+BATCH_BYTES = 64 * 1024**2
 """most rows of a batch, and bytes of the file that it is made of"""
 
 
@@ -31,8 +33,12 @@ class ParquetTable:
         with parquet_errors(path), parquet.ParquetFile(path) as file:
             self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
             self._rows = int(file.metadata.num_rows)
-            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-            row_bytes = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0)
+            groups = [
+                file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)
+            ]
+            row_bytes = max(
+                (group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0
+            )
             self._batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
             # Kept once each: a long text repeated is a few bytes of the file.
             self._texts = [one.name for one in file.schema_arrow if pa.types.is_string(one.type)]
@@ -72,7 +78,8 @@ class ParquetTable:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether every cell is a number of a type whose floats are those that its cells give one by one."""
+    """Whether every cell is a number of a type whose floats are those that its cells give one by
+    one."""
     kind = column.type
     return bool(column.null_count == 0 and (pa.types.is_float32(kind) or pa.types.is_float64(kind)))
 
@@ -82,7 +89,8 @@ def _cells(column: Any) -> list[Any]:
         texts = column.dictionary.to_pylist()
         return [None if place is None else texts[place] for place in column.indices.to_pylist()]
     if pa.types.is_timestamp(column.type):
-        # Nanoseconds have no Python type, and a zone only says how to show the instant: microseconds, UTC.
+        # Nanoseconds have no Python type, and a zone only says how to show the instant:
+        # microseconds, UTC.
         column = column.cast(pa.timestamp("us"), safe=False)
     cells: list[Any] = column.to_pylist()
     return cells
@@ -94,4 +102,6 @@ def parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as broken:
-        raise InvalidData(f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again") from None
+        raise InvalidData(
+            f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again"
+        ) from None

@@ -1,4 +1,5 @@
-"""Parsing of cells and rows: numbers, times and users; blocks of lines of plain numbers are converted all at once.
+"""Parsing of cells and rows: numbers, times and users; blocks of lines of plain numbers are
+converted all at once.
 
 A cell that is neither a number nor a time is passed on unchanged, and the client counts it.
 """
@@ -30,7 +31,8 @@ EPOCH_UNITS = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9))
 
 
 def values_of(cells: Sequence[Any]) -> Floats | list[Any]:
-    """d cells -> (d,) float64 when all are numbers, otherwise a list with the other cells unchanged."""
+    """d cells -> (d,) float64 when all are numbers, otherwise a list with the other cells
+    unchanged."""
     values = [number_of(cell) for cell in cells]
     if all(type(value) is float for value in values):
         return np.array(values, dtype=np.float64)
@@ -38,7 +40,8 @@ def values_of(cells: Sequence[Any]) -> Floats | list[Any]:
 
 
 def values_of_rows(rows: Sequence[Sequence[Any]]) -> list[Floats | list[Any]]:
-    """What `values_of` gives for each of n rows of d cells; texts of numbers are converted all at once."""
+    """What `values_of` gives for each of n rows of d cells; texts of numbers are converted all at
+    once."""
     flat = list(chain.from_iterable(rows))
     kinds = set(map(type, flat))
     if kinds == {float} or (kinds == {str} and "_" not in "".join(flat)):
@@ -50,7 +53,8 @@ def values_of_rows(rows: Sequence[Sequence[Any]]) -> list[Floats | list[Any]]:
 
 
 def number_of(cell: Any) -> Any:
-    """The number as a float; None for an empty cell; anything else unchanged, in a form that can be packed."""
+    """The number as a float; None for an empty cell; anything else unchanged, in a form that can be
+    packed."""
     kind = type(cell)
     if kind is str:
         return _number_of_text(cell)
@@ -76,7 +80,8 @@ def _number_of_text(cell: str) -> float | str | None:
 
 
 def seconds_of(cell: Any) -> float | None:
-    """ISO 8601 (UTC where no zone is given), an epoch in s, ms, µs or ns, or a date -> seconds since 1970, or None."""
+    """ISO 8601 (UTC where no zone is given), an epoch in s, ms, µs or ns, or a date -> seconds
+    since 1970, or None."""
     seconds = _seconds_of(cell)
     return seconds if seconds is not None and abs(seconds) <= MOMENT_MAX else None
 
@@ -107,7 +112,8 @@ def _time_of_text(cell: str) -> float | datetime | None:
 
 
 def user_of(cell: Any) -> str | None:
-    """A cell as a user id; None for an empty cell. A long one is replaced by a digest of it: all of it counts."""
+    """A cell as a user id; None for an empty cell. A long one is replaced by a digest of it: all of
+    it counts."""
     text = text_of(cell).encode("utf-8", "replace").decode()
     if len(text) > CELL_CHARS_MAX:
         return hashlib.sha256(text.encode()).hexdigest()
@@ -136,7 +142,8 @@ class NumberRows(Sequence[Row]):
 
     def __init__(self, values: Floats, others: Sequence[Sequence[Any]]) -> None:
         """`values` (n, d); `others` as in `Row`, of each of the n rows."""
-        self.values, self.others = values, others
+        self.values = values
+        self.others = others
 
     def __len__(self) -> int:
         return len(self.values)
@@ -154,7 +161,9 @@ class NumberRows(Sequence[Row]):
 
     def select(self, places: Sequence[int]) -> NumberRows:
         """The rows at these places."""
-        return NumberRows(self.values[np.asarray(places, dtype=np.intp)], [self.others[place] for place in places])
+        return NumberRows(
+            self.values[np.asarray(places, dtype=np.intp)], [self.others[place] for place in places]
+        )
 
 
 Rows = Sequence[Row | None]
@@ -163,14 +172,21 @@ Rows = Sequence[Row | None]
 
 def others_of(rows: Rows) -> Sequence[Sequence[Any] | None]:
     """`Row.others` of each row; None for a broken one."""
-    return rows.others if isinstance(rows, NumberRows) else [None if row is None else row.others for row in rows]
+    return (
+        rows.others
+        if isinstance(rows, NumberRows)
+        else [None if row is None else row.others for row in rows]
+    )
 
 
 def values_in(rows: Rows) -> RowsOfValues:
-    """`Reading.values` of each row, none of a broken one; cells that are not converted yet are, all at once."""
+    """`Reading.values` of each row, none of a broken one; cells that are not converted yet are, all
+    at once."""
     if isinstance(rows, NumberRows):
         return rows.values
-    cells = [row.features for row in rows if row is not None and not isinstance(row.features, np.ndarray)]
+    cells = [
+        row.features for row in rows if row is not None and not isinstance(row.features, np.ndarray)
+    ]
     converted = iter(values_of_rows(cells))
     values: list[Floats | list[Any]] = []
     for row in rows:
@@ -182,7 +198,8 @@ def values_in(rows: Rows) -> RowsOfValues:
 
 
 def features_apart(rows: Iterable[Sequence[Any] | None], features: int) -> Iterator[Rows]:
-    """Rows whose first cells are `features` features, taken apart, in blocks of one; None stays None."""
+    """Rows whose first cells are `features` features, taken apart, in blocks of one; None stays
+    None."""
     for cells in rows:
         yield [None if cells is None else Row(cells[:features], cells[features:])]
 
@@ -200,7 +217,8 @@ class LineForm(NamedTuple):
 
 
 def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> NumberRows | None:
-    """The rows of these lines, if all are whole, without quotes, and have numbers without groups of digits as features.
+    """The rows of these lines, if all are whole, without quotes, and have numbers without groups of
+    digits as features.
 
     None otherwise. A number is what `float` makes of the same text.
     """
@@ -213,15 +231,25 @@ def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> N
 
 
 def _loaded(lines: Sequence[str], form: LineForm, dialect: Dialect) -> Floats | None:
-    """The features of these lines as NumPy reads them; None unless all lines are whole and all features are numbers."""
-    if {line.count(form.delimiter) for line in lines} != {form.width - 1} or any(map(str.isspace, lines)):
+    """The features of these lines as NumPy reads them; None unless all lines are whole and all
+    features are numbers."""
+    if {line.count(form.delimiter) for line in lines} != {form.width - 1} or any(
+        map(str.isspace, lines)
+    ):
         return None
     if '"' in "".join(lines) or max(map(len, lines)) > csv.field_size_limit():
         return None
     places = None if list(form.features) == list(range(form.width)) else form.features
     try:
-        # NumPy takes no digits of other scripts, no underscores and no empty cells; comments=None: no # either.
-        return np.loadtxt(dialect.plain_lines(lines), delimiter=form.delimiter, ndmin=2, comments=None, usecols=places)
+        # NumPy takes no digits of other scripts, no underscores and no empty cells; comments=None:
+        # no # either.
+        return np.loadtxt(
+            dialect.plain_lines(lines),
+            delimiter=form.delimiter,
+            ndmin=2,
+            comments=None,
+            usecols=places,
+        )
     except ValueError:
         return None
 
@@ -233,10 +261,12 @@ POINT, MINUS, ZERO = b".-0"
 
 
 def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
-    """The features of these lines (n, d), if all are decimals of at most 15 digits, such as sensors write: `-3.25`.
+    """The features of these lines (n, d), if all are decimals of at most 15 digits, such as sensors
+    write: `-3.25`.
 
-    None otherwise. Digits and power of ten are exact as floats then, so that their quotient is what `float` gives.
-    Cells of one length are converted together, which takes a fraction of the time of one by one.
+    None otherwise. Digits and power of ten are exact as floats then, so that their quotient is what
+    `float` gives. Cells of one length are converted together, which takes a fraction of the time of
+    one by one.
     """
     text = "".join(lines).replace("\r\n", "\n")
     if not text.endswith("\n"):  # the end of a file
@@ -257,7 +287,8 @@ def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
     ):
         return None
     places = list(form.features)
-    first, lengths = starts[:, places].ravel(), (table - starts)[:, places].ravel()
+    first = starts[:, places].ravel()
+    lengths = (table - starts)[:, places].ravel()
     numbers = np.empty(len(lengths))
     counts = np.bincount(lengths)
     if counts[0] or len(counts) > DIGITS_MAX + 3:
@@ -272,17 +303,21 @@ def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
 
 
 def _decimals(cells: Octets) -> Floats | None:
-    """The numbers of m cells of l characters (m, l); None unless all are decimals of at most 15 digits."""
-    numbers, left = np.empty(len(cells)), np.arange(len(cells))
+    """The numbers of m cells of l characters (m, l); None unless all are decimals of at most 15
+    digits."""
+    numbers = np.empty(len(cells))
+    left = np.arange(len(cells))
     while len(left):
-        # Those with the point where the first one has it: mostly all, as sensors write the same number of decimals.
+        # Those with the point where the first one has it: mostly all, as sensors write the same
+        # number of decimals.
         point = bytes(cells[0]).find(POINT)
         alike = cells[:, point] == POINT if point >= 0 else (cells != POINT).all(axis=1)
         found = _with_point(cells if alike.all() else cells[alike], point)
         if found is None:
             return None
         numbers[left[alike]] = found
-        left, cells = left[~alike], cells[~alike]
+        left = left[~alike]
+        cells = cells[~alike]
     return numbers
 
 
@@ -295,11 +330,18 @@ def _with_point(cells: Octets, point: int) -> Floats | None:
     if point >= 0:
         digits[:, point] = 0
     # A sign takes the place of a digit, and there is one at least.
-    if not 1 <= len(columns) - bool(negative.any()) <= len(columns) <= DIGITS_MAX or (digits > 9).any():
+    if (
+        not 1 <= len(columns) - bool(negative.any()) <= len(columns) <= DIGITS_MAX
+        or (digits > 9).any()
+    ):
         return None
     weights = np.zeros(cells.shape[1])
     weights[columns] = POWERS[len(columns) - 1 :: -1]
-    numbers: Floats = digits.astype(np.float64) @ weights / POWERS[cells.shape[1] - 1 - point if point >= 0 else 0]
+    numbers: Floats = (
+        digits.astype(np.float64)
+        @ weights
+        / POWERS[cells.shape[1] - 1 - point if point >= 0 else 0]
+    )
     return np.negative(numbers, out=numbers, where=negative)
 
 

@@ -1,4 +1,5 @@
-"""Replay: the rows of CSV, JSON lines and Parquet files as a source of readings, and its source type `files`."""
+"""Replay: the rows of CSV, JSON lines and Parquet files as a source of readings, and its source
+type `files`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ import numpy as np
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers.files.dialect import DialectOptions
 from shoal.producers.files.form import AS_FOUND, FileForm
-from shoal.producers.files.parsing import NumberRows, Row, Rows, others_of, text_of, user_of, values_in
+from shoal.producers.files.parsing import (
+    NumberRows,
+    Row,
+    Rows,
+    others_of,
+    text_of,
+    user_of,
+    values_in,
+)
 from shoal.producers.files.split import CLASSES_MAX, ByColumn, Split
 from shoal.producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
 from shoal.producers.files.times import TimeReader, time_reader, with_times
@@ -57,13 +66,15 @@ class Columns:
 
 
 class Replay:
-    """A `Source` over `files`, in the order given. Rows are read as they are asked for: memory does not grow.
+    """A `Source` over `files`, in the order given. Rows are read as they are asked for: memory does
+    not grow.
 
-    loop: start again after the last row; the times of each repetition follow those of the one before.
-    shuffle: each repetition in another order; only this keeps all rows in memory.
-    only: the rows of this client only, numbered among themselves, so that a producer at each site replays its part.
-    form: how the files are written, where they do not show it themselves, and what becomes of missing values.
-    Raises `SettingsError` (no such file or column) and `InvalidData` (damaged), here or from `read`.
+    loop: start again after the last row; the times of each repetition follow those of the one
+    before. shuffle: each repetition in another order; only this keeps all rows in memory.
+    only: the rows of this client only, numbered among themselves, so that a producer at each site
+    replays its part. form: how the files are written, where they do not show it themselves, and
+    what becomes of missing values. Raises `SettingsError` (no such file or column) and
+    `InvalidData` (damaged), here or from `read`.
     """
 
     def __init__(
@@ -80,19 +91,30 @@ class Replay:
     ) -> None:
         self._faults: Counter[str] = Counter()
         self._form = form
-        self._tables = [open_table(Path(file), self._faults, form.dialect, columns.features) for file in files]
-        self._columns, self._split = columns, split
-        self._loop, self._shuffle, self._seed, self._only = loop, shuffle, seed, only
+        self._tables = [
+            open_table(Path(file), self._faults, form.dialect, columns.features) for file in files
+        ]
+        self._columns = columns
+        self._split = split
+        self._loop = loop
+        self._shuffle = shuffle
+        self._seed = seed
+        self._only = only
         self._no_values = NoValues(form.dialect.na_values)
         self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         extra = (*columns.time, columns.label, columns.user, split.column)
         self._others = [name for name in extra if name is not None]
         for table in self._tables:
-            # An empty file has no rows that lack a column: one day without rows must not stop the replay of a year.
+            # An empty file has no rows that lack a column: one day without rows must not stop the
+            # replay of a year.
             if table.columns:
                 require_columns(table, list(dict.fromkeys((*columns.features, *self._others))))
-        self._readers = {table.path: self._reader(table) for table in self._tables if columns.time and table.columns}
+        self._readers = {
+            table.path: self._reader(table)
+            for table in self._tables
+            if columns.time and table.columns
+        }
         self._counts = self._counted() if split.counts_first else {}
         self._position = self._repetition = 0
         self._span = Span()
@@ -105,10 +127,12 @@ class Replay:
 
     @cached_property
     def identity(self) -> str:
-        """See `Source.identity`. It depends on paths and first rows: a file that grew is the same, a new one is not."""
+        """See `Source.identity`. It depends on paths and first rows: a file that grew is the same,
+        a new one is not."""
         form = self._form
         heads = tuple(
-            (str(table.path.resolve()), table.columns, _first_row(table.path, form.dialect)) for table in self._tables
+            (str(table.path.resolve()), table.columns, _first_row(table.path, form.dialect))
+            for table in self._tables
         )
         order = self._seed if self._shuffle else None
         # Where the counts decide about the split, other counts make another source.
@@ -117,7 +141,17 @@ class Replay:
         part = () if self._only is None else (self._only,)
         # The same rows with other numbers or times are another source.
         understood = tuple(self.sentences())
-        return identity_of("replay 2", heads, self._columns, self._split.name, counts, order, understood, form, *part)
+        return identity_of(
+            "replay 2",
+            heads,
+            self._columns,
+            self._split.name,
+            counts,
+            order,
+            understood,
+            form,
+            *part,
+        )
 
     @property
     def source_files(self) -> SourceFiles:
@@ -141,8 +175,8 @@ class Replay:
     def clients(self) -> list[str]:
         """The names of the clients that the rows belong to, in the order in which they come.
 
-        One pass over the column of the split, which ends when all clients are found that there can be. Raises
-        `InvalidData` where there are no rows.
+        One pass over the column of the split, which ends when all clients are found that there can
+        be. Raises `InvalidData` where there are no rows.
         """
         assign = self._split.assigner(self._counts)
         found: dict[str, None] = {}
@@ -171,7 +205,8 @@ class Replay:
 
     @contextmanager
     def _faults_forgotten(self) -> Iterator[None]:
-        """Count no faults of rows that are read inside: they are counted when the rows are read once more."""
+        """Count no faults of rows that are read inside: they are counted when the rows are read
+        once more."""
         faults = self._faults.copy()
         try:
             yield
@@ -186,7 +221,9 @@ class Replay:
         """
         found: dict[int, str] = {}
         wanted = set() if self._shuffle or self._only is not None else set(numbers)
-        rows = ((table, line) for table in self._tables if table.columns for line in table.row_lines())
+        rows = (
+            (table, line) for table in self._tables if table.columns for line in table.row_lines()
+        )
         for number, (table, line) in enumerate(rows):
             if len(found) == len(wanted):
                 break
@@ -262,7 +299,8 @@ class Replay:
                 rows %= self._span.rows
 
     def _next_rows(self, limit: int) -> AssignedRows:
-        """Next rows of this pass, one at least and at most `limit`, all numbers or none of them in one array.
+        """Next rows of this pass, one at least and at most `limit`, all numbers or none of them in
+        one array.
 
         None at the end of the pass, or at a damaged place, which is kept in `_broken`.
         """
@@ -292,7 +330,8 @@ class Replay:
         return True
 
     def _repeat(self, ahead: int = 0) -> bool:
-        """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be skipped."""
+        """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be
+        skipped."""
         if not self._loop or self._span.rows == 0:
             return False
         self._repetition += 1 + ahead // self._span.rows
@@ -307,7 +346,9 @@ class Replay:
     def _spanned(self, blocks: Iterator[AssignedRows]) -> Iterator[AssignedRows]:
         """The first pass of a loop: count the rows and find the time they cover."""
         for block in blocks:
-            self._span.add(len(block.clients), [time for time in self._times(block.rows) if time is not None])
+            self._span.add(
+                len(block.clients), [time for time in self._times(block.rows) if time is not None]
+            )
             yield block
 
     def _shuffled(self) -> Iterator[AssignedRows]:
@@ -327,10 +368,14 @@ class Replay:
                 continue
             own = [place for place, client in enumerate(clients) if client == self._only]
             found = found or bool(own)
-            these = rows.select(own) if isinstance(rows, NumberRows) else [rows[place] for place in own]
+            these = (
+                rows.select(own) if isinstance(rows, NumberRows) else [rows[place] for place in own]
+            )
             yield AssignedRows([self._only] * len(own), these)
         if not found:
-            raise SettingsError(f"no row belongs to client {self._only!r} by the split {self._split.name}")
+            raise SettingsError(
+                f"no row belongs to client {self._only!r} by the split {self._split.name}"
+            )
 
     def _with_split_texts(self) -> Iterator[tuple[Rows, Sequence[str]]]:
         """Blocks of rows, with the text of each row by which the split assigns it."""
@@ -339,13 +384,18 @@ class Replay:
                 continue
             before = ""
             for block in table.blocks_apart(self._columns.features, self._others):
-                rows = with_times(block, len(self._columns.time), self._readers[table.path]) if self._readers else block
+                rows = (
+                    with_times(block, len(self._columns.time), self._readers[table.path])
+                    if self._readers
+                    else block
+                )
                 if self._split.column is None:
                     yield rows, [""] * len(rows)
                 else:
                     texts = []
                     for cells in others_of(rows):
-                        # A broken row names no client: it counts for the client of the row before it.
+                        # A broken row names no client: it counts for the client of the row before
+                        # it.
                         before = before if cells is None else text_of(cells[-1]) if cells else ""
                         texts.append(before)
                     yield rows, texts
@@ -354,7 +404,9 @@ class Replay:
         def cells() -> Iterator[Sequence[Any]]:
             # A damaged place is met again when the rows before it have been given.
             with suppress(InvalidData):
-                yield from islice((found for found in table.rows(self._columns.time) if found), ROWS_UNDERSTOOD)
+                yield from islice(
+                    (found for found in table.rows(self._columns.time) if found), ROWS_UNDERSTOOD
+                )
 
         with self._faults_forgotten():
             return time_reader(cells, self._form.times, str(table.path))
@@ -373,7 +425,8 @@ class Replay:
     def _sourced(self, assigned: AssignedRows) -> SourceReadings:
         """The rows as readings; one whose cells could not be read has no values."""
         clients, rows = assigned
-        columns, others = self._columns, others_of(rows)
+        columns = self._columns
+        others = others_of(rows)
         label_at = int(bool(columns.time))
         user_at = label_at + (columns.label is not None)
         times = self._times(rows)
@@ -391,7 +444,8 @@ class Replay:
         return SourceReadings(clients, times, values, labels, users)
 
     def _treated(self, rows: Rows) -> RowsOfValues:
-        """The values of the rows, without those that stand for none, and with the places of categories."""
+        """The values of the rows, without those that stand for none, and with the places of
+        categories."""
         return self._categories.treat(self._no_values.treat(values_in(rows)))
 
     def _times(self, rows: Rows) -> list[float | None]:
@@ -418,12 +472,17 @@ class Span:
 
     @property
     def period_s(self) -> float:
-        """Seconds from the first row of one repetition to that of the next: one mean gap follows the last row."""
+        """Seconds from the first row of one repetition to that of the next: one mean gap follows
+        the last row."""
         covered = (self.last or 0.0) - (self.first or 0.0)
         return covered * self.rows / (self.rows - 1) if covered > 0 else 1.0
 
 
 def _first_row(path: Path, dialect: DialectOptions) -> str:
     table = open_table(path, Counter(), dialect)
-    cells: Any = next(iter(table.rows(table.columns)), None) if len(set(table.columns)) == len(table.columns) else None
+    cells: Any = (
+        next(iter(table.rows(table.columns)), None)
+        if len(set(table.columns)) == len(table.columns)
+        else None
+    )
     return repr(cells)

@@ -21,16 +21,26 @@ from shoal.producers.files.split import CLIENTS_MAX, RULES, split_of
 from shoal.producers.files.times import ORDERS
 from shoal.producers.repeats import SourceFiles
 from shoal.producers.source import Source
-from shoal.producers.source_type import CLIENTS, PATH, PUMP_PARAMETERS, SEED, ProducerTask, ProducerTotals, PumpedSource
+from shoal.producers.source_type import (
+    CLIENTS,
+    PATH,
+    PUMP_PARAMETERS,
+    SEED,
+    ProducerTask,
+    ProducerTotals,
+    PumpedSource,
+)
 from shoal.producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource
 from shoal.protocol.readings import codes_of
 
 
 class FilesSettings(SourceSettings):
-    """[files]: how `shoal producer FILES` reads files; an option of the command line wins over the setting."""
+    """[files]: how `shoal producer FILES` reads files; an option of the command line wins over the
+    setting."""
 
     columns: dict[str, str] = Field(
-        default_factory=dict, description="feature = column, where the column has another name than its feature"
+        default_factory=dict,
+        description="feature = column, where the column has another name than its feature",
     )
 
     time_columns: tuple[str, ...] = Field(
@@ -38,23 +48,35 @@ class FilesSettings(SourceSettings):
         strict=False,
         description="columns that hold the time, such as a date and a time of day; none: no time",
     )
-    label_column: str = Field(default="", description="column of classes, for the splits by label; no part of readings")
+    label_column: str = Field(
+        default="", description="column of classes, for the splits by label; no part of readings"
+    )
     user_column: str = Field(
         default="",
         description='column of the person or device that a reading is from, for `unit = "user"` of [privacy]',
     )
-    split: str = Field(default="round-robin", description=f"how rows are assigned to clients: {RULES}")
-    clients: int = Field(default=1, ge=1, le=CLIENTS_MAX, description="clients of splits that do not name them")
+    split: str = Field(
+        default="round-robin", description=f"how rows are assigned to clients: {RULES}"
+    )
+    clients: int = Field(
+        default=1, ge=1, le=CLIENTS_MAX, description="clients of splits that do not name them"
+    )
     decimal: Literal["", ".", ","] = Field(
         default="", description="decimal sign of the numbers; none: found in the file"
     )
     date_format: str = Field(
         default="", description=f"{', '.join(ORDERS)}, or strptime's codes; none: found in the file"
     )
-    timezone: str = Field(default="", description="zone of times that name none, as Europe/Berlin; none: UTC")
-    encoding: str = Field(default="", description="encoding of the files, as cp1252; none: found in the file")
+    timezone: str = Field(
+        default="", description="zone of times that name none, as Europe/Berlin; none: UTC"
+    )
+    encoding: str = Field(
+        default="", description="encoding of the files, as cp1252; none: found in the file"
+    )
     na_values: tuple[str, ...] = Field(
-        default=(), strict=False, description='cells that mean "no value", as -200, besides empty ones'
+        default=(),
+        strict=False,
+        description='cells that mean "no value", as -200, besides empty ones',
     )
     missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
 
@@ -64,7 +86,9 @@ def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
     settings = config.source("files")
     assert isinstance(settings, FilesSettings)
     defaults = settings.model_dump()
-    not_given = {name for name, value in options.items() if name in defaults and value in (None, ())}
+    not_given = {
+        name for name, value in options.items() if name in defaults and value in (None, ())
+    }
     return {**defaults, **{name: value for name, value in options.items() if name not in not_given}}
 
 
@@ -90,7 +114,10 @@ class FilesSource(PumpedSource):
             help=f"How rows are assigned to clients: {RULES}. [default: round-robin]",
         ),
         click.Option(
-            ["--only"], type=CLIENT_NAME, metavar="CLIENT", help="Feed this client's part of the split, and no other."
+            ["--only"],
+            type=CLIENT_NAME,
+            metavar="CLIENT",
+            help="Feed this client's part of the split, and no other.",
         ),
         click.Option(
             ["--column", "columns"],
@@ -104,7 +131,8 @@ class FilesSource(PumpedSource):
             help="ISO 8601, an epoch in s, ms, µs or ns, or a date such as 31.12.2024 13:45; given several times for a "
             "time in several columns.",
         ),
-        *map(copy, FORM_PARAMETERS),  # `shoal init` has them too, and options know the variables of one command
+        # `shoal init` has them too, and options know the variables of one command
+        *map(copy, FORM_PARAMETERS),
         click.Option(
             ["--missing"],
             type=click.Choice(["drop", "hold", "learn"]),
@@ -121,8 +149,12 @@ class FilesSource(PumpedSource):
             help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
             "client's site.",
         ),
-        click.Option(["--loop"], is_flag=True, help="Start again after the last row, with later times."),
-        click.Option(["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."),
+        click.Option(
+            ["--loop"], is_flag=True, help="Start again after the last row, with later times."
+        ),
+        click.Option(
+            ["--shuffle"], is_flag=True, help="In random order; this needs memory for all rows."
+        ),
         SEED,
         *PUMP_PARAMETERS,
     )
@@ -151,7 +183,8 @@ class FilesSource(PumpedSource):
         return federation_file(plan_of([*options["data"], *options["files"]], given))
 
     def clients(self, source: Source) -> Sequence[str]:
-        """The names of all clients that the files feed, which takes a pass over them. Raises `InvalidData`."""
+        """The names of all clients that the files feed, which takes a pass over them. Raises
+        `InvalidData`."""
         assert isinstance(source, Replay)
         return source.clients()
 
@@ -179,7 +212,9 @@ class FilesSource(PumpedSource):
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
         """See `PumpedSource.open`."""
         names = [feature.name for feature in contract.features]
-        split = split_of(options["split"], options["clients"], options["seed"], options["label_column"] or None)
+        split = split_of(
+            options["split"], options["clients"], options["seed"], options["label_column"] or None
+        )
         columns = Columns(
             _columns(names, options["columns"]),
             options["time_columns"],
@@ -197,16 +232,21 @@ class FilesSource(PumpedSource):
 
 
 def _columns(names: list[str], mapped: tuple[str, ...] | Mapping[str, str]) -> tuple[str, ...]:
-    """The column of each feature, by the options or by [files]. Raises `SettingsError` for a mapping of no feature."""
+    """The column of each feature, by the options or by [files]. Raises `SettingsError` for a
+    mapping of no feature."""
     if isinstance(mapped, Mapping):
         if odd := sorted(set(mapped) - set(names)):
-            raise SettingsError(f"[files.columns]: {odd[0]!r} is no feature of this federation: {', '.join(names)}")
+            raise SettingsError(
+                f"[files.columns]: {odd[0]!r} is no feature of this federation: {', '.join(names)}"
+            )
         return tuple(mapped.get(name, name) for name in names)
     renamed: dict[str, str] = {}
     for pair in mapped:
         feature, equals, column = pair.partition("=")
         if not equals or not column or feature not in names:
-            raise SettingsError(f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}")
+            raise SettingsError(
+                f"--column {pair!r}: write FEATURE=COLUMN; the features are {', '.join(names)}"
+            )
         renamed[feature] = column
     return tuple(renamed.get(name, name) for name in names)
 

@@ -1,7 +1,8 @@
-"""Splits: the rules that assign the rows of one source to clients, deterministically for the same files and seed.
+"""Splits: the rules that assign the rows of one source to clients, deterministically for the same
+files and seed.
 
-Every rule reads the rows once, in order, in little memory; those that need to know how many rows there are (`blocks`,
-`label-skew`) get the counts from an earlier pass.
+Every rule reads the rows once, in order, in little memory; those that need to know how many rows
+there are (`blocks`, `label-skew`) get the counts from an earlier pass.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ CLIENTS_MAX = 256
 """most clients of a producer, as each has an open log; start several producers for more"""
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
-"""shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)"""
+"""shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)
+"""
 # Drawn in blocks: a draw of NumPy takes longer than the search among the shares.
 DRAWS = 1024
 RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
@@ -48,7 +50,8 @@ class Split(Protocol):
 
     @property
     def clients_max(self) -> int | None:
-        """Number of clients among which the rule assigns rows, at most; None where only the rows know."""
+        """Number of clients among which the rule assigns rows, at most; None where only the rows
+        know."""
         ...
 
     @property
@@ -62,12 +65,16 @@ class Split(Protocol):
 
 
 def split_of(rule: str, clients: int, seed: int, label_column: str | None = None) -> Split:
-    """The rule as written on the command line; `label_column` is the default column of the label rules.
+    """The rule as written on the command line; `label_column` is the default column of the label
+    rules.
 
-    Raises `SettingsError` for no such rule, a number of clients outside 1..256, an alpha that is not positive.
+    Raises `SettingsError` for no such rule, a number of clients outside 1..256, an alpha that is
+    not positive.
     """
     if not 1 <= clients <= CLIENTS_MAX:
-        raise SettingsError(f"{clients} clients; one producer feeds 1 to {CLIENTS_MAX}, start several for more")
+        raise SettingsError(
+            f"{clients} clients; one producer feeds 1 to {CLIENTS_MAX}, start several for more"
+        )
     kind, _, rest = rule.partition(":")
     if kind == "column" and rest:
         return ByColumn(rest)
@@ -125,7 +132,8 @@ class RoundRobin:
 
     def __init__(self, clients: int) -> None:
         self._names = numbered(clients)
-        self.name, self.clients_max = f"round-robin:{clients}", clients
+        self.name = f"round-robin:{clients}"
+        self.clients_max = clients
 
     def assigner(self, counts: Counts) -> Assigner:
         # The text is what `next` would give at the end, which a cycle has not.
@@ -140,16 +148,20 @@ class Blocks:
 
     def __init__(self, clients: int) -> None:
         self._names = numbered(clients)
-        self.name, self.clients_max = f"blocks:{clients}", clients
+        self.name = f"blocks:{clients}"
+        self.clients_max = clients
 
     def assigner(self, counts: Counts) -> Assigner:
         rows = itertools.count()
         total = max(1, sum(counts.values()))
-        return lambda _: self._names[min(next(rows) * len(self._names) // total, len(self._names) - 1)]
+        return lambda _: self._names[
+            min(next(rows) * len(self._names) // total, len(self._names) - 1)
+        ]
 
 
 class LabelSkew:
-    """Label skew: rows sorted by class are cut into 2 N equal shards, and each of N clients gets two."""
+    """Label skew: rows sorted by class are cut into 2 N equal shards, and each of N clients gets
+    two."""
 
     counts_first = True
 
@@ -157,7 +169,8 @@ class LabelSkew:
         self.column = column
         self._names = numbered(clients)
         self._seed = seed
-        self.name, self.clients_max = f"label-skew:{column}:{clients}:{seed}", clients
+        self.name = f"label-skew:{column}:{clients}:{seed}"
+        self.clients_max = clients
 
     def assigner(self, counts: Counts) -> Assigner:
         shards = SHARDS_PER_CLIENT * len(self._names)
@@ -165,8 +178,15 @@ class LabelSkew:
         owners: list[str] = [self._names[place // SHARDS_PER_CLIENT] for place in order]
         labels = sorted(counts)
         total = max(1, sum(counts.values()))
-        # The index that the next row of a class has among the rows sorted by class, so that no row need be stored.
-        places = dict(zip(labels, itertools.accumulate((counts[label] for label in labels), initial=0), strict=False))
+        # The index that the next row of a class has among the rows sorted by class, so that no row
+        # need be stored.
+        places = dict(
+            zip(
+                labels,
+                itertools.accumulate((counts[label] for label in labels), initial=0),
+                strict=False,
+            )
+        )
 
         def assign(text: str) -> str:
             place = places.get(text, 0)
@@ -178,15 +198,18 @@ class LabelSkew:
 
 
 class Dirichlet:
-    """Dirichlet split: shares of clients in a class are drawn from Dirichlet(alpha), each row's client from them."""
+    """Dirichlet split: shares of clients in a class are drawn from Dirichlet(alpha), each row's
+    client from them."""
 
     counts_first = False
 
     def __init__(self, column: str, clients: int, alpha: float, seed: int) -> None:
         self.column = column
         self._names = numbered(clients)
-        self._alpha, self._seed = alpha, seed
-        self.name, self.clients_max = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}", clients
+        self._alpha = alpha
+        self._seed = seed
+        self.name = f"dirichlet:{column}:{clients}:{alpha!r}:{seed}"
+        self.clients_max = clients
 
     def assigner(self, counts: Counts) -> Assigner:
         draws: dict[str, itertools.chain[int]] = {}
@@ -194,7 +217,9 @@ class Dirichlet:
         def assign(text: str) -> str:
             if text not in draws:
                 if len(draws) == CLASSES_MAX:
-                    raise SettingsError(f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the label?")
+                    raise SettingsError(
+                        f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the label?"
+                    )
                 draws[text] = self._drawn(text)
             return self._names[next(draws[text])]
 
@@ -204,9 +229,15 @@ class Dirichlet:
         digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "big")])
         shares = np.cumsum(generator.dirichlet(np.full(len(self._names), self._alpha)))
-        # The shares may add up to a little less than 1: what is drawn above them is the last client's.
+        # The shares may add up to a little less than 1: what is drawn above them is the last
+        # client's.
         last = len(self._names) - 1
-        blocks = iter(lambda: np.searchsorted(shares, generator.random(DRAWS), "right").clip(0, last).tolist(), None)
+        blocks = iter(
+            lambda: (
+                np.searchsorted(shares, generator.random(DRAWS), "right").clip(0, last).tolist()
+            ),
+            None,
+        )
         return itertools.chain.from_iterable(blocks)
 
 
@@ -216,5 +247,7 @@ def _alpha(text: str) -> float:
     except ValueError:
         alpha = math.nan
     if not 0 < alpha < math.inf:
-        raise SettingsError(f"dirichlet: alpha is a number above 0 (0.1: very uneven, 100: even), not {text!r}")
+        raise SettingsError(
+            f"dirichlet: alpha is a number above 0 (0.1: very uneven, 100: even), not {text!r}"
+        )
     return alpha

@@ -1,7 +1,7 @@
 """Tables: files of readings, row by row. CSV and JSON lines, also compressed, in bounded memory.
 
-A row that cannot be read (ragged, too long, not a JSON object) is given as None and counted in `faults`: it becomes a
-reading without values, which the client rejects and counts.
+A row that cannot be read (ragged, too long, not a JSON object) is given as None and counted in
+`faults`: it becomes a reading without values, which the client rejects and counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ OBJECTS_DEPTH_MAX = 8
 """most objects within each other whose fields are columns"""
 HEAD_OBJECTS = 100
 """objects whose keys are the columns, since JSON lines have no header"""
-COLUMNS_NAMED_MAX, NAME_CHARS = 12, 64
+COLUMNS_NAMED_MAX = 12
+NAME_CHARS = 64
 """most columns that an error names, and most characters of each"""
 QUOTED_LINES_MAX = 100
 """most lines of one quoted cell; one with more has a quote that is not closed"""
@@ -81,14 +82,15 @@ class Table(Protocol):
         ...
 
     def rows(self, wanted: Sequence[str]) -> Iterator[Cells | None]:
-        """The cells of the columns `wanted`, row by row; None for a broken row. Raises `InvalidData` (damaged)."""
+        """The cells of the columns `wanted`, row by row; None for a broken row. Raises
+        `InvalidData` (damaged)."""
         ...
 
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """What `rows` gives for `features` and `others` together, in blocks, features apart.
 
-        They are converted where that is quick. Other rows may come in blocks of one, so that no fault is counted before
-        its row is given.
+        They are converted where that is quick. Other rows may come in blocks of one, so that no
+        fault is counted before its row is given.
         """
         ...
 
@@ -101,11 +103,13 @@ class Table(Protocol):
         ...
 
 
-def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, numbers: Sequence[str] = ()) -> Table:
+def open_table(
+    path: Path, faults: Counter[str], said: DialectOptions = FOUND, numbers: Sequence[str] = ()
+) -> Table:
     """The file by its suffix: .csv .tsv .txt .jsonl .ndjson, each also .gz, and .parquet.
 
-    `said`: what a person says about the dialect of CSV files; `numbers`: the columns that hold numbers; empty: all.
-    Raises `SettingsError`.
+    `said`: what a person says about the dialect of CSV files; `numbers`: the columns that hold
+    numbers; empty: all. Raises `SettingsError`.
     """
     if not path.is_file():
         raise SettingsError(f"{path}: no such file")
@@ -118,18 +122,28 @@ def open_table(path: Path, faults: Counter[str], said: DialectOptions = FOUND, n
         from shoal.producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra, for those who have such files
 
         return ParquetTable(path)
-    raise SettingsError(f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet")
+    raise SettingsError(
+        f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or .parquet"
+    )
 
 
 def require_columns(table: Table, wanted: Sequence[str]) -> None:
-    """Raise `SettingsError`, naming the columns there are, when a wanted one is missing or occurs twice."""
+    """Raise `SettingsError`, naming the columns there are, when a wanted one is missing or occurs
+    twice."""
     for name in wanted:
         if table.columns.count(name) != 1:
-            there = ", ".join(repr(shortened(column)) for column in table.columns[:COLUMNS_NAMED_MAX])
+            there = ", ".join(
+                repr(shortened(column)) for column in table.columns[:COLUMNS_NAMED_MAX]
+            )
             more = len(table.columns) - COLUMNS_NAMED_MAX
             there += f" and {more} more" if more > 0 else ""
-            times = sum(re.fullmatch(rf"{re.escape(name)} #\d+", column) is not None for column in table.columns)
-            what = f"occurs {times} times; take '{name} #1' or another" if times > 1 else "is missing"
+            times = sum(
+                re.fullmatch(rf"{re.escape(name)} #\d+", column) is not None
+                for column in table.columns
+            )
+            what = (
+                f"occurs {times} times; take '{name} #1' or another" if times > 1 else "is missing"
+            )
             raise SettingsError(f"{table.path}: column {name!r} {what}; the columns are {there}")
 
 
@@ -139,7 +153,8 @@ def shortened(name: str) -> str:
 
 
 class CsvTable:
-    """CSV with a header. How it is written (`dialect`) is found from its first rows, where no one says it."""
+    """CSV with a header. How it is written (`dialect`) is found from its first rows, where no one
+    says it."""
 
     def __init__(
         self,
@@ -149,11 +164,16 @@ class CsvTable:
         numbers: Sequence[str] = (),
     ) -> None:
         """See `open_table`."""
-        self.path, self._faults = path, faults
-        encoding = known_encoding(said.encoding) if said.encoding else encoding_of(beginning_of(path))
+        self.path = path
+        self._faults = faults
+        encoding = (
+            known_encoding(said.encoding) if said.encoding else encoding_of(beginning_of(path))
+        )
         head = _head_lines(path, encoding)
         if head[:1] == [OVERLONG]:
-            raise SettingsError(f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?")
+            raise SettingsError(
+                f"{path}: the header is longer than {LINE_CHARS_MAX} characters; is this a CSV file?"
+            )
         self.dialect: Dialect = dialect_of(head, encoding, said, numbers, str(path))
         found = islice(self._records(self._record_lines()), 2 + UNITS_SEEN)
         header = next(found, None) or []
@@ -161,7 +181,9 @@ class CsvTable:
         units = (below[0] or []) if units_below(header, below) else []
         self.columns = column_names(with_units(header, units) if units else header)
         # Names that are numbers may be those of a row as well.
-        is_text = not any(isinstance(number_of(self.dialect.number_text(name)), float) for name in header)
+        is_text = not any(
+            isinstance(number_of(self.dialect.number_text(name)), float) for name in header
+        )
         self._header = header if is_text else None
         self._header_rows = 2 if units else 1
 
@@ -178,7 +200,8 @@ class CsvTable:
         return RecordLines(self._lines(), self.dialect.preamble + 1)
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[str] | None]:
-        """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which cell is missing."""
+        """See `Table.rows`. A row that is not as long as the header is broken: it is unknown which
+        cell is missing."""
         places = [self.columns.index(name) for name in wanted]
         lines = self._record_lines()
         self._pass_header(lines)
@@ -187,7 +210,12 @@ class CsvTable:
     def blocks_apart(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Rows]:
         """See `Table.blocks_apart`: the rows of a block with anything but plain numbers one by one."""
         places = [self.columns.index(name) for name in (*features, *others)]
-        form = LineForm(self.dialect.delimiter, len(self.columns), places[: len(features)], places[len(features) :])
+        form = LineForm(
+            self.dialect.delimiter,
+            len(self.columns),
+            places[: len(features)],
+            places[len(features) :],
+        )
         lines = self._lines()
         head = RecordLines(lines, self.dialect.preamble + 1)
         self._pass_header(head)
@@ -197,12 +225,16 @@ class CsvTable:
                 yield rows
             else:
                 # A quote may reach beyond the block.
-                reaching = chain(block, lines) if any('"' in line for line in block) else iter(block)
+                reaching = (
+                    chain(block, lines) if any('"' in line for line in block) else iter(block)
+                )
                 whole = self._whole_rows(RecordLines(reaching, at), places)
                 yield from features_apart(self._with_numbers(whole, len(features)), len(features))
             at += len(block)
 
-    def _with_numbers(self, rows: Iterator[list[str] | None], features: int) -> Iterator[Sequence[str | None] | None]:
+    def _with_numbers(
+        self, rows: Iterator[list[str] | None], features: int
+    ) -> Iterator[Sequence[str | None] | None]:
         """The rows, their first cells as Python writes numbers."""
         if self.dialect.is_plain and not self.dialect.na_values:
             yield from rows
@@ -224,7 +256,9 @@ class CsvTable:
         """A row that cannot be read; `line` is where it begins, from 1."""
         self._faults[fault] += 1
         if self._faults[fault] <= ROWS_NAMED_MAX:
-            log_event("row_unreadable", logging.WARNING, file=self.path.name, line=line, reason=fault)
+            log_event(
+                "row_unreadable", logging.WARNING, file=self.path.name, line=line, reason=fault
+            )
 
     def _whole_rows(self, lines: RecordLines, places: Sequence[int]) -> Iterator[list[str] | None]:
         """The cells at these places of every row below the header; None for a broken row."""
@@ -242,8 +276,9 @@ class CsvTable:
     ) -> Iterator[list[str] | None]:
         """Every line that is not blank; None for one that cannot be read.
 
-        That is one with a cell above `csv.field_size_limit()`, or with a quote that is not closed within
-        `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line and the kind of fault.
+        That is one with a cell above `csv.field_size_limit()`, or with a quote that is not closed
+        within `QUOTED_LINES_MAX` lines: it takes no other line with it. `on_broken` gets the line
+        and the kind of fault.
         """
         while not lines.ended:
             # A new reader after each broken record: the old one may still be inside of its quote.
@@ -268,7 +303,8 @@ class RecordLines:
 
     def __init__(self, lines: Iterator[str], line: int = 1) -> None:
         """`line` is the number of the first of these lines."""
-        self._lines, self._again = lines, list[str]()
+        self._lines = lines
+        self._again = list[str]()
         self.held: list[str] = []
         self.line = line
         """line in which the record begins, from 1"""
@@ -306,14 +342,17 @@ class RecordLines:
 
 
 class JsonTable:
-    """JSON lines: one object per line. A field of an object within an object is a column: `a.b` is b in a."""
+    """JSON lines: one object per line. A field of an object within an object is a column: `a.b` is
+    b in a."""
 
     def __init__(self, path: Path, faults: Counter[str], said: DialectOptions = FOUND) -> None:
-        """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding is looked for.
+        """See `open_table`. Numbers in JSON are written in one way only, so that only the encoding
+        is looked for.
 
         Raises `SettingsError` for one array of all objects.
         """
-        self.path, self._faults = path, faults
+        self.path = path
+        self._faults = faults
         head = beginning_of(path)
         self._encoding = known_encoding(said.encoding) if said.encoding else encoding_of(head)
         if head.decode(self._encoding, "replace").lstrip().startswith("["):
@@ -322,7 +361,9 @@ class JsonTable:
                 f"{path}: one JSON array; shoal reads an object a line: jq -c '.[]' {shlex.quote(path.name)} > {lines}"
             )
         sound = (found for found in self._objects() if found is not None)
-        self.columns = tuple(dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found))
+        self.columns = tuple(
+            dict.fromkeys(name for found in islice(sound, HEAD_OBJECTS) for name in found)
+        )
 
     def rows(self, wanted: Sequence[str]) -> Iterator[list[Any] | None]:
         """See `Table.rows`. A key that an object lacks is an empty cell."""
@@ -339,7 +380,11 @@ class JsonTable:
 
     def row_lines(self) -> Iterator[int]:
         """See `Table.row_lines`."""
-        return (number for number, line in enumerate(_lines(self.path, self._encoding), 1) if line.strip())
+        return (
+            number
+            for number, line in enumerate(_lines(self.path, self._encoding), 1)
+            if line.strip()
+        )
 
     def count(self) -> int:
         """See `Table.count`."""
@@ -357,7 +402,8 @@ class JsonTable:
 
 
 def flattened(found: Mapping[str, Any], depth: int = OBJECTS_DEPTH_MAX) -> dict[str, Any]:
-    """The fields of an object, those of objects within it by their paths; a key that is such a path comes first."""
+    """The fields of an object, those of objects within it by their paths; a key that is such a path
+    comes first."""
     if not depth or not any(isinstance(cell, dict) for cell in found.values()):
         return dict(found)
     cells = {name: cell for name, cell in found.items() if not isinstance(cell, dict)}
@@ -395,9 +441,11 @@ def _lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
 
 def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
     with _file_errors(path), _opened(path) as file:
-        # Wrong bytes must not stop the file: in a name they show as a missing column, in a cell as text.
+        # Wrong bytes must not stop the file: in a name they show as a missing column, in a cell as
+        # text.
         decode = getincrementaldecoder(encoding)(errors="replace").decode
-        last, is_overlong = "", False
+        last = ""
+        is_overlong = False
         while piece := file.read1(PIECE_BYTES):
             lines = StringIO(last + decode(piece), newline="").readlines()
             # The last line may go on, also after a \r.
@@ -405,14 +453,17 @@ def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
             if lines and (is_overlong or len(lines[0]) > LINE_CHARS_MAX):
                 lines[0], is_overlong = OVERLONG, False
             if len(last) > LINE_CHARS_MAX:
-                last, is_overlong = last[-1:], True  # its beginning is forgotten, so that memory stays bounded
+                # its beginning is forgotten, so that memory stays bounded
+                last = last[-1:]
+                is_overlong = True
             yield lines
         lines = StringIO(last + decode(b"", final=True), newline="").readlines()
         yield [OVERLONG, *lines[1:]] if is_overlong else lines
 
 
 def _count_lines(path: Path) -> int:
-    lines, last = 0, b""
+    lines = 0
+    last = b""
     with _file_errors(path), _opened(path) as file:
         while block := file.read(BLOCK_BYTES):
             lines += block.count(b"\n")
@@ -422,7 +473,11 @@ def _count_lines(path: Path) -> int:
 
 
 def _opened(path: Path) -> BufferedReader:
-    return cast(BufferedReader, gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+    return (
+        cast(BufferedReader, gzip.open(path))
+        if path.name.lower().endswith(".gz")
+        else path.open("rb")
+    )
 
 
 @contextmanager

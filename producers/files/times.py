@@ -1,6 +1,8 @@
-"""Times in files: ISO 8601, epochs, and dates as people write them, alone or in several columns, in a given zone.
+"""Times in files: ISO 8601, epochs, and dates as people write them, alone or in several columns, in
+a given zone.
 
-Whether 03/04/2024 is in March or in April is found from other rows of the file, or refused with the option to set.
+Whether 03/04/2024 is in March or in April is found from other rows of the file, or refused with the
+option to set.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _CLOCK = (
     r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
 )
 _WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
-_WRITTEN = re.compile(rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}")
+_WRITTEN = re.compile(
+    rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}"
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMED = re.compile(
     rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[A-Za-z]{{3,9}})"
@@ -30,12 +34,16 @@ _NAMED = re.compile(
 )
 """5-Jan-2024 or January 5, 2024"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
-_COMPACT = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?")
-"""20240131, 2024013112 or 202401311245: a date; as an epoch it would be a day in 1970, or after 2033"""
+_COMPACT = re.compile(
+    r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
+)
+"""20240131, 2024013112 or 202401311245: a date; as an epoch it would be a day in 1970, or after
+2033"""
 
 
 FOLLOWS_S = 60.0
-"""seconds besides twice the longest step within a day in which the next day's first row follows at once"""
+"""seconds besides twice the longest step within a day in which the next day's first row follows at
+once"""
 ROWS_SEEN = 2000
 """rows from which the form of times is found, where they tell days from months"""
 
@@ -65,13 +73,16 @@ def zone_of(name: str | None) -> tzinfo:
 class TimeReader:
     """Converts the cells of the time columns of one file to seconds since 1970.
 
-    In the hour that a clock shows twice in autumn, times without a zone are those of the first pass.
+    In the hour that a clock shows twice in autumn, times without a zone are those of the first
+    pass.
     """
 
     def __init__(self, options: TimeOptions, order: str | None, compact: bool = False) -> None:
-        """`order` is one of `ORDERS` for dates that ISO 8601 does not read; `compact`: digits alone are a date."""
+        """`order` is one of `ORDERS` for dates that ISO 8601 does not read; `compact`: digits alone
+        are a date."""
         self._zone = zone_of(options.timezone)
-        self.order, self._compact = order, compact
+        self.order = order
+        self._compact = compact
         given = options.date_format
         self._codes = None if given is None or given in ORDERS else given
         self._zone_name = options.timezone
@@ -107,10 +118,14 @@ class TimeReader:
         return f"times: {form}, {zone}"
 
 
-def time_reader(rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOptions, where: str) -> TimeReader:
-    """The reader that fits the times of a file. `rows()`: the cells of its time columns, from the first row on.
+def time_reader(
+    rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOptions, where: str
+) -> TimeReader:
+    """The reader that fits the times of a file. `rows()`: the cells of its time columns, from the
+    first row on.
 
-    `where` names the file in errors. Raises `SettingsError` where days and months cannot be told apart.
+    `where` names the file in errors. Raises `SettingsError` where days and months cannot be told
+    apart.
     """
     zone_of(options.timezone)
     if options.date_format is not None:
@@ -178,9 +193,11 @@ class _Dates:
 
 
 class _Days:
-    """Dates that may be day-first or month-first, told apart by the order in which days follow each other at once.
+    """Dates that may be day-first or month-first, told apart by the order in which days follow each
+    other at once.
 
-    Where readings come every five minutes, the row after 23:55 is of the next day and not of a day a month later.
+    Where readings come every five minutes, the row after 23:55 is of the next day and not of a day
+    a month later.
     """
 
     def __init__(self) -> None:
@@ -197,17 +214,24 @@ class _Days:
     def add(self, text: str) -> None:
         """Look at the next time."""
         try:
-            moments = {order: moment for order in ORDERS[:2] if (moment := _written(text, order)) is not None}
+            moments = {
+                order: moment
+                for order in ORDERS[:2]
+                if (moment := _written(text, order)) is not None
+            }
         except ValueError:  # no such time of day
             return
-        before, self._before = self._before, moments
+        before = self._before
+        self._before = moments
         both = moments.keys() & before.keys()
         steps = {order: abs((moments[order] - before[order]).total_seconds()) for order in both}
         if all(moments[order].date() == before[order].date() for order in both):
             self._step_s = max(self._step_s, *steps.values(), 0.0)
         # Without a step within a day it is not known what follows at once.
         elif self._step_s:
-            self._followed.update(order for order, step in steps.items() if step <= FOLLOWS_S + 2 * self._step_s)
+            self._followed.update(
+                order for order, step in steps.items() if step <= FOLLOWS_S + 2 * self._step_s
+            )
 
 
 def _joined(cells: Sequence[Any]) -> str:
@@ -218,7 +242,8 @@ def _joined(cells: Sequence[Any]) -> str:
 
 def _order_of(written: re.Match[str]) -> str | None:
     """The order of day, month and year; None where it could be day-first or month-first."""
-    first, second = int(written["a"]), int(written["b"])
+    first = int(written["a"])
+    second = int(written["b"])
     if len(written["a"]) > 2:
         return "year-first"
     # A point between the parts is used where the day comes first.
@@ -241,7 +266,8 @@ def _iso(text: str) -> datetime | None:
 
 
 def _written(text: str, order: str | None) -> datetime | None:
-    """A date as people write it, with or without a time of day; None if it is not one. Raises ValueError (no day)."""
+    """A date as people write it, with or without a time of day; None if it is not one. Raises
+    ValueError (no day)."""
     spaced = _SPACED.fullmatch(text)
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]
@@ -250,10 +276,18 @@ def _written(text: str, order: str | None) -> datetime | None:
         name = (found["month"] or found["us_month"]).lower()[:3]
         if name not in _MONTHS:
             return None
-        year, month, day = int(found["year"]), 1 + _MONTHS.index(name), int(found["day"] or found["us_day"])
+        year = int(found["year"])
+        month = 1 + _MONTHS.index(name)
+        day = int(found["day"] or found["us_day"])
     elif (found := _WRITTEN.fullmatch(text)) is not None and order is not None:
-        a, b, c = int(found["a"]), int(found["b"]), int(found["c"])
-        year, month, day = {"year-first": (a, b, c), "day-first": (c, b, a), "month-first": (c, a, b)}[order]
+        a = int(found["a"])
+        b = int(found["b"])
+        c = int(found["c"])
+        year, month, day = {
+            "year-first": (a, b, c),
+            "day-first": (c, b, a),
+            "month-first": (c, a, b),
+        }[order]
     else:
         return None
     if year < 100:
@@ -271,7 +305,9 @@ def _written(text: str, order: str | None) -> datetime | None:
     return moment
 
 
-def _at(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> datetime:
+def _at(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0
+) -> datetime:
     """The time so written; 24:00 is the end of the day."""
     if hour == 24 and minute == 0 and second == 0:
         return datetime(year, month, day) + timedelta(days=1)
@@ -279,9 +315,15 @@ def _at(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second:
 
 
 def with_times(rows: Rows, columns: int, read: TimeReader) -> Rows:
-    """The rows, with the seconds that `read` gives in place of the cells of their first `columns` other columns."""
+    """The rows, with the seconds that `read` gives in place of the cells of their first `columns`
+    other columns."""
     if isinstance(rows, NumberRows):
-        return NumberRows(rows.values, [[read(cells[:columns]), *cells[columns:]] for cells in rows.others])
+        return NumberRows(
+            rows.values, [[read(cells[:columns]), *cells[columns:]] for cells in rows.others]
+        )
     return [
-        None if row is None else Row(row.features, [read(row.others[:columns]), *row.others[columns:]]) for row in rows
+        None
+        if row is None
+        else Row(row.features, [read(row.others[:columns]), *row.others[columns:]])
+        for row in rows
     ]

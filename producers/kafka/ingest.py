@@ -1,7 +1,8 @@
 """Ingest of a topic: JSON messages become readings in the clients' logs, each once.
 
-A kill at any instant loses no message and repeats none, as with the pump: publish, flush, save the bookmark. Every
-reading has the offset of its message in a header, for each partition apart, so the logs themselves say what they hold.
+A kill at any instant loses no message and repeats none, as with the pump: publish, flush, save the
+bookmark. Every reading has the offset of its message in a header, for each partition apart, so the
+logs themselves say what they hold.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from shoal.producers.messages import RejectedMessages, TopicField, parse_payload, quoted_path, values_with_gaps
+from shoal.producers.messages import (
+    RejectedMessages,
+    TopicField,
+    parse_payload,
+    quoted_path,
+    values_with_gaps,
+)
 from shoal.producers.progress import display_on
 from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
@@ -52,7 +59,8 @@ class KafkaCounts:
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages and values that were not used, by reason (`shoal.producers.source_type.FAULTS`)"""
+        """messages and values that were not used, by reason (`shoal.producers.source_type.FAULTS`)
+        """
         self.starts_again = False
         """whether the next bookmark begins at the first record, and publishes once more"""
 
@@ -81,9 +89,13 @@ class KafkaBookmark:
             if state["version"] != STATE_VERSION:
                 raise ValueError
             self.run = int(state["run"])
-            self.positions = {int(partition): int(offset) for partition, offset in state["positions"]}
+            self.positions = {
+                int(partition): int(offset) for partition, offset in state["positions"]
+            }
             self.held = list(state["held"])
-            self.marks = {(str(name), int(partition)): Mark(*mark) for name, partition, mark in state["marks"]}
+            self.marks = {
+                (str(name), int(partition)): Mark(*mark) for name, partition, mark in state["marks"]
+            }
         except (KeyError, TypeError, ValueError):
             raise InvalidState(
                 "the bookmark of the topic is of another version; delete it to read from the first "
@@ -98,14 +110,19 @@ class KafkaBookmark:
                 "run": self.run,
                 "positions": [list(pair) for pair in self.positions.items()],
                 "held": self.held,
-                "marks": [[client, partition, list(mark)] for (client, partition), mark in self.marks.items()],
+                "marks": [
+                    [client, partition, list(mark)]
+                    for (client, partition), mark in self.marks.items()
+                ],
             }
         )
 
     def start_again(self) -> None:
         """Begin at the first record, and publish what an earlier run has published."""
         self.run += 1
-        self.positions, self.marks, self.held = {}, {}, []
+        self.positions = {}
+        self.marks = {}
+        self.held = []
 
 
 class SourceTopic(NamedTuple):
@@ -114,13 +131,15 @@ class SourceTopic(NamedTuple):
     log: Log
     name: str
     identity: str
-    """identity of the source: another one when the topic was created again, or for another client's part"""
+    """identity of the source: another one when the topic was created again, or for another client's
+    part"""
 
 
 class KafkaIngest:
     """Reads one topic and stores its messages as readings, step by step.
 
-    open_log: opens the readings log of a client, which the data call as the second argument says. clock: seconds since
+    open_log: opens the readings log of a client, which the data call as the second argument says.
+    clock: seconds since
     1970. steady: a clock that never goes back.
     """
 
@@ -136,18 +155,29 @@ class KafkaIngest:
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """Find the first records that may not be stored. Raises as the logs do."""
-        self._settings, self._topic, self._bookmark, self._counts = kafka_settings(task.config), topic, bookmark, counts
+        self._settings = kafka_settings(task.config)
+        self._topic = topic
+        self._bookmark = bookmark
+        self._counts = counts
         self._only: str | None = task.options["name"]
         self._width = task.config.contract.width
         codes = codes_of(task.config.contract)
         self._wanted = [
-            TopicField(place, self._settings.fields.get(feature.name) or quoted_path([feature.name]), codes.get(place))
+            TopicField(
+                place,
+                self._settings.fields.get(feature.name) or quoted_path([feature.name]),
+                codes.get(place),
+            )
             for place, feature in enumerate(task.config.contract.features)
         ]
         self._topic_settings = readings_settings(task.config.client)
-        self._open_log, self._clock, self._steady = open_log, clock, steady
+        self._open_log = open_log
+        self._clock = clock
+        self._steady = steady
         contract = task.config.contract
-        self._gaps = Gaps(missing_of(self._settings.missing, contract), contract.learns_gaps, counts.faults)
+        self._gaps = Gaps(
+            missing_of(self._settings.missing, contract), contract.learns_gaps, counts.faults
+        )
         self._gaps.restore(bookmark.held)
         self._rejected = RejectedMessages(counts.faults)
         self._check_due = steady() + PARTITIONS_CHECK_S
@@ -162,7 +192,8 @@ class KafkaIngest:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Store the next messages as readings; False when there was none.
 
-        Raises `LogUnavailable`, `LogError` and `OffsetOutOfRange`; after an error only a new object may continue.
+        Raises `LogUnavailable`, `LogError` and `OffsetOutOfRange`; after an error only a new object
+        may continue.
         """
         now = self._steady()
         self._rejected.report(now)
@@ -171,7 +202,12 @@ class KafkaIngest:
             self._check_partitions()
         before = self._bookmark.positions
         records, after = read_next(
-            self._topic.log, self._topic.name, before, BATCH_RECORDS_MAX, timeout_s, self._settings.accept_gap
+            self._topic.log,
+            self._topic.name,
+            before,
+            BATCH_RECORDS_MAX,
+            timeout_s,
+            self._settings.accept_gap,
         )
         if after == before:
             return False
@@ -193,12 +229,15 @@ class KafkaIngest:
             self._logs.clear()
 
     def _check_partitions(self) -> None:
-        """Raises `LogUnavailable`, after which a new object reads them, when the topic has more partitions."""
+        """Raises `LogUnavailable`, after which a new object reads them, when the topic has more
+        partitions."""
         # An open log knows the partitions that there were.
         with closing(open_topic(self._settings)) as log:
             found = len(log.bounds(self._topic.name))
         if found != len(self._bookmark.positions):
-            raise LogUnavailable(f"topic {self._topic.name} has {found} partitions now; it is opened again to read all")
+            raise LogUnavailable(
+                f"topic {self._topic.name} has {found} partitions now; it is opened again to read all"
+            )
 
     def _find_start(self) -> None:
         bookmark = self._bookmark
@@ -224,7 +263,8 @@ class KafkaIngest:
         arrival = now if settings.time else record.timestamp_ms / 1000
         parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
         if parsed.values is None or (
-            parsed.faults and not (self._gaps.treats and set(parsed.faults) <= {"missing", "undeclared"})
+            parsed.faults
+            and not (self._gaps.treats and set(parsed.faults) <= {"missing", "undeclared"})
         ):
             for reason in parsed.faults or ["incomplete"]:
                 self._reject(reason, record)
@@ -240,7 +280,9 @@ class KafkaIngest:
             if client not in self._logs and not self._has_room(client, parsed.client):
                 self._reject("crowded", record)
                 return None
-        (values,) = self._gaps.treat([client], values_with_gaps(parsed.values.values, self._width)[None])
+        (values,) = self._gaps.treat(
+            [client], values_with_gaps(parsed.values.values, self._width)[None]
+        )
         if np.isnan(values).any():
             if not self._gaps.learns:
                 self._reject("missing", record)
@@ -249,7 +291,9 @@ class KafkaIngest:
         return SourceReading(client, parsed.values.time, values, user=parsed.user)
 
     def _reject(self, reason: str, record: Record) -> None:
-        self._rejected.add(reason, record.topic, {"partition": record.partition, "offset": record.offset})
+        self._rejected.add(
+            reason, record.topic, {"partition": record.partition, "offset": record.offset}
+        )
 
     def _has_room(self, client: str, text: str) -> bool:
         if len(self._logs) >= CLIENTS_MAX:
@@ -261,9 +305,14 @@ class KafkaIngest:
         stored: list[tuple[str, int, int]] = []
         for (client, partition), numbered in parts.items():
             publisher = self._publisher(client, partition, client)
-            new = [(number, reading) for number, reading in numbered if number > publisher.last_number]
+            new = [
+                (number, reading) for number, reading in numbered if number > publisher.last_number
+            ]
             if new:
-                publisher.publish([number for number, _ in new], SourceReadings.of([reading for _, reading in new]))
+                publisher.publish(
+                    [number for number, _ in new],
+                    SourceReadings.of([reading for _, reading in new]),
+                )
             stored.append((client, len(new), len(numbered) - len(new)))
         # One flush for each client, after all its partitions, before anything counts as stored.
         for client in dict.fromkeys(client for client, _ in parts):
@@ -281,17 +330,26 @@ class KafkaIngest:
                 self._logs[client] = self._open_log(client, text)
             source = f"{self._topic.identity}.{partition}.{self._bookmark.run}"
             self._publishers[place] = ReadingsPublisher(
-                self._logs[client], READINGS, source, self._bookmark.marks.get(place), self._topic_settings
+                self._logs[client],
+                READINGS,
+                source,
+                self._bookmark.marks.get(place),
+                self._topic_settings,
             )
         return self._publishers[place]
 
 
 def run_kafka(task: ProducerTask) -> ProducerTotals:
-    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable. Raises `ShoalError`."""
-    settings, counts = kafka_settings(task.config), KafkaCounts()
+    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable. Raises
+    `ShoalError`."""
+    settings = kafka_settings(task.config)
+    counts = KafkaCounts()
     counts.starts_again = bool(task.options["again"])
     idle_s: float | None = task.options["until_idle"]
-    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display:
+    with (
+        stopped_by_signals() as stop,
+        closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display,
+    ):
         run(
             lambda: open_kafka_ingest(task, counts),
             stop,
@@ -314,7 +372,8 @@ def run_kafka(task: ProducerTask) -> ProducerTotals:
 def open_kafka_ingest(
     task: ProducerTask, counts: KafkaCounts, clock: Callable[[], float] = time.time
 ) -> Iterator[KafkaIngest]:
-    """The ingest as its bookmark has it, closed at the end. Raises `InvalidState`, and as the logs do."""
+    """The ingest as its bookmark has it, closed at the end. Raises `InvalidState`, and as the logs
+    do."""
     settings = kafka_settings(task.config)
 
     def open_log(client: str, text: str) -> Log:
@@ -323,16 +382,22 @@ def open_kafka_ingest(
 
     with ExitStack() as stack:
         log = stack.enter_context(closing(open_topic(settings)))
-        identity = identity_of("kafka 1", log.identity(settings.topic).hex(), task.options["name"] or "")
+        identity = identity_of(
+            "kafka 1", log.identity(settings.topic).hex(), task.options["name"] or ""
+        )
         task.folder.mkdir(parents=True, exist_ok=True)
         owner = f"the producer of topic {settings.topic}"
-        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(task.folder / f"producer.{identity}.db", owner)))
+        bookmark = KafkaBookmark(
+            stack.enter_context(Checkpoint(task.folder / f"producer.{identity}.db", owner))
+        )
         if counts.starts_again:
             bookmark.start_again()
             bookmark.save()
             counts.starts_again = False
         topic = SourceTopic(log, settings.topic, identity)
-        yield stack.enter_context(closing(KafkaIngest(task, topic, bookmark, counts, open_log, clock=clock)))
+        yield stack.enter_context(
+            closing(KafkaIngest(task, topic, bookmark, counts, open_log, clock=clock))
+        )
 
 
 def open_topic(settings: KafkaSourceSettings) -> Log:

@@ -1,4 +1,5 @@
-"""The source type `kafka`: reads the readings of clients from a topic of JSON messages that there is already."""
+"""The source type `kafka`: reads the readings of clients from a topic of JSON messages that there
+is already."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ class KafkaSource(SourceType):
     settings = KafkaSourceSettings
     shows_events = True
     parameters = (
-        click.Option(["--kafka"], is_flag=True, help="Read the topic in [kafka] of the federation file."),
+        click.Option(
+            ["--kafka"], is_flag=True, help="Read the topic in [kafka] of the federation file."
+        ),
         NAME,
         AGAIN,
         click.Option(

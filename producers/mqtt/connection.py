@@ -1,7 +1,8 @@
-"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a persistent session, and explicit acknowledgements.
+"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a persistent session, and explicit
+acknowledgements.
 
-There is no thread: `receive` runs the network, and failures are raised. A lost connection is not restored: the caller
-makes a new one, and the broker sends again what was not acknowledged.
+There is no thread: `receive` runs the network, and failures are raised. A lost connection is not
+restored: the caller makes a new one, and the broker sends again what was not acknowledged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ UNACKNOWLEDGED_MAX = 100
 """messages that the broker (MQTT 5) sends before it waits for an acknowledgement"""
 BATCH_MESSAGES_MAX = 200
 PACKET_BYTES_MAX = 2 * 1024 * 1024
-"""largest packet that the broker (MQTT 5) sends: a message is in memory before its length can be checked"""
+"""largest packet that the broker (MQTT 5) sends: a message is in memory before its length can be
+checked"""
 FAILURE = 128
 """smallest reason code of a failure"""
 CLOSED = "the connection was closed at once: check tls and port, unless it is restarting"
@@ -63,9 +65,11 @@ class Message(NamedTuple):
 
 
 class Connection:
-    """A connection that has subscribed to `topics`. The caller acknowledges every message, in the order received.
+    """A connection that has subscribed to `topics`. The caller acknowledges every message, in the
+    order received.
 
-    Raises `LogUnavailable` (a new connection may succeed later), `LogError` and `SettingsError` (it cannot).
+    Raises `LogUnavailable` (a new connection may succeed later), `LogError` and `SettingsError` (it
+    cannot).
     """
 
     def __init__(
@@ -77,7 +81,8 @@ class Connection:
         with_retained: bool,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._steady = settings, steady
+        self._settings = settings
+        self._steady = steady
         self._inbox: list[Message] = []
         self._failure: str | None = None
         self._session: bool | None = None
@@ -102,7 +107,8 @@ class Connection:
 
     def receive(self, timeout_s: float) -> list[Message]:
         """The next messages; waits up to `timeout_s` for the first."""
-        end, left = self._steady() + timeout_s, timeout_s
+        end = self._steady() + timeout_s
+        left = timeout_s
         while not self._inbox and left >= 0:
             # It may return early, without a message.
             self._loop(left)
@@ -111,7 +117,8 @@ class Connection:
         while received < len(self._inbox) < BATCH_MESSAGES_MAX:
             received = len(self._inbox)
             self._loop(0.0)
-        messages, self._inbox = self._inbox[:BATCH_MESSAGES_MAX], self._inbox[BATCH_MESSAGES_MAX:]
+        messages = self._inbox[:BATCH_MESSAGES_MAX]
+        self._inbox = self._inbox[BATCH_MESSAGES_MAX:]
         return messages
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
@@ -135,7 +142,9 @@ class Connection:
         try:
             if settings.version == "5":
                 properties = _connect_properties(settings)
-                code = self._client.connect(settings.host, port, KEEP_ALIVE_S, clean_start=False, properties=properties)
+                code = self._client.connect(
+                    settings.host, port, KEEP_ALIVE_S, clean_start=False, properties=properties
+                )
             else:
                 code = self._client.connect(settings.host, port, KEEP_ALIVE_S)
             self._check(code)
@@ -200,17 +209,26 @@ class Connection:
         else:
             self._session = bool(flags.session_present)
 
-    def _on_subscribe(self, client: Client, _: Any, number: int, reasons: list[Any], properties: Any) -> None:
+    def _on_subscribe(
+        self, client: Client, _: Any, number: int, reasons: list[Any], properties: Any
+    ) -> None:
         self._granted = {number: all(reason.value < FAILURE for reason in reasons)}
 
-    def _on_disconnect(self, client: Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_disconnect(
+        self, client: Client, _: Any, flags: Any, reason: Any, properties: Any
+    ) -> None:
         if self._failure is None and flags.is_disconnect_packet_from_server:
             self._failure = str(reason)
 
     def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
         self._inbox.append(
             Message(
-                message.topic, bytes(message.payload), message.mid, message.qos == 0, message.dup, bool(message.retain)
+                message.topic,
+                bytes(message.payload),
+                message.mid,
+                message.qos == 0,
+                message.dup,
+                bool(message.retain),
             )
         )
 

@@ -1,4 +1,5 @@
-"""Ingest of sensors: messages become readings in the logs of their clients, and silent topics are reported."""
+"""Ingest of sensors: messages become readings in the logs of their clients, and silent topics are
+reported."""
 
 from __future__ import annotations
 
@@ -19,9 +20,21 @@ from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.privacy.base import Missing
 from shoal.producers.files.split import CLIENTS_MAX
-from shoal.producers.messages import ParsedPayload, RejectedMessages, parse_payload, values_with_gaps
+from shoal.producers.messages import (
+    ParsedPayload,
+    RejectedMessages,
+    parse_payload,
+    values_with_gaps,
+)
 from shoal.producers.mqtt.connection import Connection, Message
-from shoal.producers.mqtt.readings import TOPICS_MAX, AlignedReading, Aligner, Rules, TopicTable, topics_of
+from shoal.producers.mqtt.readings import (
+    TOPICS_MAX,
+    AlignedReading,
+    Aligner,
+    Rules,
+    TopicTable,
+    topics_of,
+)
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.producers.progress import display_on
 from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
@@ -45,8 +58,10 @@ class SilenceMonitor:
         self._silent: set[str] = set()
 
     def start(self, now: float) -> None:
-        """Note that a connection begins: messages sent before it are unknown, so silences are counted from now."""
-        # Those that are reported as silent stay so until a message comes: else each connection would report them anew.
+        """Note that a connection begins: messages sent before it are unknown, so silences are
+        counted from now."""
+        # Those that are reported as silent stay so until a message comes: else each connection
+        # would report them anew.
         for topic in self._received_at.keys() - self._silent:
             self._received_at[topic] = now
 
@@ -72,7 +87,8 @@ class SilenceMonitor:
 
 
 DELIVERIES_MAX = 1024
-"""newest deliveries that are recognised when they are repeated: more than are sent without acknowledgement"""
+"""newest deliveries that are recognised when they are repeated: more than are sent without
+acknowledgement"""
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
 STATE_VERSION = 3
@@ -90,7 +106,8 @@ class IngestCounts:
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages, values and readings that were not used, or changed, by reason (`shoal.producers.source_type.FAULTS`)"""
+        """messages, values and readings that were not used, or changed, by reason
+        (`shoal.producers.source_type.FAULTS`)"""
 
     @property
     def published(self) -> int:
@@ -102,7 +119,8 @@ class IngestResources(NamedTuple):
     """The topics, the checkpoint, and the readings logs of the clients."""
 
     client: str | None
-    """the client whose sensors these are; where messages name their client, the only one to feed, None for all"""
+    """the client whose sensors these are; where messages name their client, the only one to feed,
+    None for all"""
     width: int
     """number of features of a reading"""
     topics: TopicTable
@@ -121,14 +139,16 @@ class ClientStream:
     """The sensors of one client: its messages become readings, numbered from 0, in its log."""
 
     def __init__(self, client: str, log: Log, rules: Rules, received_at: float) -> None:
-        self.client, self.received_at = client, received_at
+        self.client = client
+        self.received_at = received_at
         self.aligner = Aligner(rules)
         self.publisher: ReadingsPublisher
         """set by `open`"""
         self.aligned: list[AlignedReading] = []
         """readings of this step"""
         self._log = log
-        self._source, self._next_number = secrets.token_hex(8), 0
+        self._source = secrets.token_hex(8)
+        self._next_number = 0
         self._mark: Mark | None = None
         self._left: list[Any] = []
 
@@ -139,7 +159,9 @@ class ClientStream:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of it; the readings of this step are numbered."""
-        readings = [[self._next_number + number, *reading] for number, reading in enumerate(self.aligned)]
+        readings = [
+            [self._next_number + number, *reading] for number, reading in enumerate(self.aligned)
+        ]
         self._next_number += len(self.aligned)
         self._left = readings
         self.aligned = []
@@ -154,7 +176,8 @@ class ClientStream:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`. Raises KeyError, TypeError or ValueError for what is no state."""
         self.aligner.restore(state["aligner"])
-        self._source, self._next_number = str(state["source"]), int(state["next_number"])
+        self._source = str(state["source"])
+        self._next_number = int(state["next_number"])
         self._mark = None if state["mark"] is None else Mark(*state["mark"])
         self._left = list(state["readings"])
 
@@ -166,10 +189,13 @@ class ClientStream:
 
     def store(self, counts: IngestCounts) -> None:
         """Publish the readings of the newest state, unless they are in the log."""
-        stored, readings = 0, self._left
+        stored = 0
+        readings = self._left
         for number, moment, values, user in readings:
             if number > self.publisher.last_number:
-                self.publisher.publish([number], SourceReadings([self.client], [moment], [values], users=[user]))
+                self.publisher.publish(
+                    [number], SourceReadings([self.client], [moment], [values], users=[user])
+                )
                 stored += 1
         if stored:
             self.publisher.flush()
@@ -180,7 +206,8 @@ class ClientStream:
         counts.already_there += len(readings) - stored
 
     def skip_used_numbers(self) -> None:
-        """Skip numbers in use: with an older checkpoint, restored from a backup, some of the next ones are."""
+        """Skip numbers in use: with an older checkpoint, restored from a backup, some of the next
+        ones are."""
         self._next_number = max(self._next_number, self.publisher.last_number + 1)
 
     def close(self) -> None:
@@ -191,7 +218,8 @@ class ClientStream:
 class MqttIngest:
     """Receives the values of sensors and stores the readings of their clients, step by step.
 
-    clock: seconds since 1970, the time of messages that have none. steady: a clock that never goes back.
+    clock: seconds since 1970, the time of messages that have none. steady: a clock that never goes
+    back.
     """
 
     def __init__(
@@ -204,12 +232,22 @@ class MqttIngest:
         clock: Callable[[], float],
         steady: Callable[[], float],
     ) -> None:
-        """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as `connect` does."""
-        self._settings, self._resources, self._counts = settings, resources, counts
-        self._clock, self._steady = clock, steady
-        missing, learns_gaps = resources.missing, resources.learns_gaps
+        """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as
+        `connect` does."""
+        self._settings = settings
+        self._resources = resources
+        self._counts = counts
+        self._clock = clock
+        self._steady = steady
+        missing = resources.missing
+        learns_gaps = resources.learns_gaps
         self._rules = Rules(
-            resources.width, settings.tolerance_s, settings.wait_s, missing, settings.hold_s, learns_gaps
+            resources.width,
+            settings.tolerance_s,
+            settings.wait_s,
+            missing,
+            settings.hold_s,
+            learns_gaps,
         )
         self._delivered: dict[bytes, None] = {}
         self._rejected = RejectedMessages(counts.faults)
@@ -228,8 +266,8 @@ class MqttIngest:
     def step(self, timeout_s: float = 0.0) -> bool:
         """Receive messages and store the readings that are complete; True when anything was done.
 
-        Raises `LogUnavailable` (the broker or the disk is unavailable) and `LogError`. After an error only a new
-        object, built from the checkpoint, may continue.
+        Raises `LogUnavailable` (the broker or the disk is unavailable) and `LogError`. After an
+        error only a new object, built from the checkpoint, may continue.
         """
         messages = self._connection.receive(timeout_s)
         now = self._steady()
@@ -238,15 +276,20 @@ class MqttIngest:
             self._process(message, now)
         for stream in self._streams.values():
             # Event time goes on while no message comes.
-            stream.aligned += stream.aligner.advance(stream.aligner.newest + now - stream.received_at)
+            stream.aligned += stream.aligner.advance(
+                stream.aligner.newest + now - stream.received_at
+            )
         self._report_silence(now)
         # `Counter` leaves out what has not grown.
         became = self._aligned_counts() - before
-        self._counts.faults.update({name: number for name, number in became.items() if name != "aligned"})
+        self._counts.faults.update(
+            {name: number for name, number in became.items() if name != "aligned"}
+        )
         self._rejected.report(now)
         if not (messages or became):
             return False
-        # Saved, then stored, then acknowledged: after a kill in between the broker repeats what the checkpoint knows.
+        # Saved, then stored, then acknowledged: after a kill in between the broker repeats what the
+        # checkpoint knows.
         self._save()
         for stream in self._streams.values():
             stream.store(self._counts)
@@ -285,7 +328,10 @@ class MqttIngest:
             return self._count_fault("unknown_topic", message.topic)
         if self._known(message):
             return self._count_fault("repeated", message.topic)
-        if not message.retained and (silent_s := self._counts.silence.received(message.topic, now)) is not None:
+        if (
+            not message.retained
+            and (silent_s := self._counts.silence.received(message.topic, now)) is not None
+        ):
             log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
         # A retained message is of any age, and its own time is the only one that says which.
         if message.retained and not self._settings.time:
@@ -302,15 +348,23 @@ class MqttIngest:
             parsed = parsed._replace(values=parsed.values._replace(time=later))
         assert parsed.values is not None
         stream.aligned += (
-            self._of_user(message, parsed) if self._settings.user_id else stream.aligner.add(parsed.values)
+            self._of_user(message, parsed)
+            if self._settings.user_id
+            else stream.aligner.add(parsed.values)
         )
         return None
 
-    def _stream_of(self, message: Message, parsed: ParsedPayload, now: float) -> ClientStream | None:
+    def _stream_of(
+        self, message: Message, parsed: ParsedPayload, now: float
+    ) -> ClientStream | None:
         """The client that a message is from; None for one that is not fed, or that cannot be."""
         if not self._settings.client:
             return self._streams[str(self._resources.client)]
-        text = parsed.client if self._settings.client_field else self._settings.client_of_topic(message.topic)
+        text = (
+            parsed.client
+            if self._settings.client_field
+            else self._settings.client_of_topic(message.topic)
+        )
         if not text:
             self._count_fault("nameless", message.topic)
             return None
@@ -318,7 +372,8 @@ class MqttIngest:
         if self._resources.client not in (None, client):
             return None
         if client not in self._streams:
-            # Anything that publishes could name clients without end, and each has a folder and a log.
+            # Anything that publishes could name clients without end, and each has a folder and a
+            # log.
             if len(self._streams) >= CLIENTS_MAX:
                 self._count_fault("crowded", message.topic)
                 return None
@@ -327,7 +382,9 @@ class MqttIngest:
         return self._streams[client]
 
     def _open_stream(self, client: str, text: str, state: Mapping[str, Any] | None = None) -> None:
-        stream = ClientStream(client, self._resources.open_log(client, text), self._rules, self._steady())
+        stream = ClientStream(
+            client, self._resources.open_log(client, text), self._rules, self._steady()
+        )
         self._streams[client] = stream
         if state is not None:
             stream.restore(state)
@@ -342,7 +399,8 @@ class MqttIngest:
             self._streams = {}
 
     def _of_user(self, message: Message, parsed: ParsedPayload) -> list[AlignedReading]:
-        """The reading that one message makes by itself: values of two users must not become one reading."""
+        """The reading that one message makes by itself: values of two users must not become one
+        reading."""
         assert parsed.values is not None
         time, values = parsed.values
         if len(values) < self._resources.width:
@@ -371,7 +429,9 @@ class MqttIngest:
 
     def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
-            log_event("sensor_silent", logging.WARNING, topic=topic, silent_s=self._settings.silent_s)
+            log_event(
+                "sensor_silent", logging.WARNING, topic=topic, silent_s=self._settings.silent_s
+            )
 
     def _save(self) -> None:
         state = {
@@ -394,32 +454,48 @@ class MqttIngest:
                     "file back, or start under a new client name"
                 )
             delivered: bytes = state["delivered"]
-            self._delivered = dict.fromkeys(delivered[at : at + 8] for at in range(0, len(delivered), 8))
+            self._delivered = dict.fromkeys(
+                delivered[at : at + 8] for at in range(0, len(delivered), 8)
+            )
             for client, saved in state["clients"].items():
                 self._open_stream(client, client, saved)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidState("the MQTT producer's checkpoint cannot be read; restore it, or move it away") from None
+            raise InvalidState(
+                "the MQTT producer's checkpoint cannot be read; restore it, or move it away"
+            ) from None
 
 
-def run_ingest(config: Config, client: str | None, folder: Path, as_events: bool = False) -> ProducerTotals:
-    """Receive the values of sensors until SIGTERM or SIGINT; wait while a broker or a disk is unavailable.
+def run_ingest(
+    config: Config, client: str | None, folder: Path, as_events: bool = False
+) -> ProducerTotals:
+    """Receive the values of sensors until SIGTERM or SIGINT; wait while a broker or a disk is
+    unavailable.
 
-    client: the one whose sensors they are; where messages name their client, the only one to feed, None for all.
-    folder: the folder of the clients' folders; as_events: progress is logged as events.
+    client: the one whose sensors they are; where messages name their client, the only one to feed,
+    None for all. folder: the folder of the clients' folders; as_events: progress is logged as
+    events.
     Raises `ShoalError` for what waiting cannot mend.
     """
     settings = mqtt_settings(config)
     topics = topics_of(settings, config.contract, client or "")
     exact = [topic for topic in topics if not set(topic) & set("+#")]
     counts = IngestCounts(SilenceMonitor(exact, settings.silent_s))
-    with stopped_by_signals() as stop, closing(display_on(sys.stderr, time.monotonic, as_events)) as display:
+    with (
+        stopped_by_signals() as stop,
+        closing(display_on(sys.stderr, time.monotonic, as_events)) as display,
+    ):
 
         def build() -> AbstractContextManager[MqttIngest]:
             return open_mqtt_ingest(config, client, folder, counts)
 
         run(build, stop, on_step=lambda _: display.show(counts.position, None))
     return ProducerTotals(
-        False, counts.by_client, counts.already_there, counts.position, counts.faults, settings.address
+        False,
+        counts.by_client,
+        counts.already_there,
+        counts.position,
+        counts.faults,
+        settings.address,
     )
 
 
@@ -432,8 +508,10 @@ def open_mqtt_ingest(
     clock: Callable[[], float] = time.time,
     steady: Callable[[], float] = time.monotonic,
 ) -> Iterator[MqttIngest]:
-    """The ingest as its checkpoint has it, closed at the end. Raises `InvalidState`, and as `Connection` does."""
-    settings, contract = mqtt_settings(config), config.contract
+    """The ingest as its checkpoint has it, closed at the end. Raises `InvalidState`, and as
+    `Connection` does."""
+    settings = mqtt_settings(config)
+    contract = config.contract
     topics = TopicTable(topics_of(settings, contract, client or ""))
     several = f"shoal-{contract.federation}"
     client_id = settings.client_id.replace("{client}", client or "all") or (
@@ -450,7 +528,9 @@ def open_mqtt_ingest(
             place = folder / f"producer.{identity_of('mqtt', settings.address, client_id)}.db"
         else:
             place = client_folder(folder, str(client)) / "mqtt.db"
-        owner = f"the MQTT producer of {f'client {client} of ' if client else ''}{contract.federation}"
+        owner = (
+            f"the MQTT producer of {f'client {client} of ' if client else ''}{contract.federation}"
+        )
         checkpoint = stack.enter_context(Checkpoint(place, owner))
         ingest = MqttIngest(
             settings,
@@ -465,7 +545,13 @@ def open_mqtt_ingest(
                 contract.learns_gaps,
             ),
             counts,
-            lambda: Connection(settings, client_id, topics.filters, with_retained=bool(settings.time), steady=steady),
+            lambda: Connection(
+                settings,
+                client_id,
+                topics.filters,
+                with_retained=bool(settings.time),
+                steady=steady,
+            ),
             clock=clock,
             steady=steady,
         )

@@ -1,15 +1,19 @@
-"""Alignment: values of several sensors become readings, by their times. A state machine without a clock.
+"""Alignment: values of several sensors become readings, by their times. A state machine without a
+clock.
 
-The result depends only on the messages put in, their order, and the times given to `advance`. The rules:
+The result depends only on the messages put in, their order, and the times given to `advance`. The
+rules:
 
-1. The values of one reading lie at most `tolerance_s` apart; a value goes to the nearest open reading that lacks it.
-2. A reading that has all its values is complete at once, with the time of its latest value. Readings come out in the
-   order of their times: earlier ones that still lack a value are closed first, by rule 3.
-3. A reading that still lacks values after `wait_s` of event time is dropped (`drop`), or filled up with each sensor's
-   last value if that is at most `hold_s` older than the reading (`hold`). What is lacking then stays a gap where
-   clients learn those, and else the reading is dropped.
-4. A value with the time of a value that the sensor has sent before is a repetition; a value that is not later than the
-   newest closed reading is late. Both are dropped and counted."""
+1. The values of one reading lie at most `tolerance_s` apart; a value goes to the nearest open
+   reading that lacks it.
+2. A reading that has all its values is complete at once, with the time of its latest value.
+   Readings come out in the order of their times: earlier ones that still lack a value are closed
+   first, by rule 3.
+3. A reading that still lacks values after `wait_s` of event time is dropped (`drop`), or filled up
+   with each sensor's last value if that is at most `hold_s` older than the reading (`hold`). What
+   is lacking then stays a gap where clients learn those, and else the reading is dropped.
+4. A value with the time of a value that the sensor has sent before is a repetition; a value that is
+   not later than the newest closed reading is late. Both are dropped and counted."""
 
 from __future__ import annotations
 
@@ -73,8 +77,8 @@ class Aligner:
         self._closed_up_to = -math.inf
         self._newest = -math.inf
         self.counts: Counter[str] = Counter()
-        """readings that were `aligned`, those of them that were `filled` or had gaps, and `incomplete` ones, dropped;
-        messages that were `late` or `repeated`"""
+        """readings that were `aligned`, those of them that were `filled` or had gaps, and
+        `incomplete` ones, dropped; messages that were `late` or `repeated`"""
 
     @property
     def newest(self) -> float:
@@ -87,7 +91,8 @@ class Aligner:
         return len(self._open)
 
     def add(self, message: SensorValues) -> list[AlignedReading]:
-        """Put one message in; the readings that it completes or closes, in the order of their times."""
+        """Put one message in; the readings that it completes or closes, in the order of their
+        times."""
         if self._repeats(message):
             self.counts["repeated"] += 1
             return []
@@ -98,7 +103,9 @@ class Aligner:
         if group is None:
             group = {}
             self._open.append(group)
-        group.update({feature: Value(message.time, value) for feature, value in message.values.items()})
+        group.update(
+            {feature: Value(message.time, value) for feature, value in message.values.items()}
+        )
         self._newest = max(self._newest, message.time)
         # Earlier readings are closed with it: readings come out in the order of their times.
         aligned = self._close_up_to(_high(group)) if len(group) == self._rules.width else []
@@ -108,7 +115,8 @@ class Aligner:
         return aligned
 
     def advance(self, time: float) -> list[AlignedReading]:
-        """Set the event time: close the readings that have waited for `wait_s`. Older messages may still come."""
+        """Set the event time: close the readings that have waited for `wait_s`. Older messages may
+        still come."""
         # One number below: a reading that is exactly `wait_s` old may still be completed.
         return self._close_up_to(math.nextafter(time - self._rules.wait_s, -math.inf))
 
@@ -126,25 +134,37 @@ class Aligner:
         """Continue from `state`. Raises KeyError, TypeError or ValueError for what is no state."""
         self._open = [_unpacked(group) for group in state["open"]]
         self._last = _unpacked(state["last"])
-        self._closed_up_to, self._newest = float(state["closed_up_to"]), float(state["newest"])
+        self._closed_up_to = float(state["closed_up_to"])
+        self._newest = float(state["newest"])
         self.counts = Counter(state["counts"])
 
     def _repeats(self, message: SensorValues) -> bool:
         there = [self._last, *self._open]
         return any(
-            feature in group and group[feature].time == message.time for feature in message.values for group in there
+            feature in group and group[feature].time == message.time
+            for feature in message.values
+            for group in there
         )
 
     def _nearest(self, message: SensorValues) -> dict[int, Value] | None:
-        """The open reading, nearest in time, that lacks these values; the oldest of equally near ones."""
-        best, nearest = None, math.inf
+        """The open reading, nearest in time, that lacks these values; the oldest of equally near
+        ones."""
+        best = None
+        nearest = math.inf
         for group in self._open:
-            low, high = min(value.time for value in group.values()), _high(group)
+            low = min(value.time for value in group.values())
+            high = _high(group)
             apart = max(low - message.time, message.time - high, 0.0)
             span = max(high, message.time) - min(low, message.time)
-            # Strictly nearer, so that of equally near readings the oldest, which comes first, is filled.
-            if span <= self._rules.tolerance_s and apart < nearest and not group.keys() & message.values.keys():
-                best, nearest = group, apart
+            # Strictly nearer, so that of equally near readings the oldest, which comes first, is
+            # filled.
+            if (
+                span <= self._rules.tolerance_s
+                and apart < nearest
+                and not group.keys() & message.values.keys()
+            ):
+                best = group
+                nearest = apart
         return best
 
     def _close_up_to(self, time: float) -> list[AlignedReading]:
@@ -177,7 +197,9 @@ class Aligner:
         if self._rules.missing != "hold":
             return group
         oldest = time - self._rules.hold_s
-        return {feature: value for feature, value in self._last.items() if value.time >= oldest} | group
+        return {
+            feature: value for feature, value in self._last.items() if value.time >= oldest
+        } | group
 
 
 def _high(group: Mapping[int, Value]) -> float:
@@ -198,27 +220,38 @@ TOPIC_BYTES_MAX = 65535
 """longest topic of MQTT"""
 
 
-def topics_of(settings: MqttSettings, contract: Contract, client: str) -> dict[str, list[TopicField]]:
-    """topic or filter -> the features in its messages. Raises `SettingsError` without topics, or for an impossible one.
+def topics_of(
+    settings: MqttSettings, contract: Contract, client: str
+) -> dict[str, list[TopicField]]:
+    """topic or filter -> the features in its messages. Raises `SettingsError` without topics, or
+    for an impossible one.
 
     Two filters that match one topic are refused: brokers may send its messages twice.
     """
     if not settings.topics:
-        raise SettingsError("--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature")
+        raise SettingsError(
+            "--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature"
+        )
     wanted: dict[str, list[TopicField]] = {}
     codes = codes_of(contract)
     for place, feature in enumerate(contract.features):
         topic, field = parse_place(settings.topics[feature.name].replace("{client}", client))
         if len(topic.encode()) > TOPIC_BYTES_MAX:
-            raise SettingsError(f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes")
+            raise SettingsError(
+                f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes"
+            )
         wanted.setdefault(topic, []).append(TopicField(place, field, codes.get(place)))
     for topic, there in wanted.items():
         # A plain number is also JSON, so which of both a message is could not be told.
         if len({one.field == "" for one in there}) > 1:
-            raise SettingsError(f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both")
+            raise SettingsError(
+                f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both"
+            )
     for one, other in combinations(wanted, 2):
         if _overlap(one.split("/"), other.split("/")):
-            raise SettingsError(f"[mqtt.topics] {one} and {other} match the same topics; write one filter for both")
+            raise SettingsError(
+                f"[mqtt.topics] {one} and {other} match the same topics; write one filter for both"
+            )
     return wanted
 
 
@@ -249,6 +282,8 @@ class TopicTable:
             if len(self._found) >= TOPICS_MAX:
                 self._found.clear()
             levels = topic.split("/")
-            matching = (there for one, there in self.filters.items() if _overlap(one.split("/"), levels))
+            matching = (
+                there for one, there in self.filters.items() if _overlap(one.split("/"), levels)
+            )
             self._found[topic] = next(matching, None)
         return self._found[topic]

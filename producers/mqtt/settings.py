@@ -1,4 +1,5 @@
-"""The section [mqtt] of a federation file: the broker, the topics of the sensors, and how values become readings."""
+"""The section [mqtt] of a federation file: the broker, the topics of the sensors, and how values
+become readings."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ from shoal.producers.values import MissingOfSource, missing_of
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
 """a topic, or a filter with wildcards, and a field: `a/b`, `a/+#field`, `a/#`, `a/##field`"""
-NOT_OF_OTHERS = 'user_id and missing = "hold" exclude each other: a last value may be of another user'
+NOT_OF_OTHERS = (
+    'user_id and missing = "hold" exclude each other: a last value may be of another user'
+)
 LEVEL = re.compile(r"\{topic\.(\d+)\}")
 
 
 def parse_place(place: str) -> tuple[str, str]:
-    """The topic or filter of a place, and the field; empty for none. Raises ValueError for what is no place."""
+    """The topic or filter of a place, and the field; empty for none. Raises ValueError for what is
+    no place."""
     found = PLACE.fullmatch(place)
     if found is None or any("+" in level and level != "+" for level in found["topic"].split("/")):
         raise ValueError("write topic or topic#field; the wildcards + and # stand for whole levels")
@@ -30,21 +34,29 @@ def parse_place(place: str) -> tuple[str, str]:
 
 
 class MqttSettings(SourceSettings):
-    """[mqtt]: where `shoal producer --mqtt` receives a client's sensor values, and how they become readings."""
+    """[mqtt]: where `shoal producer --mqtt` receives a client's sensor values, and how they become
+    readings."""
 
     host: str = Field(default="localhost", min_length=1, description="the MQTT broker")
-    port: int = Field(default=0, ge=0, le=65535, description="port of the broker; 0: 1883, with TLS 8883")
+    port: int = Field(
+        default=0, ge=0, le=65535, description="port of the broker; 0: 1883, with TLS 8883"
+    )
     version: Literal["5", "3.1.1"] = Field(default="5", description="version of MQTT")
     tls: bool = Field(default=False, description="connect by TLS, and verify the broker")
     ca_file: FilePath | None = Field(
-        default=None, description="certificates (PEM) of the authorities trusted with TLS; none: those of the system"
+        default=None,
+        description="certificates (PEM) of the authorities trusted with TLS; none: those of the system",
     )
     certificate_file: FilePath | None = Field(
         default=None, description="client certificate (PEM), if the broker asks for one"
     )
-    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    key_file: FilePath | None = Field(
+        default=None, description="private key (PEM) of that certificate"
+    )
     user: str = Field(default="", description="user name")
-    secret_file: FilePath | None = Field(default=None, description="file with the password, read at each connection")
+    secret_file: FilePath | None = Field(
+        default=None, description="file with the password, read at each connection"
+    )
     client_id: str = Field(
         default="",
         max_length=128,
@@ -67,16 +79,23 @@ class MqttSettings(SourceSettings):
         description="for several clients, what names the client of a message: `{topic.1}`, a level of its topic, "
         "counted from 0, or a field (JSON); none: `--name`",
     )
-    time: str = Field(default="", description="field (JSON) with the time of a message; none: the time it arrives")
+    time: str = Field(
+        default="", description="field (JSON) with the time of a message; none: the time it arrives"
+    )
     user_id: str = Field(
         default="",
         description="field (JSON) with the person or device that a message is from, for `unit` of [privacy]; all "
         "features are then in one topic, and each message is a reading of its own",
     )
     tolerance_s: float = Field(
-        default=1.0, ge=0, le=86400, description="seconds that the values of one reading may lie apart"
+        default=1.0,
+        ge=0,
+        le=86400,
+        description="seconds that the values of one reading may lie apart",
     )
-    wait_s: float = Field(default=10.0, ge=0, le=86400, description="seconds that a reading waits for missing values")
+    wait_s: float = Field(
+        default=10.0, ge=0, le=86400, description="seconds that a reading waits for missing values"
+    )
     missing: MissingOfSource = Field(
         default="",
         description="what then happens: the reading is dropped (`drop`), filled up with each sensor's last value "
@@ -84,7 +103,10 @@ class MqttSettings(SourceSettings):
         "says",
     )
     hold_s: float = Field(
-        default=300.0, gt=0, le=10**9, description="`hold`: seconds after which a last value is too old"
+        default=300.0,
+        gt=0,
+        le=10**9,
+        description="`hold`: seconds after which a last value is too old",
     )
     ahead_s: float = Field(
         default=60.0,
@@ -93,9 +115,14 @@ class MqttSettings(SourceSettings):
         description="seconds that a time may lie in the future; beyond, the sensor's clock is wrong",
     )
     silent_s: float = Field(
-        default=60.0, ge=0, le=10**9, description="warn about a topic without a message for this many seconds; 0: never"
+        default=60.0,
+        ge=0,
+        le=10**9,
+        description="warn about a topic without a message for this many seconds; 0: never",
     )
-    payload_bytes_max: int = Field(default=65536, ge=1, le=2**20, description="largest message that is read")
+    payload_bytes_max: int = Field(
+        default=65536, ge=1, le=2**20, description="largest message that is read"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -113,22 +140,30 @@ class MqttSettings(SourceSettings):
             if self.client and "{client}" in topic:
                 raise ValueError(f"topics.{feature}: with client, write + in place of {{client}}")
             if self.client_field and not field:
-                raise ValueError(f"topics.{feature}: a plain number names no client: write topic#field")
+                raise ValueError(
+                    f"topics.{feature}: a plain number names no client: write topic#field"
+                )
             for level in map(int, LEVEL.findall(self.client)):
                 self._check_level(topic, level)
             if self.time and not field:
-                raise ValueError(f"topics.{feature}: a plain number has no time: write topic#field, or leave out time")
+                raise ValueError(
+                    f"topics.{feature}: a plain number has no time: write topic#field, or leave out time"
+                )
         return self
 
     @model_validator(mode="after")
     def _keeps_users_apart(self) -> Self:
         rest = LEVEL.sub("", self.client)
         if self.client and ("{" in rest or (rest == self.client and not PATH.fullmatch(rest))):
-            raise ValueError("client: write {topic.1} for a level of the topic, or a field of the message")
+            raise ValueError(
+                "client: write {topic.1} for a level of the topic, or a field of the message"
+            )
         if self.user_id:
             places = [parse_place(place) for place in self.topics.values()]
             if len({topic for topic, _ in places}) > 1 or not all(field for _, field in places):
-                raise ValueError("user_id needs all features in fields of one topic: a reading is of one user")
+                raise ValueError(
+                    "user_id needs all features in fields of one topic: a reading is of one user"
+                )
             if self.missing == "hold":
                 raise ValueError(NOT_OF_OTHERS)
         return self
@@ -166,7 +201,9 @@ class MqttSettings(SourceSettings):
             return
         if level >= len(levels) or levels[level] != "+":
             found = repr(levels[level]) if level < len(levels) else "not there"
-            raise ValueError(f"client: level {level} of {topic}, counted from 0, is {found}: name a level that is +")
+            raise ValueError(
+                f"client: level {level} of {topic}, counted from 0, is {found}: name a level that is +"
+            )
 
     @property
     def address(self) -> str:

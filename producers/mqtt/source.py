@@ -1,4 +1,5 @@
-"""The source type `mqtt`: receives the values of sensors, of one client or of several, from an MQTT broker."""
+"""The source type `mqtt`: receives the values of sensors, of one client or of several, from an MQTT
+broker."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class MqttSource(SourceType):
     shows_events = True
     parameters = (
         click.Option(
-            ["--mqtt"], is_flag=True, help="Receive the values of the sensors in [mqtt] of the federation file."
+            ["--mqtt"],
+            is_flag=True,
+            help="Receive the values of the sensors in [mqtt] of the federation file.",
         ),
         NAME,
     )
@@ -42,14 +45,22 @@ class MqttSource(SourceType):
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. Raises `MissingExtra`."""
-        if not task.options["mqtt"] or (task.options["name"] is None and not mqtt_settings(task.config).client):
+        if not task.options["mqtt"] or (
+            task.options["name"] is None and not mqtt_settings(task.config).client
+        ):
             raise SettingsError(
                 "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the client of a message"
             )
         from shoal.producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
-        config, client = task.config, task.options["name"]
-        log_event("started", federation=config.contract.federation, contract=config.contract.digest, client=client)
+        config = task.config
+        client = task.options["name"]
+        log_event(
+            "started",
+            federation=config.contract.federation,
+            contract=config.contract.digest,
+            client=client,
+        )
         return run_ingest(config, client, task.folder, task.as_json)
 
 

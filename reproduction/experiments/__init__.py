@@ -1,7 +1,7 @@
 """The experiments of `shoal reproduce`, found by name in a table.
 
-An experiment is an `Experiment` over trials or a `Study` of its own form. Each is a subcommand of `shoal reproduce` and
-a chapter of the report of `shoal reproduce all`.
+An experiment is an `Experiment` over trials or a `Study` of its own form. Each is a subcommand of
+`shoal reproduce` and a chapter of the report of `shoal reproduce all`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ EXPERIMENTS: Final[dict[str, str]] = {
     "spectral": "shapes:SPECTRAL_EXPERIMENT",
     "tsk": "tsk:STUDY",
 }
-"""name -> its module in this folder, and its name there; a module is imported when its experiment is first asked for"""
+"""name -> its module in this folder, and its name there; a module is imported when its experiment
+is first asked for"""
 
 PAPERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "fcac": ("The FCAC paper", ("fcac", "kfed", "mufc", "kmeans")),
@@ -40,7 +41,8 @@ PAPERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "f2ls": ("The F2LS paper", ("tsk",)),
     "clusters": ("The number of clusters", ("clusters",)),
 }
-"""page of the report -> its heading and its experiments; an experiment that is on none has a page of its own"""
+"""page of the report -> its heading and its experiments; an experiment that is on none has a page
+of its own"""
 
 
 def experiment_names() -> tuple[str, ...]:
@@ -49,9 +51,12 @@ def experiment_names() -> tuple[str, ...]:
 
 
 def load_experiment(name: str) -> Experiment | Study:
-    """The experiment of this name, imported on first use. Raises `SettingsError` for an unknown name."""
+    """The experiment of this name, imported on first use. Raises `SettingsError` for an unknown
+    name."""
     if name not in EXPERIMENTS:
-        raise SettingsError(f"unknown experiment {name!r}; there are: {', '.join(experiment_names())}")
+        raise SettingsError(
+            f"unknown experiment {name!r}; there are: {', '.join(experiment_names())}"
+        )
     module, _, attribute = EXPERIMENTS[name].partition(":")
     found = getattr(import_module(f"{__name__}.{module}"), attribute)
     assert isinstance(found, Experiment | Study)

@@ -1,8 +1,10 @@
-"""Frequency with which a criterion finds the true number of clusters, in eight data sets whose number is known.
+"""Frequency with which a criterion finds the true number of clusters, in eight data sets whose
+number is known.
 
-Every criterion sees what the service would: landmarks of five clients, from nodes of cluster_tree (as in a federation)
-or from one round of k-FED (as in the estimators), or the sums of rounds of a mixture. Beside them, the numbers that
-cluster_tree and FCAC find without a criterion, which `clusters = "auto"` takes over.
+Every criterion sees what the service would: landmarks of five clients, from nodes of cluster_tree
+(as in a federation) or from one round of k-FED (as in the estimators), or the sums of rounds of a
+mixture. Beside them, the numbers that cluster_tree and FCAC find without a criterion, which
+`clusters = "auto"` takes over.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ METHODS: Final = (
     ("bic", "sums of rounds"),
 )
 """(how the number is chosen, from what)"""
-VARIANTS: Final[tuple[Keys, ...]] = tuple((("clusters", how), ("source", source)) for how, source in METHODS)
+VARIANTS: Final[tuple[Keys, ...]] = tuple(
+    (("clusters", how), ("source", source)) for how, source in METHODS
+)
 TEXT: Final = f"""\
 Not from a paper. Eight data sets whose number of clusters is known, scaled to 0..1 and dealt to {CLIENTS} clients: rows
 of every cluster on each (IID), or of few clusters. `right` is the share of {TRIALS} trials with the true number,
@@ -68,7 +72,9 @@ def _separate(clusters: int, d: int) -> Callable[[int], Dataset]:
             if all(np.linalg.norm(new - other) >= 6 for other in centres):
                 centres.append(new)
         labels = generator.integers(0, clusters, ROWS)
-        return _dataset("separate", np.array(centres)[labels] + generator.normal(size=(ROWS, d)), labels)
+        return _dataset(
+            "separate", np.array(centres)[labels] + generator.normal(size=(ROWS, d)), labels
+        )
 
     return draw
 
@@ -104,13 +110,17 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         parts = np.array_split(generator.permutation(len(rows)), setting.clients)
     else:
         parts = deal(dataset.labels, setting.clients, setting.split, trial)
-    # Clients learn rows in random order: in the order of the classes, each class would come once and never again.
-    found = number_of_clusters(setting["clusters"], setting["source"], [generator.permutation(rows[p]) for p in parts])
+    # Clients learn rows in random order: in the order of the classes, each class would come once
+    # and never again.
+    found = number_of_clusters(
+        setting["clusters"], setting["source"], [generator.permutation(rows[p]) for p in parts]
+    )
     return {"right": float(found == len(dataset.classes)), "found": float(found)}
 
 
 def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
-    """The number of clusters that one of `METHODS` finds in the rows of clients, which lie in the unit box."""
+    """The number of clusters that one of `METHODS` finds in the rows of clients, which lie in the
+    unit box."""
     # With scikit-learn they load for a second, in which `shoal --help` would be late.
     from shoal.estimators.federated import FederatedGMM  # noqa: PLC0415 - scikit-learn takes a second to load
     from shoal.estimators.rounds import PER_CLIENT  # noqa: PLC0415 - scikit-learn takes a second to load
@@ -131,15 +141,20 @@ def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
 
 def _streamed(name: str, clients: Sequence[Floats]) -> ClusteringView:
     """The view of a streaming model after clients have published every 500 rows, in turn."""
-    algorithm, d = streaming_algorithm(name), clients[0].shape[1]
+    algorithm = streaming_algorithm(name)
+    d = clients[0].shape[1]
     options = {"client_share_max": 1.0} if name == "fcac" else {}  # as in the paper
-    server, halves = algorithm.server(options, d), [algorithm.client(options, d) for _ in clients]
+    server = algorithm.server(options, d)
+    halves = [algorithm.client(options, d) for _ in clients]
     for first in range(0, max(map(len, clients)), UPDATE_READINGS):
         for number, (half, rows) in enumerate(zip(halves, clients, strict=True)):
             part: Any = rows[first : first + UPDATE_READINGS]
             if len(part):
                 half.learn(part)
-                server.absorb([Contribution(str(number), first + 1, half.contribute())], f"{first} {number}".encode())
+                server.absorb(
+                    [Contribution(str(number), first + 1, half.contribute())],
+                    f"{first} {number}".encode(),
+                )
     view = algorithm.view(server.snapshot())
     if not len(view.nodes):
         raise SettingsError(f"{name} has found no node in these rows; more rows are needed")
@@ -157,7 +172,9 @@ EXPERIMENT: Final = Experiment(
     run=_run,
     published=lambda setting: {},
     agrees=lambda setting, measure, measured, printed: None,
-    synthetic={name: Synthetic("drawn anew for each trial", CLIENTS, SPLITS, VARIANTS) for name in DRAWN},
+    synthetic={
+        name: Synthetic("drawn anew for each trial", CLIENTS, SPLITS, VARIANTS) for name in DRAWN
+    },
     iid_clients=CLIENTS,
     text=TEXT,
 )

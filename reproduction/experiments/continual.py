@@ -1,4 +1,5 @@
-"""`shoal reproduce continual`: the continual-learning scenario of the FCAC paper (section 5.2, figures 4 to 9)."""
+"""`shoal reproduce continual`: the continual-learning scenario of the FCAC paper (section 5.2,
+figures 4 to 9)."""
 
 from __future__ import annotations
 
@@ -11,8 +12,24 @@ import click
 import numpy as np
 
 from reproduction import report
-from reproduction.experiment import Format, Result, python_format, require_scikit_learn, scores, summary
-from reproduction.report import TABLE, Chapter, Picture, ReportOptions, Study, Table, panels, require_matplotlib
+from reproduction.experiment import (
+    Format,
+    Result,
+    python_format,
+    require_scikit_learn,
+    scores,
+    summary,
+)
+from reproduction.report import (
+    TABLE,
+    Chapter,
+    Picture,
+    ReportOptions,
+    Study,
+    Table,
+    panels,
+    require_matplotlib,
+)
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.art_network import ArtNetwork
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -38,7 +55,8 @@ SCHEDULE: Final = ((("A1",), ("A3",)), (("B1",), ("C1",)), (("A2", "B2"), ("A4",
 
 @dataclass(frozen=True)
 class Round:
-    """The state after a round and its measures. Shares are by subset, for each subset learnt so far."""
+    """The state after a round and its measures. Shares are by subset, for each subset learnt so
+    far."""
 
     number: int
     clients: tuple[Floats, Floats]
@@ -52,7 +70,8 @@ class Round:
     kept: Mapping[str, float]
     """share of the subset's rows within the vigilance of a node of the client that learnt them"""
     covered: Mapping[str, float]
-    """share of the subset's rows within the vigilance of a node of the server, which never saw them"""
+    """share of the subset's rows within the vigilance of a node of the server, which never saw them
+    """
     found: Mapping[str, float]
     """share of the subset's rows in clusters of the server whose majority is its Gaussian"""
 
@@ -81,8 +100,11 @@ FORMATS: Final = {name: form for name, (form, _) in MEASURES.items()}
 def subsets(seed: int, gaussian_rows: int = GAUSSIAN_ROWS) -> dict[str, Floats]:
     """The eight subsets by name, (n, 2) each, of three Gaussians scaled together to [0, 1]."""
     generator = np.random.default_rng(seed)
-    drawn = [generator.multivariate_normal(*GAUSSIANS[name], size=gaussian_rows) for name in GAUSSIANS]
-    low, high = np.min(np.concatenate(drawn), axis=0), np.max(np.concatenate(drawn), axis=0)
+    drawn = [
+        generator.multivariate_normal(*GAUSSIANS[name], size=gaussian_rows) for name in GAUSSIANS
+    ]
+    low = np.min(np.concatenate(drawn), axis=0)
+    high = np.max(np.concatenate(drawn), axis=0)
     scaled = [(rows - low) / (high - low) for rows in drawn]
     return {
         name: part
@@ -92,7 +114,8 @@ def subsets(seed: int, gaussian_rows: int = GAUSSIAN_ROWS) -> dict[str, Floats]:
 
 
 def run(seed: int, mode: Mode, gaussian_rows: int = GAUSSIAN_ROWS) -> list[Round]:
-    """Three rounds: both clients learn their subsets in random order and contribute, the server absorbs."""
+    """Three rounds: both clients learn their subsets in random order and contribute, the server
+    absorbs."""
     rows = subsets(seed, gaussian_rows)
     generator = np.random.default_rng([seed, 1])
     clients = [CAPlus(2, contribute=mode) for _ in range(2)]
@@ -122,7 +145,10 @@ def results(runs: Mapping[tuple[Mode, int], Sequence[Round]]) -> list[Result]:
         Result(
             {"contribute": mode, "round": number},
             len(group),
-            {name: summary([measure(after) for after in group]) for name, (_, measure) in MEASURES.items()},
+            {
+                name: summary([measure(after) for after in group])
+                for name, (_, measure) in MEASURES.items()
+            },
             {},
             {},
         )
@@ -138,12 +164,18 @@ def _measure(
     learnt: Sequence[Mapping[str, Floats]],
 ) -> Round:
     kept = {
-        name: _covered(client, rows) for client, own in zip(clients, learnt, strict=True) for name, rows in own.items()
+        name: _covered(client, rows)
+        for client, own in zip(clients, learnt, strict=True)
+        for name, rows in own.items()
     }
     rows_of = {name: rows for own in learnt for name, rows in own.items()}
-    gaussian = {name: np.full(len(rows), list(SUBSETS).index(name[0])) for name, rows in rows_of.items()}
+    gaussian = {
+        name: np.full(len(rows), list(SUBSETS).index(name[0])) for name, rows in rows_of.items()
+    }
     cluster = {name: server.predict(rows) for name, rows in rows_of.items()}
-    all_gaussians, all_clusters = (np.concatenate(list(part.values())) for part in (gaussian, cluster))
+    all_gaussians, all_clusters = (
+        np.concatenate(list(part.values())) for part in (gaussian, cluster)
+    )
     counts = np.zeros((all_clusters.max() + 1, len(SUBSETS)), dtype=np.int64)
     np.add.at(counts, (all_clusters, all_gaussians), 1)
     majority = counts.argmax(axis=1)
@@ -153,7 +185,9 @@ def _measure(
         clients=(first, second),
         server=server.snapshot(),
         ari=scores(all_gaussians, all_clusters)["ari"],
-        bytes_sent=sum(array.nbytes for contribution in sent for array in contribution.arrays.values()),
+        bytes_sent=sum(
+            array.nbytes for contribution in sent for array in contribution.arrays.values()
+        ),
         kept=kept,
         covered={name: _covered(server, rows) for name, rows in rows_of.items()},
         found={name: float((majority[cluster[name]] == gaussian[name]).mean()) for name in rows_of},
@@ -161,7 +195,8 @@ def _measure(
 
 
 def _covered(network: ArtNetwork, rows: Floats) -> float:
-    """Share of the rows (n, 2) within the vigilance of a node; the network would make no new node of them."""
+    """Share of the rows (n, 2) within the vigilance of a node; the network would make no new node
+    of them."""
     within = 0
     for _, distances in cim_blocks(rows, network.weights, network.mean_sigma):
         within += int((distances.min(axis=1) <= network.vigilance).sum())
@@ -180,10 +215,23 @@ lies in a cluster of its own Gaussian.
 
 @click.command(help=TITLE)
 @click.option(
-    "--seeds", type=click.IntRange(1), default=SEEDS, show_default=True, help="Runs, of as many seeds from 0."
+    "--seeds",
+    type=click.IntRange(1),
+    default=SEEDS,
+    show_default=True,
+    help="Runs, of as many seeds from 0.",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Draw the run of seed 0 into this file.")
-@click.option("--jobs", type=click.IntRange(1), default=workers.usable_cores, help="Processes; without it, all cores.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the run of seed 0 into this file.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=workers.usable_cores,
+    help="Processes; without it, all cores.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def continual(seeds: int, out: Path | None, jobs: int, as_json: bool) -> None:
     """The subcommand."""
@@ -218,7 +266,9 @@ def _chapter(options: ReportOptions) -> Chapter:
     drawn = options.out / "continual.png"
     draw_rounds(runs["changed", 0], subsets(0), SCHEDULE, drawn)
     caption = "Both clients and the server after each round, seed 0 (figures 7 to 9 of the FCAC paper in one)"
-    return Chapter("continual", TITLE, TEXT, [Table(results(runs), FORMATS)], [Picture(drawn, caption)])
+    return Chapter(
+        "continual", TITLE, TEXT, [Table(results(runs), FORMATS)], [Picture(drawn, caption)]
+    )
 
 
 POINT_STEP = 5
@@ -231,19 +281,26 @@ def draw_rounds(
     schedule: Sequence[Sequence[Sequence[str]]],
     path: Path,
 ) -> None:
-    """Figures 7 to 9 of the FCAC paper in one: client 1, client 2 and server after each round of one run.
+    """Figures 7 to 9 of the FCAC paper in one: client 1, client 2 and server after each round of
+    one run.
 
     The suffix of `path` gives the format. Raises `MissingExtra`.
     """
     figure, grid = panels(len(rounds), 3, (11, 10.5))
     for after, shares, axes in zip(rounds, schedule, grid, strict=True):
-        for number, (nodes, names, axis) in enumerate(zip(after.clients, shares, axes[:2], strict=True), start=1):
+        for number, (nodes, names, axis) in enumerate(
+            zip(after.clients, shares, axes[:2], strict=True), start=1
+        ):
             _points(axis, np.concatenate([subsets[name] for name in names]))
             axis.scatter(*nodes.T, s=9, color="#1f4e79")
-            axis.set_title(f"round {after.number}: client {number}, {'+'.join(names)}, {len(nodes)} nodes")
+            axis.set_title(
+                f"round {after.number}: client {number}, {'+'.join(names)}, {len(nodes)} nodes"
+            )
         _points(axes[2], np.concatenate([subsets[name] for names in shares for name in names]))
         _network(axes[2], after)
-        axes[2].set_title(f"round {after.number}: server, {after.nodes} nodes, {after.clusters} clusters")
+        axes[2].set_title(
+            f"round {after.number}: server, {after.nodes} nodes, {after.clusters} clusters"
+        )
     figure.savefig(path, dpi=90)
 
 
@@ -256,7 +313,8 @@ def _points(axis: Any, rows: Floats) -> None:
 
 
 def _network(axis: Any, after: Round) -> None:
-    weight, cluster = after.server["weight"], after.server["cluster"]
+    weight = after.server["weight"]
+    cluster = after.server["cluster"]
     for a, b in after.server["edge"]:
         axis.plot(*weight[[a, b]].T, color="#606060", linewidth=0.8)
     axis.scatter(*weight.T, s=16, c=cluster % 10, **TABLE, zorder=2)

@@ -1,8 +1,9 @@
 """FCAC as its paper ran it (section 5.3): split, CA+ on every client, CAEFC on their nodes, scores.
 
-This is the protocol of the published program: raw feature values, clients that learn their rows in the order of the
-classes, a server that absorbs nodes in an order shuffled by numpy's legacy generator from seed 0 in every trial, and
-prediction of all rows without noise. Published: tables 3 and 4.
+This is the protocol of the published program: raw feature values, clients that learn their rows in
+the order of the classes, a server that absorbs nodes in an order shuffled by numpy's legacy
+generator from seed 0 in every trial, and prediction of all rows without noise. Published: tables 3
+and 4.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import numpy as np
 
 from reproduction import published
 from reproduction.datasets import FCAC_DATASETS, FCAC_SPLITS
-from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, half_up, scores
+from reproduction.experiment import (
+    Experiment,
+    Figure,
+    Setting,
+    clients_of,
+    data_of,
+    half_up,
+    scores,
+)
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.caefc import legacy_permutation
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -27,8 +36,12 @@ FORMATS: Final = {
 
 
 def federated(clients: Sequence[Floats]) -> CAEFC:
-    """rows (n_i, d) of each client, in the order in which they are learnt -> the server that has absorbed them all."""
-    contributions = [Contribution(f"client-{number}", 0, contribution(rows)) for number, rows in enumerate(clients)]
+    """rows (n_i, d) of each client, in the order in which they are learnt -> the server that has
+    absorbed them all."""
+    contributions = [
+        Contribution(f"client-{number}", 0, contribution(rows))
+        for number, rows in enumerate(clients)
+    ]
     server = CAEFC()
     server.absorb_in_order(contributions, legacy_permutation(seed=0))
     server.flush()
@@ -36,9 +49,11 @@ def federated(clients: Sequence[Floats]) -> CAEFC:
 
 
 def contribution(rows: Floats) -> Arrays:
-    """rows (n, d) of one client -> the nodes that CA+ makes of them, in the order of their creation."""
+    """rows (n, d) of one client -> the nodes that CA+ makes of them, in the order of their
+    creation."""
     if len(rows) < 2:
-        # A single row has no spread for CA+ to learn from; the node it would become is the row itself.
+        # A single row has no spread for CA+ to learn from; the node it would become is the row
+        # itself.
         return {"weight": rows, "count": np.ones(len(rows), dtype=np.int64)}
     client = CAPlus()
     client.learn(rows)
@@ -47,7 +62,8 @@ def contribution(rows: Floats) -> Arrays:
 
 
 def run(setting: Setting, trial: int) -> dict[str, float]:
-    """One trial: scores of the server's clusters over all rows, and the size of its network. Raises `InvalidData`."""
+    """One trial: scores of the server's clusters over all rows, and the size of its network. Raises
+    `InvalidData`."""
     dataset = data_of(setting)
     server = federated(clients_of(setting, dataset, trial))
     clusters = server.clusters()

@@ -1,6 +1,8 @@
-"""Federated fuzzy c-means by sums, as its paper's table 1 has it, beside the same on all rows in one place.
+"""Federated fuzzy c-means by sums, as its paper's table 1 has it, beside the same on all rows in
+one place.
 
-Protocol (section 5): 20 clients, features in 0..1, centres drawn in the unit box, at most 30 rounds, tolerance 0.005.
+Protocol (section 5): 20 clients, features in 0..1, centres drawn in the unit box, at most 30
+rounds, tolerance 0.005.
 """
 
 from __future__ import annotations
@@ -11,7 +13,16 @@ import numpy as np
 
 from reproduction import published
 from reproduction.datasets import FCAC_SPLITS
-from reproduction.experiment import Experiment, Figure, Setting, clients_of, data_of, python_format, scores, within
+from reproduction.experiment import (
+    Experiment,
+    Figure,
+    Setting,
+    clients_of,
+    data_of,
+    python_format,
+    scores,
+    within,
+)
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.simulation import run_rounds
@@ -22,7 +33,8 @@ TRIALS: Final = 10
 ROUNDS: Final = 30
 TOLERANCE: Final = 0.005
 BANDS: Final = {"xclara": 1e-4, "waveform_v1": 3e-3, "s_set1": 0.05, "pendigits": 0.05}
-"""bands of the ARI; the last two data sets depend on the start, and the paper's starts are not known"""
+"""bands of the ARI; the last two data sets depend on the start, and the paper's starts are not
+known"""
 SAME: Final = 1e-10
 
 
@@ -30,10 +42,20 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     dataset = data_of(setting, unit=True)
     d = dataset.rows.shape[1]
     clients = clients_of(setting, dataset, trial)
-    start = FCM.start({"clusters": len(dataset.classes)}, d, InitHint(np.zeros(d), np.ones(d), trial))
-    pooled = run_rounds(FCM, start, [np.concatenate(clients)], rounds_max=ROUNDS, tolerance=TOLERANCE).params
+    start = FCM.start(
+        {"clusters": len(dataset.classes)}, d, InitHint(np.zeros(d), np.ones(d), trial)
+    )
+    pooled = run_rounds(
+        FCM, start, [np.concatenate(clients)], rounds_max=ROUNDS, tolerance=TOLERANCE
+    ).params
     params = run_rounds(
-        FCM, start, clients, rounds_max=ROUNDS, tolerance=TOLERANCE, fraction=setting["fraction"], seed=trial
+        FCM,
+        start,
+        clients,
+        rounds_max=ROUNDS,
+        tolerance=TOLERANCE,
+        fraction=setting["fraction"],
+        seed=trial,
     ).params
     ari = scores(dataset.labels, FCM.predict(params, dataset.rows))["ari"]
     return {"ari": ari, "difference": matched_distance(pooled["centre"], params["centre"])}
@@ -52,8 +74,9 @@ def _published(setting: Setting) -> dict[str, Figure]:
 def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
     if measure == "ari":
         band = BANDS.get(setting.dataset)
-        # With all clients xclara ends in one clustering from every start. Otherwise the draws of clients decide about a
-        # row or two, here and in the paper: three deviations of the difference of two means of ten.
+        # With all clients xclara ends in one clustering from every start. Otherwise the draws of
+        # clients decide about a row or two, here and in the paper: three deviations of the
+        # difference of two means of ten.
         drawn = setting.dataset == "xclara" and setting["fraction"] < 1
         return band + 3 * measured.sd * float(np.sqrt(2 / TRIALS)) if drawn and band else band
     return SAME if setting["fraction"] == 1.0 else None

@@ -1,4 +1,5 @@
-"""FFCM: its paper's tables 2 to 5 on synthetic data, and the column FedFCM of the FCAC paper's tables 3 and 4."""
+"""FFCM: its paper's tables 2 to 5 on synthetic data, and the column FedFCM of the FCAC paper's
+tables 3 and 4."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class CaseData(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Normal clusters of one standard deviation: true centres, and how many rows of each every client holds."""
+    """Normal clusters of one standard deviation: true centres, and how many rows of each every
+    client holds."""
 
     centres: tuple[tuple[float, ...], ...]
     sd: float
@@ -54,7 +56,11 @@ class Case:
         generator = np.random.default_rng(seed)
         centres = np.array(self.centres)
         return CaseData(
-            [np.concatenate([_blob(generator, *each) for each in self._blobs(rows)]) for rows in self.rows], centres
+            [
+                np.concatenate([_blob(generator, *each) for each in self._blobs(rows)])
+                for rows in self.rows
+            ],
+            centres,
         )
 
     def _blobs(self, rows: tuple[int, ...]) -> list[tuple[tuple[float, ...], float, int]]:
@@ -71,13 +77,17 @@ _CORNERS = ((0.0, 0.0), (0.0, 10.0), (10.0, 10.0), (10.0, 0.0))
 
 def _corners(first: int, second: int, third: int) -> Case:
     """Case 3: clients of two neighbouring corners each, their rows in equal parts."""
-    a, b, c = first // 2, second // 2, third // 2
+    a = first // 2
+    b = second // 2
+    c = third // 2
     return Case(_CORNERS, 1.0, ((a, a, 0, 0), (0, b, b, 0), (0, 0, c, c)))
 
 
 CASES: Final[dict[str, Case]] = {
     "case1": Case(_DIAGONAL, 0.5, ((333, 333, 333), (333, 333, 333), (500, 500, 0))),
-    "case2": Case(((5.0, 0.0), (5.0, 10.0), (10.0, 10.0)), 1.1, ((900, 50, 50), (50, 900, 50)), fuzzifier=1.1),
+    "case2": Case(
+        ((5.0, 0.0), (5.0, 10.0), (10.0, 10.0)), 1.1, ((900, 50, 50), (50, 900, 50)), fuzzifier=1.1
+    ),
     "case3-100-1000-100": _corners(100, 1000, 100),
     "case3-100-1000-1000": _corners(100, 1000, 1000),
     "case3-1000-100-100": _corners(1000, 100, 100),
@@ -90,24 +100,29 @@ G2_ROWS: Final = 1024
 
 
 def g2(d: int, sd: float, seed: int) -> CaseData:
-    """A G2 set (Fränti and Sieranoja): 1024 rows around 500, 1024 around 600, whole numbers, dealt to ten clients."""
+    """A G2 set (Fränti and Sieranoja): 1024 rows around 500, 1024 around 600, whole numbers, dealt
+    to ten clients."""
     generator = np.random.default_rng([seed, d, int(sd)])
     centres = np.array([[500.0] * d, [600.0] * d])
-    # Rounded down, not to the nearest: the published files' means lie half below 500 and 600, and that half in each
-    # feature of both centres is the least gap that table 5 has.
-    rows = np.floor(np.repeat(centres, G2_ROWS, axis=0) + generator.normal(size=(2 * G2_ROWS, d)) * sd)
+    # Rounded down, not to the nearest: the published files' means lie half below 500 and 600, and
+    # that half in each feature of both centres is the least gap that table 5 has.
+    rows = np.floor(
+        np.repeat(centres, G2_ROWS, axis=0) + generator.normal(size=(2 * G2_ROWS, d)) * sd
+    )
     return CaseData(np.array_split(generator.permutation(rows), G2_CLIENTS), centres)
 
 
 def errors(rows: Floats, centres: Floats) -> tuple[float, float]:
-    """rows (n, d), centres (k, d) -> within and outside error: distances to own centres and to the others, / (n d)."""
+    """rows (n, d), centres (k, d) -> within and outside error: distances to own centres and to the
+    others, / (n d)."""
     distances = np.sqrt(squared_distances(rows, centres))
     own = distances.min(axis=1).sum()
     return float(own / rows.size), float((distances.sum() - own) / rows.size)
 
 
 def gap(found: Floats, true: Floats) -> float:
-    """Sum of the distances between found and true centres, (k, d) each, in the pairing with the least sum."""
+    """Sum of the distances between found and true centres, (k, d) each, in the pairing with the
+    least sum."""
     distances = np.sqrt(squared_distances(true, found))
     return float(distances[np.arange(len(true)), assignment(distances)].sum())
 
@@ -128,7 +143,13 @@ def _keys(average: str, local: str) -> Keys:
 
 CASE_VARIANTS: Final = tuple(
     _keys(average, local)
-    for average, local in (("central", "-"), ("avg1", "fit"), ("avg1", "step"), ("avg2", "fit"), ("avg2", "step"))
+    for average, local in (
+        ("central", "-"),
+        ("avg1", "fit"),
+        ("avg1", "step"),
+        ("avg2", "fit"),
+        ("avg2", "step"),
+    )
 )
 
 
@@ -138,19 +159,32 @@ def fit(data: CaseData, fuzzifier: float, average: str, local: str, init: InitHi
     if average == "central":
         start = FCM.start({"clusters": k, "fuzzifier": fuzzifier}, d, init)
         return run_rounds(
-            FCM, start, [np.concatenate(data.clients)], rounds_max=CENTRAL_ROUNDS, tolerance=TOLERANCE
+            FCM,
+            start,
+            [np.concatenate(data.clients)],
+            rounds_max=CENTRAL_ROUNDS,
+            tolerance=TOLERANCE,
         ).params
     support = "memberships" if local == "fit" else "powers"
-    options = {"clusters": k, "fuzzifier": fuzzifier, "average": average, "local": local, "support": support}
+    options = {
+        "clusters": k,
+        "fuzzifier": fuzzifier,
+        "average": average,
+        "local": local,
+        "support": support,
+    }
     rounds_max = ROUNDS if local == "fit" else CENTRAL_ROUNDS
     start = FFCM.start(options, d, init)
     return run_rounds(FFCM, start, data.clients, rounds_max=rounds_max, tolerance=TOLERANCE).params
 
 
 def run_case(case: str, average: str, local: str, trial: int) -> dict[str, float]:
-    """One trial of cases 1 to 3: gap to the true centres, errors within and outside of the clusters."""
+    """One trial of cases 1 to 3: gap to the true centres, errors within and outside of the
+    clusters."""
     data = CASES[case].draw(trial)
-    centres = fit(data, CASES[case].fuzzifier, average, local, bounding_box(data.clients, trial))["centre"]
+    centres = fit(data, CASES[case].fuzzifier, average, local, bounding_box(data.clients, trial))[
+        "centre"
+    ]
     inner, outer = errors(np.concatenate(data.clients), centres)
     return {"gap": gap(centres, data.centres), "within": inner, "outside": outer}
 
@@ -168,11 +202,16 @@ def _run_case4(average: str, local: str, trial: int) -> dict[str, float]:
 
 
 def _run_as_fcac_did(setting: Setting, trial: int) -> dict[str, float]:
-    """One trial that starts as FFCM's program does: with centres in 0..1, whatever the range of the rows is."""
+    """One trial that starts as FFCM's program does: with centres in 0..1, whatever the range of the
+    rows is."""
     dataset = data_of(setting)
     d = dataset.rows.shape[1]
     clients = clients_of(setting, dataset, trial)
-    options = {"clusters": len(dataset.classes), "average": setting["average"], "local": setting["local"]}
+    options = {
+        "clusters": len(dataset.classes),
+        "average": setting["average"],
+        "local": setting["local"],
+    }
     start = FFCM.start(options, d, InitHint(np.zeros(d), np.ones(d), trial))
     params = run_rounds(FFCM, start, clients, rounds_max=FCAC_ROUNDS, tolerance=TOLERANCE).params
     return scores(dataset.labels, FFCM.predict(params, dataset.rows))
@@ -181,7 +220,8 @@ def _run_as_fcac_did(setting: Setting, trial: int) -> dict[str, float]:
 def _run(setting: Setting, trial: int) -> dict[str, float]:
     if setting.path is not None:
         return _run_as_fcac_did(setting, trial)
-    average, local = setting["average"], setting["local"]
+    average = setting["average"]
+    local = setting["local"]
     if setting.dataset == "case4":
         return _run_case4(average, local, trial)
     return run_case(setting.dataset, average, local, trial)
@@ -199,15 +239,25 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
 
 
 def _means(measures: tuple[str, ...], means: tuple[float | None, ...]) -> dict[str, Figure]:
-    return {measure: Figure(mean) for measure, mean in zip(measures, means, strict=True) if mean is not None}
+    return {
+        measure: Figure(mean)
+        for measure, mean in zip(measures, means, strict=True)
+        if mean is not None
+    }
 
 
 def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
-    """Band of the errors of case 1, of avg2 in case 3, and of case 4's median; the others depend on unknown starts."""
+    """Band of the errors of case 1, of avg2 in case 3, and of case 4's median; the others depend on
+    unknown starts."""
     if setting.dataset == "case1" and measure == "within":
-        # With avg1 the paper's .3588 lies a hundredth above what either reading of the paper gives here.
+        # With avg1 the paper's .3588 lies a hundredth above what either reading of the paper gives
+        # here.
         return 2 * ERROR_BANDS["within"] if setting["average"] == "avg1" else ERROR_BANDS["within"]
-    if setting.dataset.startswith("case3") and setting["average"] == "avg2" and setting["local"] == "fit":
+    if (
+        setting.dataset.startswith("case3")
+        and setting["average"] == "avg2"
+        and setting["local"] == "fit"
+    ):
         return ERROR_BANDS.get(measure)
     if setting.dataset == "case4" and measure == "half":
         return 1.0

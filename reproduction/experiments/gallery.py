@@ -1,4 +1,5 @@
-"""`shoal reproduce pictures`: every algorithm on the same two data sets, for docs/explanation/gallery.md."""
+"""`shoal reproduce pictures`: every algorithm on the same two data sets, for
+docs/explanation/gallery.md."""
 
 from __future__ import annotations
 
@@ -12,9 +13,23 @@ import numpy as np
 
 from reproduction import report
 from reproduction.experiment import Figure, Result, python_format, require_scikit_learn, scores
-from reproduction.report import TABLE, Chapter, Picture, ReportOptions, Study, Table, panels, save_small
+from reproduction.report import (
+    TABLE,
+    Chapter,
+    Picture,
+    ReportOptions,
+    Study,
+    Table,
+    panels,
+    save_small,
+)
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm, streaming_algorithm
+from shoal.algorithms.registry import (
+    algorithm_names,
+    load_algorithm,
+    rounds_algorithm,
+    streaming_algorithm,
+)
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Arrays, Contribution
@@ -30,8 +45,11 @@ ROUNDS_MAX: Final = 100
 CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
-SHOWN: Final = tuple(name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts"})
-"""algorithms of the pictures: all but those that find regimes in time, since these rows have no order"""
+SHOWN: Final = tuple(
+    name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts"}
+)
+"""algorithms of the pictures: all but those that find regimes in time, since these rows have no
+order"""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{
         name: {"grow_readings": CLIENTS * PORTION}
@@ -88,7 +106,8 @@ def blobs(seed: int = 0) -> DataSet:
 
 
 def skewed(seed: int = 0) -> DataSet:
-    """Four clusters of different sizes and shapes; each client holds rows of two, and clients differ in size."""
+    """Four clusters of different sizes and shapes; each client holds rows of two, and clients
+    differ in size."""
     rng = np.random.default_rng(seed)
     shapes = [
         (500, (0.25, 0.72), ((0.0049, 0.0), (0.0, 0.0049))),
@@ -96,7 +115,9 @@ def skewed(seed: int = 0) -> DataSet:
         (400, (0.35, 0.25), ((0.0225, 0.0), (0.0, 0.0006))),
         (240, (0.78, 0.52), ((0.0060, 0.0055), (0.0055, 0.0060))),
     ]
-    rows = np.concatenate([rng.multivariate_normal(centre, spread, n) for n, centre, spread in shapes])
+    rows = np.concatenate(
+        [rng.multivariate_normal(centre, spread, n) for n, centre, spread in shapes]
+    )
     classes = np.repeat(np.arange(len(shapes)), [n for n, _, _ in shapes])
     holders = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 3], [3, 0, 0]])
     owner = holders[classes, rng.choice(3, len(classes), p=(0.6, 0.3, 0.1))]
@@ -107,7 +128,8 @@ DATA_SETS: Final[tuple[Callable[[int], DataSet], ...]] = (blobs, skewed)
 
 
 def cluster(algorithm: str, data: DataSet, seed: int = 0) -> Clustering:
-    """Run one algorithm of the registry over the clients of a data set. Raises `MissingExtra` without scikit-learn."""
+    """Run one algorithm of the registry over the clients of a data set. Raises `MissingExtra`
+    without scikit-learn."""
     if not load_algorithm(algorithm).family.in_rounds:
         return _cluster_stream(algorithm, data, seed)
     return _cluster_in_rounds(rounds_algorithm(algorithm), data, seed)
@@ -134,7 +156,8 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
     algorithm = streaming_algorithm(name)
     if isinstance(algorithm, CountingAlgorithm):
         return _cluster_counts(algorithm, data)
-    server = algorithm.server({"client_share_max": 1.0} if name == "fcac" else {}, 2)  # as in the paper
+    # as in the paper
+    server = algorithm.server({"client_share_max": 1.0} if name == "fcac" else {}, 2)
     clients = [algorithm.client({}, 2) for _ in range(CLIENTS)]
     for start in range(0, max(map(len, data.clients)), PORTION):
         for number, (client, rows) in enumerate(zip(clients, data.clients, strict=True)):
@@ -147,18 +170,25 @@ def _cluster_stream(name: str, data: DataSet, seed: int) -> Clustering:
 
 
 def _cluster_counts(algorithm: CountingAlgorithm, data: DataSet) -> Clustering:
-    """An algorithm that learns from counts, here without noise: it is the clustering that is to be seen.
+    """An algorithm that learns from counts, here without noise: it is the clustering that is to be
+    seen.
 
-    Counts need more readings than the pictures have rows, so clients read their rows `READINGS_OF_A_ROW` times.
+    Counts need more readings than the pictures have rows, so clients read their rows
+    `READINGS_OF_A_ROW` times.
     """
     options = {"window_readings": PORTION, **OPTIONS.get(algorithm.name, {})}
-    server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
+    server = algorithm.server(options, 2)
+    counter = algorithm.counter(options, 2)
     repeated = [np.tile(rows, (READINGS_OF_A_ROW, 1)) for rows in data.clients]
     for number, start in enumerate(range(0, max(map(len, repeated)), PORTION)):
         for client, rows in enumerate(repeated):
             window = rows[start : start + PORTION]
-            counted = counter.count(window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number)
-            server.absorb([Contribution(str(client), number + 1, counted.update(counted.counts))], b"")
+            counted = counter.count(
+                window, np.ones(len(window), dtype=np.bool_), str(client).encode(), number
+            )
+            server.absorb(
+                [Contribution(str(client), number + 1, counted.update(counted.counts))], b""
+            )
             counter.adopt(server.snapshot())
     snapshot = server.snapshot()
     labels = algorithm.predict(snapshot, data.rows)
@@ -171,17 +201,24 @@ def _cluster_in_rounds(algorithm: RoundsAlgorithm, data: DataSet, seed: int) -> 
     asked = {"clusters": data.clusters} if algorithm.takes("clusters") else {}
     options = {**asked, **OPTIONS.get(algorithm.name, {})}
     params: Arrays = algorithm.start(options, 2, init)
-    done = run_rounds(algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed)
+    done = run_rounds(
+        algorithm, params, data.clients, rounds_max=ROUNDS_MAX, tolerance=TOLERANCE, seed=seed
+    )
     labels = algorithm.predict(done.params, data.rows)
-    ari, curve = scores(data.classes, labels)["ari"], None
+    ari = scores(data.classes, labels)["ari"]
+    curve = None
     if algorithm.regression is not None:
         across = np.linspace(0.0, 1.0, CURVE_POINTS)
-        line = algorithm.regression.predict(done.params, np.column_stack([across, np.zeros(CURVE_POINTS)]))
+        line = algorithm.regression.predict(
+            done.params, np.column_stack([across, np.zeros(CURVE_POINTS)])
+        )
         curve = np.column_stack([across, line])
     return Clustering(labels, algorithm.view(done.params), len(done.shifts), ari, curve)
 
 
-def _shuffled(name: str, rng: np.random.Generator, rows: Floats, classes: Ints, owner: Ints) -> DataSet:
+def _shuffled(
+    name: str, rng: np.random.Generator, rows: Floats, classes: Ints, owner: Ints
+) -> DataSet:
     order = rng.permutation(len(rows))
     return DataSet(name, rows[order], classes[order], owner[order])
 
@@ -194,8 +231,18 @@ of different sizes and shapes, and each client has rows of two of them. Seed 0.
 
 
 @click.command(help=TITLE)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Draw one PNG for each into this folder.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the data and the algorithms.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw one PNG for each into this folder.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of the data and the algorithms.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def pictures(out: Path | None, seed: int, as_json: bool) -> None:
     """The subcommand."""
@@ -239,12 +286,15 @@ def draw_data(data: Sequence[DataSet], path: Path) -> None:
     save_small(figure, path)
 
 
-def draw_clusterings(data: Sequence[DataSet], clusterings: Sequence[Clustering], path: Path) -> None:
+def draw_clusterings(
+    data: Sequence[DataSet], clusterings: Sequence[Clustering], path: Path
+) -> None:
     """The clusters that one algorithm finds in each data set, as a PNG. Raises `MissingExtra`."""
     figure, axes = panels(1, len(data), (4.2 * len(data), 3.6))
     for axis, each, clustering in zip(axes, data, clusterings, strict=True):
         _rows(axis, each, clustering.labels)
-        nodes, edges = clustering.view.nodes, clustering.view.edges
+        nodes = clustering.view.nodes
+        edges = clustering.view.edges
         for pair in edges:
             axis.plot(*nodes[pair].T, color="black", linewidth=0.7)
         if len(edges):
@@ -252,7 +302,11 @@ def draw_clusterings(data: Sequence[DataSet], clusterings: Sequence[Clustering],
         else:
             axis.scatter(*clustering.view.centres.T, s=70, c="black", marker="x", zorder=3)
         clusters = len(np.unique(clustering.labels[clustering.labels >= 0]))
-        rounds = "" if clustering.rounds is None else f", {clustering.rounds} round{'s' * (clustering.rounds > 1)}"
+        rounds = (
+            ""
+            if clustering.rounds is None
+            else f", {clustering.rounds} round{'s' * (clustering.rounds > 1)}"
+        )
         if clustering.curve is None:
             axis.set_title(f"{each.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}")
         else:

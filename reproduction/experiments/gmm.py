@@ -1,7 +1,8 @@
 """Gaussian mixtures by sums and by averages, beside scikit-learn's on all rows in one place.
 
-The thesis (M. Uranga, "Federated clustering", 2024) prints silhouettes of data without seeds, so its figures can be
-compared as relations only; the measures here are the agreement with the true classes and with scikit-learn.
+The thesis (M. Uranga, "Federated clustering", 2024) prints silhouettes of data without seeds, so
+its figures can be compared as relations only; the measures here are the agreement with the true
+classes and with scikit-learn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from reproduction.datasets import Dataset, Split
-from reproduction.experiment import Experiment, Figure, Setting, Synthetic, clients_of, data_of, scores, within
+from reproduction.experiment import (
+    Experiment,
+    Figure,
+    Setting,
+    Synthetic,
+    clients_of,
+    data_of,
+    scores,
+    within,
+)
 from reproduction.experiments.one_shot import FORMATS
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
@@ -44,7 +54,8 @@ VARIANTS: Final = tuple(
 
 
 def blobs(seed: int) -> Dataset:
-    """Four clusters of 500 rows in the plane; the best possible agreement with the truth is about .99."""
+    """Four clusters of 500 rows in the plane; the best possible agreement with the truth is about
+    .99."""
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(4), BLOBS_ROWS)
     rows = np.array(BLOBS_CENTRES)[labels] + generator.normal(size=(len(labels), 2)) * BLOBS_SD
@@ -54,7 +65,8 @@ def blobs(seed: int) -> Dataset:
 def _run(setting: Setting, trial: int) -> dict[str, float]:
     dataset = blobs(trial) if setting.path is None else data_of(setting)
     clients = clients_of(setting, dataset, trial)
-    k, d = len(dataset.classes), dataset.rows.shape[1]
+    k = len(dataset.classes)
+    d = dataset.rows.shape[1]
     local = int(np.sqrt(k)) + 1 if setting.split == "kp" else 0
     init = kfed_hint(k, clients, bounding_box(clients, trial), local)
     options = {"clusters": k, "covariance": setting["covariance"]}
@@ -63,7 +75,9 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         params = run_rounds(GMM, by_sums, clients, rounds_max=ROUNDS).params
     else:
         steps = {"fit": 100, "step": 1}[setting["local"]]
-        by_averages = GMM_LOCAL.start({**options, "average": setting["average"], "steps": steps}, d, init)
+        by_averages = GMM_LOCAL.start(
+            {**options, "average": setting["average"], "steps": steps}, d, init
+        )
         params = run_rounds(GMM_LOCAL, by_averages, clients, rounds_max=ROUNDS).params
     pooled = by_scikit_learn(by_sums, np.concatenate(clients), ROUNDS).means
     difference = matched_distance(pooled, params["centre"])
@@ -79,7 +93,8 @@ class Mixture(NamedTuple):
 
 
 def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
-    """scikit-learn's mixture of rows (n, d) after `steps` of EM from `params`. Raises `MissingExtra`."""
+    """scikit-learn's mixture of rows (n, d) after `steps` of EM from `params`. Raises
+    `MissingExtra`."""
     try:
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - an extra that edge clients do without
         from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - an extra that edge clients do without
@@ -100,7 +115,9 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
         tol=0.0,
         reg_covar=float(params["ridge"][0]),
         max_iter=steps,
-        weights_init=np.full(k, 1 / k) if not params["weight"].any() else params["weight"] / params["weight"].sum(),
+        weights_init=np.full(k, 1 / k)
+        if not params["weight"].any()
+        else params["weight"] / params["weight"].sum(),
         means_init=params["centre"],
         precisions_init=initial,
         init_params="random",
@@ -117,7 +134,8 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
 
 
 def _published(setting: Setting) -> Mapping[str, Figure]:
-    """No figure of the thesis; 0 for the difference between sums and EM on all rows, which is what is claimed."""
+    """No figure of the thesis; 0 for the difference between sums and EM on all rows, which is what
+    is claimed."""
     return {"difference": Figure(0.0, 0.0)} if setting["average"] == "sums" else {}
 
 
@@ -138,6 +156,10 @@ EXPERIMENT: Final = Experiment(
     run=_run,
     published=_published,
     agrees=within(lambda setting, measure, measured: SAME if measure == "difference" else None),
-    synthetic={"blobs": Synthetic("four clusters in the plane, five clients", BLOBS_CLIENTS, SPLITS, VARIANTS)},
+    synthetic={
+        "blobs": Synthetic(
+            "four clusters in the plane, five clients", BLOBS_CLIENTS, SPLITS, VARIANTS
+        )
+    },
     text=TEXT,
 )

@@ -1,4 +1,5 @@
-"""Federated k-means by sums and by averages of local fits, beside Lloyd's algorithm on all rows in one place.
+"""Federated k-means by sums and by averages of local fits, beside Lloyd's algorithm on all rows in
+one place.
 
 The FCAC paper's column k-means is of all rows in one place, which rounds of sums equal.
 """
@@ -20,13 +21,15 @@ from shoal.kernels.matching import matched_distance
 
 ROUNDS: Final = 100
 VARIANTS: Final = (("sums", "kfed"), ("sums", "box"), ("weighted", "kfed"), ("unweighted", "kfed"))
-"""how answers are combined, and where rounds start: from a round of k-FED, or anywhere in the box of the rows"""
+"""how answers are combined, and where rounds start: from a round of k-FED, or anywhere in the box
+of the rows"""
 
 
 def _run(setting: Setting, trial: int) -> dict[str, float]:
     dataset = data_of(setting)
     clients = clients_of(setting, dataset, trial)
-    k, d = len(dataset.classes), dataset.rows.shape[1]
+    k = len(dataset.classes)
+    d = dataset.rows.shape[1]
     init = bounding_box(clients, trial)
     if setting["start"] == "kfed":
         init = kfed_hint(k, clients, init, int(np.sqrt(k)) + 1 if setting.split == "kp" else 0)
@@ -38,7 +41,10 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
         by_averages = KMEANS_LOCAL.start({"clusters": k, "average": setting["average"]}, d, init)
         params = run_rounds(KMEANS_LOCAL, by_averages, clients, rounds_max=ROUNDS).params
     difference = matched_distance(pooled["centre"], params["centre"])
-    return {**scores(dataset.labels, KMEANS.predict(params, dataset.rows)), "difference": difference}
+    return {
+        **scores(dataset.labels, KMEANS.predict(params, dataset.rows)),
+        "difference": difference,
+    }
 
 
 def _published(setting: Setting) -> Mapping[str, Figure]:

@@ -1,4 +1,5 @@
-"""k-FED and MUFC as the FCAC paper ran them, and what experiments have in common with which it compares itself."""
+"""k-FED and MUFC as the FCAC paper ran them, and what experiments have in common with which it
+compares itself."""
 
 from __future__ import annotations
 
@@ -32,19 +33,25 @@ SAME: Final = 1e-9
 """largest distance between centres that differ by rounding only"""
 
 
-def run_one_shot(algorithm: RoundsAlgorithm, setting: Setting, trial: int, **more: object) -> dict[str, float]:
-    """One trial of an algorithm with one round; `more` are options beside `clusters` and the setting's parameters."""
+def run_one_shot(
+    algorithm: RoundsAlgorithm, setting: Setting, trial: int, **more: object
+) -> dict[str, float]:
+    """One trial of an algorithm with one round; `more` are options beside `clusters` and the
+    setting's parameters."""
     dataset = data_of(setting)
     clients = clients_of(setting, dataset, trial)
     options = {"clusters": len(dataset.classes), **dict(setting.keys), **more}
     params = run_rounds(
-        algorithm, algorithm.start(options, dataset.rows.shape[1], bounding_box(clients, trial)), clients
+        algorithm,
+        algorithm.start(options, dataset.rows.shape[1], bounding_box(clients, trial)),
+        clients,
     ).params
     return scores(dataset.labels, algorithm.predict(params, dataset.rows))
 
 
 def published_column(column: str, setting: Setting) -> Mapping[str, Figure]:
-    """The figures of one column of tables 3 and 4 for a setting, by score; none for settings that the paper lacks."""
+    """The figures of one column of tables 3 and 4 for a setting, by score; none for settings that
+    the paper lacks."""
     if not setting.in_fcac_paper:
         return {}
     return published.COMPARED[column][setting.split].get(setting.fcac_name, {})
@@ -75,7 +82,9 @@ KFED_EXPERIMENT: Final = Experiment(
     variants=((("average", "unweighted"),), (("average", "weighted"),)),
     formats=FORMATS,
     run=_run_kfed,
-    published=lambda setting: published_column("kfed", setting) if setting["average"] == "unweighted" else {},
+    published=lambda setting: (
+        published_column("kfed", setting) if setting["average"] == "unweighted" else {}
+    ),
     agrees=three_deviations,
     text=KFED_TEXT,
 )
@@ -83,7 +92,9 @@ KFED_EXPERIMENT: Final = Experiment(
 
 def _run_mufc(setting: Setting, trial: int) -> dict[str, float]:
     # The authors' cells are 1 / sqrt(number of rows) of the range wide.
-    return run_one_shot(MUFC, setting, trial, cells=max(1, round(np.sqrt(len(data_of(setting).rows)))))
+    return run_one_shot(
+        MUFC, setting, trial, cells=max(1, round(np.sqrt(len(data_of(setting).rows))))
+    )
 
 
 MUFC_TEXT: Final = """\
@@ -99,7 +110,9 @@ MUFC_EXPERIMENT: Final = Experiment(
     variants=((("local", "seeds"),), (("local", "kmeans"),)),
     formats=FORMATS,
     run=_run_mufc,
-    published=lambda setting: published_column("mufc", setting) if setting["local"] == "seeds" else {},
+    published=lambda setting: (
+        published_column("mufc", setting) if setting["local"] == "seeds" else {}
+    ),
     agrees=three_deviations,
     text=MUFC_TEXT,
 )

@@ -1,4 +1,5 @@
-"""Tables 3 and 4 of the FCAC paper as ranks: mean ranks, Friedman and Nemenyi tests, and what chance alone moves."""
+"""Tables 3 and 4 of the FCAC paper as ranks: mean ranks, Friedman and Nemenyi tests, and what
+chance alone moves."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Ranking:
     """(k,)"""
     comparisons: int
     friedman_p: float
-    """probability of ranks as different as these if all algorithms were equally good; NaN for fewer than 3 of them"""
+    """probability of ranks as different as these if all algorithms were equally good; NaN for fewer
+    than 3 of them"""
     critical_difference: float
     """mean ranks that differ by less do not differ significantly (Nemenyi, 5 %)"""
 
@@ -53,23 +55,31 @@ class Ranking:
         return self.friedman_p < ALPHA and abs(self.of(a) - self.of(b)) >= self.critical_difference
 
     def groups(self) -> list[tuple[str, ...]]:
-        """The largest groups of algorithms, best first, in which no two differ by the critical difference."""
+        """The largest groups of algorithms, best first, in which no two differ by the critical
+        difference."""
         order = sorted(self.names, key=self.of)
         found: list[tuple[str, ...]] = []
         for place, first in enumerate(order):
-            group = tuple(name for name in order[place:] if self.of(name) - self.of(first) < self.critical_difference)
+            group = tuple(
+                name
+                for name in order[place:]
+                if self.of(name) - self.of(first) < self.critical_difference
+            )
             if len(group) > 1 and not (found and set(group) <= set(found[-1])):
                 found.append(group)
         return found
 
 
 def rank(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> Ranking:
-    """The scores of `names` in each comparison -> their ranks, the highest score first, equal ones at their mean rank.
+    """The scores of `names` in each comparison -> their ranks, the highest score first, equal ones
+    at their mean rank.
 
     Raises `InvalidData` without comparisons, or with fewer than two algorithms.
     """
     if not scores or len(names) < 2:
-        raise InvalidData(f"{len(names)} algorithms in {len(scores)} comparisons cannot be ranked; run at least two")
+        raise InvalidData(
+            f"{len(names)} algorithms in {len(scores)} comparisons cannot be ranked; run at least two"
+        )
     from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
 
     table = np.array([[each[name] for name in names] for each in scores])
@@ -77,14 +87,21 @@ def rank(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> Ranking
     p = float("nan")
     if k > 2:
         # Where every comparison is a tie there is nothing that could differ.
-        p = float(stats.friedmanchisquare(*table.T).pvalue) if (np.ptp(table, axis=1) > 0).any() else 1.0
+        p = (
+            float(stats.friedmanchisquare(*table.T).pvalue)
+            if (np.ptp(table, axis=1) > 0).any()
+            else 1.0
+        )
     ranks = _ranks_of(table)
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, np.inf)) / np.sqrt(2)
-    return Ranking(tuple(names), ranks.mean(axis=0), n, p, q * float(np.sqrt(k * (k + 1) / (6 * n))))
+    return Ranking(
+        tuple(names), ranks.mean(axis=0), n, p, q * float(np.sqrt(k * (k + 1) / (6 * n)))
+    )
 
 
 def _ranks_of(scores: Floats) -> Floats:
-    """scores (n, algorithms, ...) -> ranks of the algorithms, 1 for the highest score; equal ones have their mean."""
+    """scores (n, algorithms, ...) -> ranks of the algorithms, 1 for the highest score; equal ones
+    have their mean."""
     from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
 
     return np.asarray(stats.rankdata(-scores, axis=1))
@@ -97,26 +114,36 @@ DECIMALS: Final = 4
 
 
 def printed(name: str, split: Split, dataset: str, score: str) -> Figure:
-    """The figure that table 3 or 4 has for an algorithm of `COLUMNS`, by the paper's name of the data set."""
+    """The figure that table 3 or 4 has for an algorithm of `COLUMNS`, by the paper's name of the
+    data set."""
     if name == "fcac":
         return published.FCAC[split][dataset][score]
     return COMPARED["fedfcm" if name == "ffcm" else name][split][dataset][score]
 
 
-def chance_deviations(splits: Sequence[Split], datasets: Sequence[str], trials: int) -> dict[str, float]:
-    """Standard deviation of the mean rank of each algorithm of `COLUMNS` when the experiment is repeated.
+def chance_deviations(
+    splits: Sequence[Split], datasets: Sequence[str], trials: int
+) -> dict[str, float]:
+    """Standard deviation of the mean rank of each algorithm of `COLUMNS` when the experiment is
+    repeated.
 
-    A mean over `trials` and a printed one over 20 differ by a normal number with the variance
-    sd^2 (1 / trials + 1 / 20), where `sd` is the printed deviation of a trial. The three scores of one algorithm on one
-    split of one data set are scores of the same labels and move together. Scores are ranked as printed (`as_printed`).
+    A mean over `trials` and a printed one over 20 differ by a normal number with the variance sd^2
+    (1 / trials + 1 / 20), where `sd` is the printed deviation of a trial. The three scores of one
+    algorithm on one split of one data set are scores of the same labels and move together. Scores
+    are ranked as printed (`as_printed`).
     """
     cells = [(split, dataset) for split in splits for dataset in datasets]
-    figures = [[[printed(name, *cell, score) for score in SCORES] for name in COLUMNS] for cell in cells]
+    figures = [
+        [[printed(name, *cell, score) for score in SCORES] for name in COLUMNS] for cell in cells
+    ]
     mean = np.array([[[figure.mean for figure in each] for each in cell] for cell in figures])
     sd = np.array([[[figure.sd for figure in each] for each in cell] for cell in figures])
     generator = np.random.default_rng(SEED)
     scale = np.sqrt(1 / trials + 1 / published.TRIALS)
-    drawn = (mean + scale * generator.normal(size=(len(cells), len(COLUMNS), 1)) * sd for _ in range(DRAWS))
+    drawn = (
+        mean + scale * generator.normal(size=(len(cells), len(COLUMNS), 1)) * sd
+        for _ in range(DRAWS)
+    )
     ranks = [_ranks_of(scores.round(DECIMALS)).mean(axis=(0, 2)) for scores in drawn]
     return dict(zip(COLUMNS, np.std(ranks, axis=0).tolist(), strict=True))
 
@@ -125,8 +152,9 @@ TRIALS: Final = 5
 NOISE_TRIALS: Final = 2
 """trials of settings with noise, which are four times as many settings"""
 BAND: Final = 3.0
-"""deviations by chance of a mean rank (`rank_chance`) within which it agrees; not for ffcm, because the settings behind
-the column FedFCM are not published and no reading of its paper gives its figures"""
+"""deviations by chance of a mean rank (`rank_chance`) within which it agrees; not for ffcm, because
+the settings behind the column FedFCM are not published and no reading of its paper gives its
+figures"""
 FORM: Final = python_format(".2f")
 
 
@@ -161,7 +189,9 @@ class Scope(NamedTuple):
 
     def has(self, comparison: Comparison) -> bool:
         """Whether a comparison is one of these."""
-        return comparison.split in self.splits and (self.every_epsilon or comparison.epsilon == self.epsilon)
+        return comparison.split in self.splits and (
+            self.every_epsilon or comparison.epsilon == self.epsilon
+        )
 
 
 class Comparison(NamedTuple):
@@ -201,7 +231,9 @@ def _run(setting: Setting, trial: int) -> dict[str, float]:
     return scores(dataset.labels, labels)
 
 
-def comparisons(results: Sequence[tuple[Setting, Result]], measures: Sequence[str]) -> list[Comparison]:
+def comparisons(
+    results: Sequence[tuple[Setting, Result]], measures: Sequence[str]
+) -> list[Comparison]:
     """One comparison for each data set, split, epsilon and score."""
     found: dict[tuple[str, Split, float | None, str], dict[str, float]] = {}
     for setting, result in results:
@@ -215,11 +247,12 @@ def comparisons(results: Sequence[tuple[Setting, Result]], measures: Sequence[st
 def as_printed(found: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons with as many decimals of each score as the paper prints.
 
-    Where no algorithm finds any structure, as in hill_valley, scores of k-means and k-FED differ in the fifth decimal,
-    by roundings that depend on the processor. Such scores are ties.
+    Where no algorithm finds any structure, as in hill_valley, scores of k-means and k-FED differ in
+    the fifth decimal, by roundings that depend on the processor. Such scores are ties.
     """
     return [
-        each._replace(values={name: round(value, DECIMALS) for name, value in each.values.items()}) for each in found
+        each._replace(values={name: round(value, DECIMALS) for name, value in each.values.items()})
+        for each in found
     ]
 
 
@@ -229,18 +262,31 @@ def ranking(found: Sequence[Comparison], scope: Scope, names: Sequence[str]) -> 
 
 
 def published_mean(name: str, splits: Sequence[Split], datasets: Sequence[str]) -> float | None:
-    """The mean of the ranks that the paper prints for an algorithm on these data sets; None if it has none."""
+    """The mean of the ranks that the paper prints for an algorithm on these data sets; None if it
+    has none."""
     known = [key for each in datasets if (key := fcac_name(each)) is not None]
     if name not in published.COLUMNS or len(known) != len(datasets):
         return None
     column = published.COLUMNS.index(name)
-    digits = [int(ranks[column]) for split in splits for key in known for ranks in published.RANKS[split][key]]
+    digits = [
+        int(ranks[column])
+        for split in splits
+        for key in known
+        for ranks in published.RANKS[split][key]
+    ]
     return sum(digits) / len(digits)
 
 
-def published_figure(name: str, scope: Scope, datasets: Sequence[str], trials: int) -> Figure | None:
-    """The mean printed rank of an algorithm on these data sets, with its deviation by chance beside `trials` trials."""
-    mean = None if scope.epsilon or scope.every_epsilon else published_mean(name, scope.splits, datasets)
+def published_figure(
+    name: str, scope: Scope, datasets: Sequence[str], trials: int
+) -> Figure | None:
+    """The mean printed rank of an algorithm on these data sets, with its deviation by chance beside
+    `trials` trials."""
+    mean = (
+        None
+        if scope.epsilon or scope.every_epsilon
+        else published_mean(name, scope.splits, datasets)
+    )
     if mean is None:
         return None
     known = tuple(fcac_name(each) or each for each in datasets)
@@ -260,7 +306,10 @@ def rank_results(
     `compared`: beside the printed ranks on the same data sets, with the verdict.
     """
     datasets = list(dict.fromkeys(each.dataset for each in found))
-    in_scope = {scope: ranking(found, scope, names) for scope in scopes(dict.fromkeys(each.epsilon for each in found))}
+    in_scope = {
+        scope: ranking(found, scope, names)
+        for scope in scopes(dict.fromkeys(each.epsilon for each in found))
+    }
     first = next(iter(in_scope.values()))
     results = []
     for name in sorted(names, key=first.of):
@@ -275,7 +324,9 @@ def rank_results(
             for scope, figure in published.items()
             if name != "ffcm"
         }
-        results.append(Result({"among": comparison, "algorithm": name}, trials, measured, published, agrees))
+        results.append(
+            Result({"among": comparison, "algorithm": name}, trials, measured, published, agrees)
+        )
     return results
 
 

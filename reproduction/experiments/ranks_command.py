@@ -1,4 +1,5 @@
-"""`shoal reproduce ranks`: every algorithm on every data set, split and epsilon, and a picture of the mean ranks."""
+"""`shoal reproduce ranks`: every algorithm on every data set, split and epsilon, and a picture of
+the mean ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +35,15 @@ from reproduction.experiments.ranks import (
 )
 from reproduction.published import EPSILONS
 from reproduction.report import Chapter, Picture, ReportOptions, Study, Table, require_matplotlib
-from reproduction.trials_command import Options, TrialStore, data_option, jobs_option, plan, resume_option, run_trials
+from reproduction.trials_command import (
+    Options,
+    TrialStore,
+    data_option,
+    jobs_option,
+    plan,
+    resume_option,
+    run_trials,
+)
 from shoal.errors import SettingsError
 
 PAPERS: Final = "the paper's"
@@ -85,7 +94,8 @@ class Ranks:
 
     found: Sequence[Comparison]
     groups: Sequence[Group]
-    """the paper's algorithms if all of them ran; all with a score everywhere; and all, where all have a score"""
+    """the paper's algorithms if all of them ran; all with a score everywhere; and all, where all
+    have a score"""
     left_out: Sequence[str]
     """algorithms without a score somewhere"""
     results: Sequence[Result]
@@ -95,11 +105,14 @@ class Ranks:
 
 
 def run_contest(contest: Contest) -> Ranks:
-    """Run every trial that is not done yet, and rank the means. Raises `SettingsError`, `InvalidData`."""
+    """Run every trial that is not done yet, and rank the means. Raises `SettingsError`,
+    `InvalidData`."""
     installed = contestants()
     unknown = [name for name in contest.algorithms if name not in installed]
     if unknown:
-        raise SettingsError(f"no algorithm {unknown[0]!r} to rank; there are: {', '.join(installed)}")
+        raise SettingsError(
+            f"no algorithm {unknown[0]!r} to rank; there are: {', '.join(installed)}"
+        )
     names = contest.algorithms or tuple(installed)
     settings = _settings(contest, names)
     store = TrialStore(contest.resume)
@@ -122,7 +135,11 @@ def run_contest(contest: Contest) -> Ranks:
         result
         for group in groups
         for result in rank_results(
-            group.name, group.found, group.members, trials, compared=set(group.members) == set(PUBLISHED)
+            group.name,
+            group.found,
+            group.members,
+            trials,
+            compared=set(group.members) == set(PUBLISHED),
         )
     ]
     tests = [_test(group, scope) for group in groups for scope in group.scopes]
@@ -131,7 +148,8 @@ def run_contest(contest: Contest) -> Ranks:
 
 
 def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
-    """The groups in which these algorithms are ranked. One that does not take all of the data is in the last one."""
+    """The groups in which these algorithms are ranked. One that does not take all of the data is in
+    the last one."""
     ranked = complete(found, names)
     shared = [each for each in found if all(name in each.values for name in names)]
     groups = []
@@ -147,10 +165,16 @@ def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
 def _settings(contest: Contest, names: Sequence[str]) -> list[Setting]:
     """Small data sets first, and without noise first: what is most wanted is done first."""
     options = Options(contest.data, contest.datasets, contest.trials, contest.jobs)
-    planned = plan(replace(EXPERIMENT, variants=tuple((("algorithm", name),) for name in names)), options)
+    planned = plan(
+        replace(EXPERIMENT, variants=tuple((("algorithm", name),) for name in names)), options
+    )
     if planned.errors:
         raise planned.errors[0]
-    return [replace(setting, epsilon=epsilon) for epsilon in contest.epsilons for setting in planned.settings]
+    return [
+        replace(setting, epsilon=epsilon)
+        for epsilon in contest.epsilons
+        for setting in planned.settings
+    ]
 
 
 def _test(group: Group, scope: Scope) -> dict[str, Any]:
@@ -176,10 +200,14 @@ def rankings(outcome: Ranks) -> dict[str, Ranking]:
     whole = ALL if any(group.name == ALL for group in outcome.groups) else PAPERS
     for group in outcome.groups:
         if group.name == whole:
-            found |= {scope.name: ranking(group.found, scope, group.members) for scope in group.scopes}
+            found |= {
+                scope.name: ranking(group.found, scope, group.members) for scope in group.scopes
+            }
         elif group.name == SHARED:
             last = group.scopes[-1]
-            found[f"{last.name}, {', '.join(group.datasets)}"] = ranking(group.found, last, group.members)
+            found[f"{last.name}, {', '.join(group.datasets)}"] = ranking(
+                group.found, last, group.members
+            )
     return found
 
 
@@ -198,7 +226,10 @@ def tables(outcome: Ranks, leave_out: str | None = None) -> list[Table]:
 
 def _explained(group: Group, outcome: Ranks) -> str:
     where = ", ".join(group.datasets)
-    lines = [f"Mean ranks among {group.name} ({', '.join(group.members)}) on {where}; 1 is best.", ""]
+    lines = [
+        f"Mean ranks among {group.name} ({', '.join(group.members)}) on {where}; 1 is best.",
+        "",
+    ]
     for test in outcome.tests:
         if test["among"] != group.name:
             continue
@@ -210,7 +241,9 @@ def _explained(group: Group, outcome: Ranks) -> str:
         )
     left_out = [name for name in outcome.left_out if name not in group.members]
     if group.name == ALL and left_out:
-        lines.append(f"- Not ranked, because they do not take all of the data: {', '.join(left_out)}.")
+        lines.append(
+            f"- Not ranked, because they do not take all of the data: {', '.join(left_out)}."
+        )
     return "\n".join(lines)
 
 
@@ -221,7 +254,8 @@ BAR = 0.13
 
 
 def draw_ranks(rankings: Mapping[str, Ranking], path: Path) -> None:
-    """One diagram for each ranking, by its title; the suffix of `path` gives the format. Raises `MissingExtra`."""
+    """One diagram for each ranking, by its title; the suffix of `path` gives the format. Raises
+    `MissingExtra`."""
     require_matplotlib()
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that is needed for drawing only
 
@@ -238,8 +272,10 @@ def _height(ranking: Ranking) -> float:
 
 
 def _draw(axis: Any, height: float, title: str, ranking: Ranking) -> None:
-    """Best on the left. Lengths down the page are in inches, so that diagrams of all sizes have the same lines."""
-    k, order = len(ranking.names), sorted(ranking.names, key=ranking.of)
+    """Best on the left. Lengths down the page are in inches, so that diagrams of all sizes have the
+    same lines."""
+    k = len(ranking.names)
+    order = sorted(ranking.names, key=ranking.of)
     margin = 0.35 * (k - 1)
     axis.set(xlim=(1 - margin, k + margin), ylim=(-height + 0.5, 0.35))
     axis.axis("off")
@@ -250,7 +286,13 @@ def _draw(axis: Any, height: float, title: str, ranking: Ranking) -> None:
         axis.text(tick, 0.08, str(tick), ha="center", va="bottom", fontsize=8)
     reach = min(k - 1.0, ranking.critical_difference)
     axis.plot([k - reach, k], [0.3, 0.3], color="black", linewidth=2)
-    axis.text(k + 0.05, 0.3, f"critical difference {ranking.critical_difference:.2f}", va="center", fontsize=7)
+    axis.text(
+        k + 0.05,
+        0.3,
+        f"critical difference {ranking.critical_difference:.2f}",
+        va="center",
+        fontsize=7,
+    )
     for number, group in enumerate(ranking.groups(), start=1):
         ends = [ranking.of(group[0]) - 0.03, ranking.of(group[-1]) + 0.03]
         axis.plot(ends, [-BAR * number] * 2, color="#b03030", linewidth=3, solid_capstyle="butt")
@@ -262,11 +304,18 @@ def _draw(axis: Any, height: float, title: str, ranking: Ranking) -> None:
         axis.plot([ranking.of(name)] * 2 + [end], [0, depth, depth], color="#404040", linewidth=0.8)
         text = f"{name} {ranking.of(name):.2f}"
         axis.text(
-            end, depth, f"{text} " if left else f" {text}", ha="right" if left else "left", va="center", fontsize=8
+            end,
+            depth,
+            f"{text} " if left else f" {text}",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=8,
         )
 
 
-CAPTION: Final = "Mean ranks; a bar joins algorithms whose ranks differ by less than the critical difference"
+CAPTION: Final = (
+    "Mean ranks; a bar joins algorithms whose ranks differ by less than the critical difference"
+)
 LARGE_DATASETS: Final = ("fashion_mnist",)
 """data sets on which the report has the paper's algorithms only; 70 000 rows of 784 features"""
 NOISE_DATASETS: Final = ("hill_valley", "ozone", "phoneme", "optdigits")
@@ -284,7 +333,9 @@ QUICK_DATASETS: Final = ("hill_valley", "phoneme", "pendigits")
 class _Epsilon(click.ParamType[float | None]):
     name = "epsilon"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
         if value == "none":
             return None
         number = click.FloatRange(0, min_open=True).convert(value, param, ctx)
@@ -295,10 +346,16 @@ def _parameters() -> list[click.Parameter]:
     return [
         data_option(),
         click.Option(
-            ["--dataset", "datasets"], multiple=True, metavar="NAME", help="May be repeated; without it, the paper's."
+            ["--dataset", "datasets"],
+            multiple=True,
+            metavar="NAME",
+            help="May be repeated; without it, the paper's.",
         ),
         click.Option(
-            ["--algorithm", "algorithms"], multiple=True, metavar="NAME", help="May be repeated; without it, all."
+            ["--algorithm", "algorithms"],
+            multiple=True,
+            metavar="NAME",
+            help="May be repeated; without it, all.",
         ),
         click.Option(
             ["--epsilon", "epsilons"],
@@ -306,7 +363,12 @@ def _parameters() -> list[click.Parameter]:
             multiple=True,
             help="The paper's Laplace noise, or none. May be repeated; without it none, 15, 25, 50 and 75.",
         ),
-        click.Option(["--score", "measures"], type=click.Choice(SCORES), multiple=True, help="Without it, all three."),
+        click.Option(
+            ["--score", "measures"],
+            type=click.Choice(SCORES),
+            multiple=True,
+            help="Without it, all three.",
+        ),
         click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {TRIALS}."),
         click.Option(
             ["--noise-trials"],
@@ -315,7 +377,9 @@ def _parameters() -> list[click.Parameter]:
             show_default=True,
             help="Trials of settings with noise.",
         ),
-        click.Option(["--quick"], is_flag=True, help="Three small data sets without noise, one trial."),
+        click.Option(
+            ["--quick"], is_flag=True, help="Three small data sets without noise, one trial."
+        ),
         jobs_option(),
         resume_option(),
         click.Option(
@@ -324,15 +388,23 @@ def _parameters() -> list[click.Parameter]:
             help="Draw the mean ranks and critical differences into this file.",
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of tables."),
-        click.Option(["--check"], is_flag=True, help=f"Exit with 1 if a mean rank is not within {BAND:g} deviations."),
+        click.Option(
+            ["--check"],
+            is_flag=True,
+            help=f"Exit with 1 if a mean rank is not within {BAND:g} deviations.",
+        ),
     ]
 
 
 def _ranks(**given: Any) -> None:
-    quick, trials, out = given["quick"], given["trials"], given["out"]
+    quick = given["quick"]
+    trials = given["trials"]
+    out = given["out"]
     chosen = set(given["algorithms"] or PUBLISHED)
     if given["check"] and (quick or given["measures"] or not chosen >= set(PUBLISHED)):
-        raise SettingsError(f"--check ranks {', '.join(PUBLISHED)} by all scores; leave --quick and --score out")
+        raise SettingsError(
+            f"--check ranks {', '.join(PUBLISHED)} by all scores; leave --quick and --score out"
+        )
     if out is not None and not out.parent.is_dir():
         raise SettingsError(f"{out}: no such folder to draw into")
     require_scikit_learn()
@@ -352,7 +424,11 @@ def _ranks(**given: Any) -> None:
     outcome = run_contest(contest)
     if given["as_json"]:
         rows = json.loads(report.as_json(outcome.results))["rows"]
-        click.echo(json.dumps({"rows": rows, "tests": outcome.tests, "left_out": outcome.left_out}, indent=2))
+        click.echo(
+            json.dumps(
+                {"rows": rows, "tests": outcome.tests, "left_out": outcome.left_out}, indent=2
+            )
+        )
     else:
         for table in tables(outcome):
             click.echo(f"{table.text}\n")
@@ -366,7 +442,8 @@ def _ranks(**given: Any) -> None:
 
 
 def _chapter(options: ReportOptions) -> Chapter:
-    """The paper's algorithms on all data, all algorithms on all but the largest, and with noise on the smaller ones."""
+    """The paper's algorithms on all data, all algorithms on all but the largest, and with noise on
+    the smaller ones."""
     first = Contest(
         options.data,
         QUICK_DATASETS if options.quick else (),
@@ -393,7 +470,9 @@ def _chapter(options: ReportOptions) -> Chapter:
     ]
     if not options.quick:
         small = tuple(name for name, known in datasets.items() if known in NOISE_DATASETS)
-        noisy = run_contest(replace(first, datasets=small, algorithms=(), epsilons=EPSILONS, noise_trials=1))
+        noisy = run_contest(
+            replace(first, datasets=small, algorithms=(), epsilons=EPSILONS, noise_trials=1)
+        )
         found += [replace(table, text=f"With noise. {table.text}") for table in tables(noisy)]
         drawn.append(_drawn(noisy, options.out / "ranks-noise.png", "With noise."))
     return Chapter("ranks", EXPERIMENT.title, f"{TEXT}\n{REPORTED}", found, drawn)

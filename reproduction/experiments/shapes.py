@@ -1,4 +1,5 @@
-"""DBSCAN and spectral clustering by sums on moons and circles, the data of a thesis on clusters that are not round."""
+"""DBSCAN and spectral clustering by sums on moons and circles, the data of a thesis on clusters
+that are not round."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ FORMATS: Final = {
 def synthetic_shapes(variants: tuple[Keys, ...]) -> dict[str, Synthetic]:
     """The four data sets, with the parameters that an experiment runs on each."""
     return {
-        name: Synthetic(f"{what}, noise {noise:g}", CLIENTS, SPLITS, variants) for name, (what, noise) in SHAPES.items()
+        name: Synthetic(f"{what}, noise {noise:g}", CLIENTS, SPLITS, variants)
+        for name, (what, noise) in SHAPES.items()
     }
 
 
@@ -77,7 +79,8 @@ def dataset_of(setting: Setting, trial: int) -> Dataset:
 
 
 def at_least(setting: Setting, measure: str, measured: Figure, published: Figure) -> bool | None:
-    """Agreement: scores at least as high as required, differences exactly as required; nothing for what is not."""
+    """Agreement: scores at least as high as required, differences exactly as required; nothing for
+    what is not."""
     if measure == "difference":
         return measured.mean == published.mean
     return measured.mean >= published.mean
@@ -102,7 +105,11 @@ def _run_dbscan(setting: Setting, trial: int) -> dict[str, float]:
     params = run_rounds(DBSCAN, start, clients).params
     labels = DBSCAN.predict(params, dataset.rows)
     pooled = run_rounds(DBSCAN, start, [np.concatenate(clients)]).params
-    own = {} if setting.path is not None else {"pooled_dbscan": _pooled_dbscan(setting.dataset, trial)}
+    own = (
+        {}
+        if setting.path is not None
+        else {"pooled_dbscan": _pooled_dbscan(setting.dataset, trial)}
+    )
     return {
         **scores(dataset.labels, labels),
         "clusters": float(len(params["weight"])),
@@ -118,13 +125,21 @@ def _pooled_dbscan(name: str, trial: int) -> float:
     from sklearn import cluster  # noqa: PLC0415 - an extra that edge clients do without
 
     dataset = shape(name, trial)
-    found = (cluster.DBSCAN(eps=eps, min_samples=least).fit_predict(dataset.rows) for eps, least in POOLED)
+    found = (
+        cluster.DBSCAN(eps=eps, min_samples=least).fit_predict(dataset.rows)
+        for eps, least in POOLED
+    )
     return max(scores(dataset.labels, labels)["ari"] for labels in found)
 
 
 def _published_dbscan(setting: Setting) -> Mapping[str, Figure]:
-    """What is required: the agreement with the classes, and that no row has another label than on the pooled grid."""
-    return required(difference=0.0) if setting.path is not None else required(ari=DBSCAN_ARI_MIN, difference=0.0)
+    """What is required: the agreement with the classes, and that no row has another label than on
+    the pooled grid."""
+    return (
+        required(difference=0.0)
+        if setting.path is not None
+        else required(ari=DBSCAN_ARI_MIN, difference=0.0)
+    )
 
 
 DBSCAN_TEXT: Final = """\
@@ -155,7 +170,8 @@ DBSCAN_EXPERIMENT: Final = Experiment(
 SPECTRAL_ARI_MIN: Final = 0.98
 SPECTRAL_TRIALS: Final = 10
 TOO_NOISY: Final = ("circles-0.1",)
-"""data whose circles no spectral clustering tells apart, of rows in one place neither: nothing is required"""
+"""data whose circles no spectral clustering tells apart, of rows in one place neither: nothing is
+required"""
 GLOBAL_ROUNDS: Final = 20
 LOCAL_STEPS: Final = 5
 NEIGHBOURS: Final = 10
@@ -172,14 +188,26 @@ def _run_spectral(setting: Setting, trial: int) -> dict[str, float]:
     clients = clients_of(setting, dataset, trial)
     k = len(dataset.classes)
     if setting["method"] == "averaged":
-        # Splits deal rows class by class: unshuffled, row i of every client would be of the same class.
-        orders = [np.random.default_rng([trial, number]).permutation(len(rows)) for number, rows in enumerate(clients)]
+        # Splits deal rows class by class: unshuffled, row i of every client would be of the same
+        # class.
+        orders = [
+            np.random.default_rng([trial, number]).permutation(len(rows))
+            for number, rows in enumerate(clients)
+        ]
         clients = [rows[order] for rows, order in zip(clients, orders, strict=True)]
         parts = zip(parts_of(setting, dataset, trial), orders, strict=True)
         labels = np.concatenate(averaged_labels(clients, k, trial))
         (central,) = averaged_labels([np.concatenate(clients)], k, trial)
-        found = {"clusters": float(len(np.unique(labels))), "difference": differing(labels, central, k)}
-        return {**scores(dataset.labels[np.concatenate([part[order] for part, order in parts])], labels), **found}
+        found = {
+            "clusters": float(len(np.unique(labels))),
+            "difference": differing(labels, central, k),
+        }
+        return {
+            **scores(
+                dataset.labels[np.concatenate([part[order] for part, order in parts])], labels
+            ),
+            **found,
+        }
     options: dict[str, Any] = {"clusters": k if setting["clusters"] == "given" else "eigengap"}
     start = SPECTRAL.start(options, dataset.rows.shape[1], bounding_box(clients, trial))
     params = run_rounds(SPECTRAL, start, clients).params
@@ -193,17 +221,20 @@ def _run_spectral(setting: Setting, trial: int) -> dict[str, float]:
 
 
 def differing(labels: Ints, others: Ints, k: int) -> float:
-    """labels (n,), others (n,) below k -> how many rows differ, with the clusters matched so that fewest do."""
+    """labels (n,), others (n,) below k -> how many rows differ, with the clusters matched so that
+    fewest do."""
     shared = np.bincount(labels * k + others, minlength=k * k).reshape(k, k).astype(np.float64)
     return float(len(labels) - shared[np.arange(k), assignment(-shared)].sum())
 
 
 def averaged_labels(clients: Sequence[Floats], k: int, seed: int) -> list[Ints]:
-    """Algorithm 8 of the thesis (FedSpectral+), as far as clients with rows can run it: labels of each client's rows.
+    """Algorithm 8 of the thesis (FedSpectral+), as far as clients with rows can run it: labels of
+    each client's rows.
 
-    The i-th row of each client is taken for the same node i of one graph. Each client multiplies the common vectors by
-    the normalised adjacency of the nearest neighbours among its own rows, the server averages the products and makes
-    them orthonormal. Clients with fewer rows have no edges at the last nodes.
+    The i-th row of each client is taken for the same node i of one graph. Each client multiplies
+    the common vectors by the normalised adjacency of the nearest neighbours among its own rows, the
+    server averages the products and makes them orthonormal. Clients with fewer rows have no edges
+    at the last nodes.
     """
     operators = [_normalised_neighbours(rows) for rows in clients]
     nodes = max(len(rows) for rows in clients)
@@ -233,7 +264,8 @@ def _normalised_neighbours(rows: Floats) -> Any:
 
 
 def _published_spectral(setting: Setting) -> Mapping[str, Figure]:
-    """What is required of sums on landmarks: the agreement with the classes, and the labels of rows in one place."""
+    """What is required of sums on landmarks: the agreement with the classes, and the labels of rows
+    in one place."""
     # Labels are required where an ARI is: in a file without structure, rounding decides them.
     if setting["method"] == "averaged" or setting.dataset in TOO_NOISY or setting.path is not None:
         return {}

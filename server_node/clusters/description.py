@@ -1,7 +1,9 @@
-"""Description of each cluster in the units of the contract: place, features that set it apart, and its readings.
+"""Description of each cluster in the units of the contract: place, features that set it apart, and
+its readings.
 
-Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not published. Noise can
-place nodes outside the declared bounds; a description shows the nearest value within them and says so.
+Descriptions are made from snapshots and the lineage alone, so they reveal nothing that was not
+published. Noise can place nodes outside the declared bounds; a description shows the nearest value
+within them and says so.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.config.contract import Contract, Feature, category_text, ends_text, range_text, rounded, value_text, within
+from shoal.config.contract import (
+    Contract,
+    Feature,
+    category_text,
+    ends_text,
+    range_text,
+    rounded,
+    value_text,
+    within,
+)
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.server_node.clusters.lineage import Lineage
 
@@ -24,11 +35,14 @@ SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""
 FEATURES_APART_MAX = 2
 APART_MIN = 1.0
-"""distance between two middles, in half widths of both intervals together, from which a feature sets a cluster apart"""
+"""distance between two middles, in half widths of both intervals together, from which a feature
+sets a cluster apart"""
 TOLD_BEFORE: Final = 1.5
-"""what the distance in a feature that told a cluster apart before counts more, so that names last"""
+"""what the distance in a feature that told a cluster apart before counts more, so that names last
+"""
 RATIO_APART: Final = 0.4
-"""logarithm of the ratio of two spreads, or of two roughnesses, that counts as much as `APART_MIN`: a factor of 1.5"""
+"""logarithm of the ratio of two spreads, or of two roughnesses, that counts as much as `APART_MIN`:
+a factor of 1.5"""
 WIDTH_MIN = 0.02
 """least width that an interval counts with, as a share of the range between the bounds"""
 
@@ -40,9 +54,11 @@ ORDINARY: Final = "ordinary"
 
 @dataclass(frozen=True)
 class Interval:
-    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared bounds.
+    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared
+    bounds.
 
-    That of a circular feature goes from `low` up to `high` around the circle, and may begin again at 0 on the way.
+    That of a circular feature goes from `low` up to `high` around the circle, and may begin again
+    at 0 on the way.
     """
 
     low: float
@@ -59,7 +75,8 @@ class Distinction:
     feature: int
     """position in the contract"""
     high: bool
-    """whether the cluster lies above the others, else below; of one between the others without meaning"""
+    """whether the cluster lies above the others, else below; of one between the others without
+    meaning"""
     here: Interval
     elsewhere: Interval
     """values of all others; beside `above`, of those below"""
@@ -69,7 +86,8 @@ class Distinction:
 
 @dataclass(frozen=True)
 class Manner:
-    """A way in which readings of a regime move in one feature, where those of the others move differently."""
+    """A way in which readings of a regime move in one feature, where those of the others move
+    differently."""
 
     feature: int
     """position in the contract"""
@@ -90,35 +108,53 @@ class Description:
     distinctions: tuple[Distinction, ...]
     """the features that set it apart, the most telling first; empty: none does"""
     manners: tuple[Manner, ...] = ()
-    """movements of a regime that set it apart; with the features above at most `FEATURES_APART_MAX`"""
+    """movements of a regime that set it apart; with the features above at most `FEATURES_APART_MAX`
+    """
     label: str = ONLY
-    """a short name such as "Light high, CO2 low, mostly by day", which no other cluster of the model has"""
+    """a short name such as "Light high, CO2 low, mostly by day", which no other cluster of the
+    model has"""
     time: str = ""
-    """time at which most of its readings fall, such as "at night"; empty where nothing shows that"""
+    """time at which most of its readings fall, such as "at night"; empty where nothing shows that
+    """
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
         names = names_without_units(contract)
-        parts = [(names[each.feature], each, contract.features[each.feature]) for each in self.distinctions]
+        parts = [
+            (names[each.feature], each, contract.features[each.feature])
+            for each in self.distinctions
+        ]
         moves = [f"{names[each.feature]} {each.word}: {each.text}" for each in self.manners]
         apart = [*(_sentence(*part) for part in parts), *moves]
         if not apart:
-            apart = ["the only cluster" if self.label == ONLY else "no feature sets it apart from the other clusters"]
+            apart = [
+                "the only cluster"
+                if self.label == ONLY
+                else "no feature sets it apart from the other clusters"
+            ]
         return "; ".join(apart + [f"most of its readings fall {self.time}"] * bool(self.time))
 
 
 def names_without_units(contract: Contract) -> list[str]:
-    """The name of each feature without its unit, as columns of files often end with it: "Temp (°C)" is Temp.
+    """The name of each feature without its unit, as columns of files often end with it: "Temp (°C)"
+    is Temp.
 
     Where two features would be called alike, they keep it.
     """
     short = [_without_unit(feature) for feature in contract.features]
     times = Counter(short)
-    return [name if times[name] == 1 else feature.name for name, feature in zip(short, contract.features, strict=True)]
+    return [
+        name if times[name] == 1 else feature.name
+        for name, feature in zip(short, contract.features, strict=True)
+    ]
 
 
 def _without_unit(feature: Feature) -> str:
-    ends = (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}", f" {feature.unit}") if feature.unit else ()
+    ends = (
+        (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}", f" {feature.unit}")
+        if feature.unit
+        else ()
+    )
     end = next((end for end in ends if feature.name.lower().endswith(end.lower())), "")
     return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
 
@@ -133,20 +169,25 @@ def describe(
 ) -> dict[int, Description]:
     """number of each cluster in the view -> its description. O(nodes log nodes) per feature.
 
-    `times` are the words for when most readings of a cluster fall: by its number, empty for none. From `apart_min` on a
-    feature sets a cluster apart; those in `told`, by its number, told it apart before and count for more.
+    `times` are the words for when most readings of a cluster fall: by its number, empty for none.
+    From `apart_min` on a feature sets a cluster apart; those in `told`, by its number, told it
+    apart before and count for more.
     """
     member = view.cluster >= 0
     numbers = np.unique(view.cluster[member]).tolist()
     if not numbers:
         return {}
-    bounds, features = contract.bounds, contract.features
+    bounds = contract.bounds
+    features = contract.features
     places, mass, cluster = places_of(view, member)
     nodes = bounds.shown(places)
     centres = bounds.shown(view.centres)
     described: dict[int, Description] = {}
     weaker: dict[int, Distinction] = {}
-    every = [_intervals(nodes[cluster == number], mass[cluster == number], features) for number in numbers]
+    every = [
+        _intervals(nodes[cluster == number], mass[cluster == number], features)
+        for number in numbers
+    ]
     for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
         own = cluster == number
         elsewhere = {}
@@ -154,26 +195,39 @@ def describe(
             elsewhere = dict(enumerate(_intervals(nodes[~own], mass[~own], features)))
         centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(features))
         compared = _kept(_compared(intervals, elsewhere, contract), told.get(number, ()))
-        apart, manners = _most_telling(compared, _manners(view, number, numbers, contract), apart_min)
+        apart, manners = _most_telling(
+            compared, _manners(view, number, numbers, contract), apart_min
+        )
         if not (apart or manners) and len(numbers) > 2:
             placed = nodes, mass, np.searchsorted(numbers, cluster)
             apart = _between(place, every, placed, contract, apart_min)
         if number in told:
             apart = _in_order(apart, told[number])
-        described[number] = Description(centre, tuple(intervals), apart, manners, time=times.get(number, ""))
+        described[number] = Description(
+            centre, tuple(intervals), apart, manners, time=times.get(number, "")
+        )
         if not (apart or manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
-    labels = _labels(described, weaker, {number: float(mass[cluster == number].sum()) for number in numbers}, contract)
+    labels = _labels(
+        described,
+        weaker,
+        {number: float(mass[cluster == number].sum()) for number in numbers},
+        contract,
+    )
     return {number: replace(one, label=labels[number]) for number, one in described.items()}
 
 
 def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints]:
-    """The nodes of clusters -> places (n, d) in unit coordinates, their mass (n,) and their cluster (n,).
+    """The nodes of clusters -> places (n, d) in unit coordinates, their mass (n,) and their cluster
+    (n,).
 
-    A node of which the view knows how far its rows spread stands at three places, each with a third of its mass: a
-    tenth, the middle and nine tenths of its rows, so that the quantiles of a single node are those of its rows.
+    A node of which the view knows how far its rows spread stands at three places, each with a third
+    of its mass: a tenth, the middle and nine tenths of its rows, so that the quantiles of a single
+    node are those of its rows.
     """
-    nodes, mass, cluster = view.nodes[member], view.mass[member], view.cluster[member]
+    nodes = view.nodes[member]
+    mass = view.mass[member]
+    cluster = view.cluster[member]
     if view.node_low is None or view.node_high is None:
         return nodes, mass, cluster
     places = np.concatenate([view.node_low[member], nodes, view.node_high[member]])
@@ -185,15 +239,21 @@ def _intervals(nodes: Floats, mass: Floats, features: Sequence[Feature]) -> list
     found = weighted_quantiles(nodes, mass, SHARES)
     circular = [feature.kind == "circular" for feature in features]
     of = enumerate(features)
-    return [_around(nodes[:, j], mass, one) if circular[j] else _shown_interval(found[j], one) for j, one in of]
+    return [
+        _around(nodes[:, j], mass, one) if circular[j] else _shown_interval(found[j], one)
+        for j, one in of
+    ]
 
 
 def _around(values: Floats, mass: Floats, feature: Feature) -> Interval:
     """The interval along a circle, which is cut opposite the mean of the directions."""
-    weights, turn = mass if mass.sum() > 0 else np.ones(len(values)), feature.period
+    weights = mass if mass.sum() > 0 else np.ones(len(values))
+    turn = feature.period
     # Of directions: 23:50 and 00:10 have their mean at midnight and not at noon.
     mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
-    [found] = weighted_quantiles(((values - mean + turn / 2) % turn - turn / 2)[:, None], mass, SHARES)
+    [found] = weighted_quantiles(
+        ((values - mean + turn / 2) % turn - turn / 2)[:, None], mass, SHARES
+    )
     low, middle, high = (float(mean + each) % turn for each in found)
     return Interval(low, middle, high)
 
@@ -216,14 +276,17 @@ def distance_between(here: float, there: float, feature: Feature) -> float:
 
 
 def weighted_quantiles(values: Floats, mass: Floats, shares: Sequence[float]) -> list[list[float]]:
-    """values (n, d), mass (n,), n >= 1 -> for each column the value at each share of the mass; without mass, of n."""
+    """values (n, d), mass (n,), n >= 1 -> for each column the value at each share of the mass;
+    without mass, of n."""
     order = np.argsort(values.T, axis=1, kind="stable")
     columns = np.take_along_axis(values.T, order, axis=1)
     weights = mass[order] if mass.sum() > 0 else np.ones(order.shape)
     # A value stands in the middle of its mass, so that the median of two values lies between them.
     reached = np.cumsum(weights, axis=1) - 0.5 * weights
     wanted = np.multiply.outer(weights.sum(axis=1), shares)
-    return [np.interp(*of_column).tolist() for of_column in zip(wanted, reached, columns, strict=True)]
+    return [
+        np.interp(*of_column).tolist() for of_column in zip(wanted, reached, columns, strict=True)
+    ]
 
 
 def _compared(
@@ -232,18 +295,25 @@ def _compared(
     """Distance in each feature, and its distinction; the farthest first."""
     scored = []
     for j, others in elsewhere.items():
-        here, feature = intervals[j], contract.features[j]
+        here = intervals[j]
+        feature = contract.features[j]
         least = WIDTH_MIN * (feature.high - feature.low)
-        widths = max(interval_width(here, feature), least) + max(interval_width(others, feature), least)
+        widths = max(interval_width(here, feature), least) + max(
+            interval_width(others, feature), least
+        )
         apart = 2 * distance_between(here.middle, others.middle, feature) / widths
         scored.append((apart, Distinction(j, here.middle > others.middle, here, others)))
     # Of equal distances the first feature: the same clusters must have the same names.
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 
-def _kept(compared: list[tuple[float, Distinction]], told: Sequence[int]) -> list[tuple[float, Distinction]]:
+def _kept(
+    compared: list[tuple[float, Distinction]], told: Sequence[int]
+) -> list[tuple[float, Distinction]]:
     """Features that told a cluster apart before stay ahead of others that tell little more."""
-    scored = [(score * (TOLD_BEFORE if each.feature in told else 1.0), each) for score, each in compared]
+    scored = [
+        (score * (TOLD_BEFORE if each.feature in told else 1.0), each) for score, each in compared
+    ]
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 
@@ -260,15 +330,18 @@ def _between(
     contract: Contract,
     apart_min: float,
 ) -> tuple[Distinction, ...]:
-    """The feature in which a cluster lies apart from each other one, between them; () where there is none.
+    """The feature in which a cluster lies apart from each other one, between them; () where there
+    is none.
 
-    `intervals` are those of all clusters, of which this is the one at `place`. `placed`: nodes (n, d) in units, their
-    mass (n,), and the places of their clusters (n,).
+    `intervals` are those of all clusters, of which this is the one at `place`. `placed`: nodes (n,
+    d) in units, their mass (n,), and the places of their clusters (n,).
     """
     nodes, mass, cluster = placed
     middles = np.array([[one.middle for one in each] for each in intervals])
     spans = np.array([feature.high - feature.low for feature in contract.features])
-    widths = np.maximum([[one.high - one.low for one in each] for each in intervals], WIDTH_MIN * spans)
+    widths = np.maximum(
+        [[one.high - one.low for one in each] for each in intervals], WIDTH_MIN * spans
+    )
     apart = 2 * np.abs(middles - middles[place]) / (widths + widths[place])
     apart[place] = np.inf
     is_above = middles > middles[place]
@@ -280,7 +353,8 @@ def _between(
     if scores[j] < apart_min:
         return ()
     feature = contract.features[j]
-    of_above, others = is_above[cluster, j], cluster != place
+    of_above = is_above[cluster, j]
+    others = cluster != place
     sides = (others & ~of_above, of_above)
     below, above = (_intervals(nodes[side, j, None], mass[side], [feature])[0] for side in sides)
     return (Distinction(j, False, intervals[place][j], below, above),)
@@ -289,7 +363,8 @@ def _between(
 def _most_telling(
     compared: list[tuple[float, Distinction]], moving: list[tuple[float, Manner]], apart_min: float
 ) -> tuple[tuple[Distinction, ...], tuple[Manner, ...]]:
-    """The places and the manners that set a cluster apart most, a place before a manner that tells as much."""
+    """The places and the manners that set a cluster apart most, a place before a manner that tells
+    as much."""
     # `sorted` is stable, and places come first: people see a value sooner than a way of moving.
     ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
     telling = [each for score, each in ranked if score >= apart_min]
@@ -297,8 +372,11 @@ def _most_telling(
     return places, tuple(each for each in telling if isinstance(each, Manner))
 
 
-def _manners(view: ClusteringView, number: int, numbers: list[int], contract: Contract) -> list[tuple[float, Manner]]:
-    """Distances of spread, roughness and slope of a regime from those of the others, in each feature."""
+def _manners(
+    view: ClusteringView, number: int, numbers: list[int], contract: Contract
+) -> list[tuple[float, Manner]]:
+    """Distances of spread, roughness and slope of a regime from those of the others, in each
+    feature."""
     regimes = view.regimes
     if regimes is None or len(numbers) < 2:
         return []
@@ -312,24 +390,38 @@ def _manners(view: ClusteringView, number: int, numbers: list[int], contract: Co
         # A constant sensor has no spread to divide by.
         spreads = np.maximum(regimes.spread[:, j], WIDTH_MIN / 10) * span
         # The geometric mean: spreads differ by factors, and one wild regime must not decide.
-        here, elsewhere = float(spreads[number]), float(np.exp(weight @ np.log(spreads[others])))
-        score, word = abs(np.log(here / elsewhere)) / RATIO_APART, "restless" if here > elsewhere else "steady"
-        text = f"varies by {value_text(here, feature)}, elsewhere {rounded((elsewhere,), feature)[0]}"
+        here = float(spreads[number])
+        elsewhere = float(np.exp(weight @ np.log(spreads[others])))
+        score = abs(np.log(here / elsewhere)) / RATIO_APART
+        word = "restless" if here > elsewhere else "steady"
+        text = (
+            f"varies by {value_text(here, feature)}, elsewhere {rounded((elsewhere,), feature)[0]}"
+        )
         scored.append((float(score), Manner(j, word, text)))
-        rough, rough_there = float(regimes.rough[number, j]), float(weight @ regimes.rough[others, j])
+        rough = float(regimes.rough[number, j])
+        rough_there = float(weight @ regimes.rough[others, j])
         word = "rough" if rough > rough_there else "smooth"
         text = f"successive readings {np.exp(rough):.2g} spreads apart, elsewhere {np.exp(rough_there):.2g}"
         scored.append((abs(rough - rough_there) / RATIO_APART, Manner(j, word, text)))
-        scored.append(_slope(regimes, number, others, weight, j, np.sqrt(here * elsewhere), feature))
+        scored.append(
+            _slope(regimes, number, others, weight, j, np.sqrt(here * elsewhere), feature)
+        )
     return scored
 
 
 def _slope(
-    regimes: RegimeView, number: int, others: list[int], weight: Floats, j: int, spread: float, feature: Feature
+    regimes: RegimeView,
+    number: int,
+    others: list[int],
+    weight: Floats,
+    j: int,
+    spread: float,
+    feature: Feature,
 ) -> tuple[float, Manner]:
     # The means of both halves of a block are half a block apart.
     rise = 2 * regimes.slope[:, j] * (feature.high - feature.low)
-    here, elsewhere = float(rise[number]), float(weight @ rise[others])
+    here = float(rise[number])
+    elsewhere = float(weight @ rise[others])
     apart = here - elsewhere
     word = "level" if abs(here) < abs(apart) / 3 else "rising" if here > 0 else "falling"
     text = f"by {value_text(here, feature)} in {regimes.block} readings, elsewhere {rounded((elsewhere,), feature)[0]}"
@@ -342,14 +434,24 @@ def _labels(
     mass: Mapping[int, float],
     contract: Contract,
 ) -> dict[int, str]:
-    """number -> a name that no other cluster has. `weaker` is the best feature of clusters that none sets apart."""
+    """number -> a name that no other cluster has. `weaker` is the best feature of clusters that
+    none sets apart."""
     if len(described) == 1:
         return dict.fromkeys(described, ONLY)
     labels: dict[int, str] = {}
     names = names_without_units(contract)
-    plain = [number for number, one in described.items() if not (one.distinctions or one.manners or one.time)]
-    # The heaviest is what the others are compared with; where nothing is set apart, none is the ordinary one.
-    ordinary = max(plain, key=lambda number: (mass[number], -number)) if 0 < len(plain) < len(described) else None
+    plain = [
+        number
+        for number, one in described.items()
+        if not (one.distinctions or one.manners or one.time)
+    ]
+    # The heaviest is what the others are compared with; where nothing is set apart, none is the
+    # ordinary one.
+    ordinary = (
+        max(plain, key=lambda number: (mass[number], -number))
+        if 0 < len(plain) < len(described)
+        else None
+    )
     for number, one in described.items():
         features = contract.features
         words_of: dict[int, list[str]] = {}
@@ -363,7 +465,9 @@ def _labels(
         elif number in weaker and not words:
             each = weaker[number]
             er = "er" if contract.features[each.feature].kind == "number" else ""
-            words = [f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"]
+            words = [
+                f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"
+            ]
         words += [f"mostly {one.time}"] * bool(one.time)
         labels[number] = ", ".join(words) or ORDINARY
     for label, times in Counter(labels.values()).items():
@@ -374,23 +478,34 @@ def _labels(
 
 
 def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract) -> dict[int, str]:
-    """The names of clusters with one label: with the middle in the feature in which they differ most, else numbered."""
+    """The names of clusters with one label: with the middle in the feature in which they differ
+    most, else numbered."""
 
     def spread(j: int) -> float:
-        """How far the middles of two neighbours are apart at least, as a share of the range between the bounds."""
+        """How far the middles of two neighbours are apart at least, as a share of the range between
+        the bounds."""
         middles = sorted(one.intervals[j].middle for one in alike.values())
         feature = contract.features[j]
-        return min(after - before for before, after in pairwise(middles)) / (feature.high - feature.low)
+        return min(after - before for before, after in pairwise(middles)) / (
+            feature.high - feature.low
+        )
 
     # Of equal spreads the first feature, as the contract lists them.
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
-    feature, name = contract.features[best], names_without_units(contract)[best]
-    values = {number: value_text(one.intervals[best].middle, feature) for number, one in alike.items()}
+    feature = contract.features[best]
+    name = names_without_units(contract)[best]
+    values = {
+        number: value_text(one.intervals[best].middle, feature) for number, one in alike.items()
+    }
     times = Counter(values.values())
     labels = {}
     for place, number in enumerate(sorted(alike), start=1):
         value = f"{name} {values[number]}"
-        labels[number] = f"{label} ({value})" if times[values[number]] == 1 else f"{label} ({value}, no. {place})"
+        labels[number] = (
+            f"{label} ({value})"
+            if times[values[number]] == 1
+            else f"{label} ({value}, no. {place})"
+        )
     return labels
 
 
@@ -414,10 +529,13 @@ def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
     return f"{name} {_direction(distinction, feature)}: {here}, elsewhere {elsewhere}"
 
 
-def heaviest_numbers(lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]) -> dict[int, int]:
+def heaviest_numbers(
+    lineage: Lineage, view: ClusteringView, described: Mapping[int, Description]
+) -> dict[int, int]:
     """identity -> the number in the view that describes it.
 
-    Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number describes it.
+    Parts of a cluster that are not confirmed yet are shown as that cluster: its heaviest number
+    describes it.
     """
     numbers = [number for number in lineage.of_number if number in described]
     # The heaviest comes last and so replaces the others of its identity.

@@ -13,7 +13,10 @@ from shoal.server_node.clusters.lineage import Cluster, ClusterEvent, EventKind,
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
     pairs = zip(contract.features, centre, strict=True)
-    return {one.name: category_text(value, one) if one.kind == "category" else value for one, value in pairs}
+    return {
+        one.name: category_text(value, one) if one.kind == "category" else value
+        for one, value in pairs
+    }
 
 
 def event_messages(
@@ -26,8 +29,8 @@ def event_messages(
 ) -> list[ClusterEventMessage]:
     """The messages of the events that came with `snapshot`, in their order.
 
-    `before` is the lineage of the snapshot before, for clusters that have ended since; `described` is by the numbers
-    of the snapshot.
+    `before` is the lineage of the snapshot before, for clusters that have ended since; `described`
+    is by the numbers of the snapshot.
     """
     numbers = {identity: number for number, identity in after.of_number.items()}
     clusters = {**before.clusters, **after.clusters}
@@ -72,7 +75,8 @@ def event_messages(
 
 
 def title(cluster: Cluster | None, label: str = "") -> str:
-    """The title of a cluster in a sentence: its identity with its name, else with what sets it apart."""
+    """The title of a cluster in a sentence: its identity with its name, else with what sets it
+    apart."""
     if cluster is None:
         return "another cluster"
     if cluster.name:
@@ -80,10 +84,14 @@ def title(cluster: Cluster | None, label: str = "") -> str:
     return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
 
 
-def sentence(event: ClusterEvent, cluster: str, other: str | None, reading_s: float | None = None) -> str:
-    """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings, if known."""
+def sentence(
+    event: ClusterEvent, cluster: str, other: str | None, reading_s: float | None = None
+) -> str:
+    """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings,
+    if known."""
     share = f"{ratio(event.share)} of the recent readings"
-    other, before = other or "another cluster", ratio(event.share_before or 0.0)
+    other = other or "another cluster"
+    before = ratio(event.share_before or 0.0)
     stay, stay_before = (stay_text(dwell, reading_s) for dwell in (event.dwell, event.dwell_before))
     ends = {
         EventKind.BIRTH: f"is new: {share}",

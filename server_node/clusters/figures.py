@@ -1,4 +1,5 @@
-"""Common parts of all pictures of matplotlib: their heading, their source, and a file that appears whole."""
+"""Common parts of all pictures of matplotlib: their heading, their source, and a file that appears
+whole."""
 
 from __future__ import annotations
 
@@ -19,15 +20,17 @@ HEADING_CHARS: Final = 90
 LABEL_CHARS: Final = 18
 """characters of a line of the label of a feature, and of a value of a category"""
 VALUES_MAX: Final = 5
-"""values of a category that are named along a chart: of more every second or third one, and so on"""
+"""values of a category that are named along a chart: of more every second or third one, and so on
+"""
 FORMATS: Final = ("svg", "png", "pdf")
 
 
 def saved(path: Path, make: Callable[[Any], Any], source: str) -> None:
-    """Save the figure that `make` makes, with `source` below, to `path`, whose suffix is the format.
+    """Save the figure that `make` makes, with `source` below, to `path`, whose suffix is the
+    format.
 
-    `make` gets matplotlib's `Figure`. Raises `SettingsError` for another suffix, or a file that cannot be written, and
-    `MissingExtra` without matplotlib.
+    `make` gets matplotlib's `Figure`. Raises `SettingsError` for another suffix, or a file that
+    cannot be written, and `MissingExtra` without matplotlib.
     """
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
@@ -71,6 +74,8 @@ def ticks(chart: Any, feature: Feature) -> None:
         return
     number = len(feature.values)
     shown = range(0, number, -(-number // VALUES_MAX))
-    names = [textwrap.shorten(feature.values[place], LABEL_CHARS, placeholder="…") for place in shown]
+    names = [
+        textwrap.shorten(feature.values[place], LABEL_CHARS, placeholder="…") for place in shown
+    ]
     chart.set_xlim(-0.5, number - 0.5)
     chart.set_xticks(shown, names, rotation=30, ha="right")

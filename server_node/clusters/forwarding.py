@@ -1,7 +1,8 @@
-"""`shoal events`: lists the cluster events of a federation, or forwards them to sinks by alert rules.
+"""`shoal events`: lists the cluster events of a federation, or forwards them to sinks by alert
+rules.
 
-With `--client` the same for the site events of one client, on the site that has its folder. Each event is delivered at
-least once. Alert rules are a TOML file of `[[rule]]` tables.
+With `--client` the same for the site events of one client, on the site that has its folder. Each
+event is delivered at least once. Alert rules are a TOML file of `[[rule]]` tables.
 """
 
 from __future__ import annotations
@@ -48,12 +49,20 @@ class Rule(Settings):
     """One rule. An event matches when it meets every condition that the rule gives."""
 
     name: str = Field(min_length=1, max_length=100, description="what the alert is called")
-    events: list[str] = Field(default_factory=list, description=f"kinds of event: {', '.join(ALL_KINDS)}; none: all")
+    events: list[str] = Field(
+        default_factory=list, description=f"kinds of event: {', '.join(ALL_KINDS)}; none: all"
+    )
     model: str = Field(default="", description="only of this model")
     cluster: str = Field(default="", description="only of the cluster with this name or identity")
-    share_min: float = Field(default=0.0, ge=0, le=1, description="only with at least this share of recent readings")
-    share_max: float = Field(default=1.0, ge=0, le=1, description="only with at most this share of recent readings")
-    muted: bool = Field(default=False, description="also of clusters that are confirmed as normal, or muted")
+    share_min: float = Field(
+        default=0.0, ge=0, le=1, description="only with at least this share of recent readings"
+    )
+    share_max: float = Field(
+        default=1.0, ge=0, le=1, description="only with at most this share of recent readings"
+    )
+    muted: bool = Field(
+        default=False, description="also of clusters that are confirmed as normal, or muted"
+    )
 
     @field_validator("events")
     @classmethod
@@ -80,11 +89,13 @@ class Rules(Settings):
 
 
 EVERYTHING = Rule(name="cluster event")
-"""the rule without a file: every event is forwarded, but for those of clusters that raise no alerts"""
+"""the rule without a file: every event is forwarded, but for those of clusters that raise no alerts
+"""
 
 
 def load_rules(path: Path | None) -> Sequence[Rule]:
-    """The rules of a file; without one, `EVERYTHING`. Raises `SettingsError`, naming the place of the mistake."""
+    """The rules of a file; without one, `EVERYTHING`. Raises `SettingsError`, naming the place of
+    the mistake."""
     if path is None:
         return (EVERYTHING,)
     rules = parse_table(Rules, read_toml(path), str(path)).rule
@@ -109,44 +120,65 @@ class _Place:
 
 
 class Forwarder:
-    """One step delivers to each sink its next batch of events, and then stores the position behind it.
+    """One step delivers to each sink its next batch of events, and then stores the position behind
+    it.
 
-    Each sink has a position of its own, so that one that is away holds no other. A kill between delivery and storing
-    delivers a batch again: receivers recognise events by their `id`.
+    Each sink has a position of its own, so that one that is away holds no other. A kill between
+    delivery and storing delivers a batch again: receivers recognise events by their `id`.
     """
 
-    def __init__(self, topic: Topic, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks) -> None:
-        self._topic, self._log, self._checkpoint = topic, log, checkpoint
-        self._rules, self._sinks = rules, sinks
+    def __init__(
+        self, topic: Topic, log: Log, checkpoint: Checkpoint, rules: Sequence[Rule], sinks: Sinks
+    ) -> None:
+        self._topic = topic
+        self._log = log
+        self._checkpoint = checkpoint
+        self._rules = rules
+        self._sinks = sinks
         self._places: dict[str, _Place] = {}
         """sink -> its progress"""
         self.forwarded = 0
         """alerts delivered since this object was made"""
 
     def resume(self) -> None:
-        """Go on behind the newest event that each sink has; at first, from the beginning. Raises `InvalidState`.
+        """Go on behind the newest event that each sink has; at first, from the beginning. Raises
+        `InvalidState`.
 
         A sink that has come since begins with what the others are to get next.
         """
-        state, first = self._checkpoint.load(), beginning(self._log, self._topic.name)
+        state = self._checkpoint.load()
+        first = beginning(self._log, self._topic.name)
         if state is None:
             self._places = {name: _Place(dict(first)) for name, _ in self._sinks.items()}
             return
-        if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(self._topic.name):
+        if state.get("version") != STATE_VERSION or state.get("log") != self._log.identity(
+            self._topic.name
+        ):
             raise InvalidState(
                 "the forwarder's checkpoint is of another log or version; move its folder away to forward all events "
                 "that the log still has"
             )
-        saved = {name: _Place(dict(positions), delivered) for name, positions, delivered in state["sinks"]}
-        newest = dict(max((sorted(one.positions.items()) for one in saved.values()), default=sorted(first.items())))
-        self._places = {name: saved.get(name, _Place(dict(newest))) for name, _ in self._sinks.items()}
+        saved = {
+            name: _Place(dict(positions), delivered)
+            for name, positions, delivered in state["sinks"]
+        }
+        newest = dict(
+            max(
+                (sorted(one.positions.items()) for one in saved.values()),
+                default=sorted(first.items()),
+            )
+        )
+        self._places = {
+            name: saved.get(name, _Place(dict(newest))) for name, _ in self._sinks.items()
+        }
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Deliver what has come to each sink.
 
         Raises `LogUnavailable` when one of them or the log is away; the next step goes on.
         """
-        # The error is kept until every sink has had its turn: one that is away must not hold the others.
+        # The error is kept until every sink has had its turn: one that is away must not hold the
+        # others.
         away: LogUnavailable | None = None
         worked = False
         for name, sink in self._sinks.items():
@@ -159,13 +191,17 @@ class Forwarder:
         if worked or timeout_s <= 0:
             return worked
         place = next(iter(self._places.values()))  # all are at the end
-        records, _ = read_next(self._log, self._topic.name, place.positions, 1, timeout_s, accept_gap=True)
+        records, _ = read_next(
+            self._log, self._topic.name, place.positions, 1, timeout_s, accept_gap=True
+        )
         return bool(records) and self.step()
 
     def _forward(self, name: str, sink: Sink) -> bool:
         """Deliver the next batch to one sink; False where there is none."""
         place = self._places[name]
-        records, after = read_next(self._log, self._topic.name, place.positions, BATCH_EVENTS_MAX, 0.0, accept_gap=True)
+        records, after = read_next(
+            self._log, self._topic.name, place.positions, BATCH_EVENTS_MAX, 0.0, accept_gap=True
+        )
         if not records:
             return False
         alerts = [alert for record in records for alert in self._alerts_of(record)]
@@ -183,12 +219,16 @@ class Forwarder:
         for rule, event in alerts[place.delivered :]:
             if not sink.deliver({"alert": rule, "event": asdict(event)}, event.kind, event.model):
                 log_event("alert_rejected", logging.WARNING, sink=name, alert=rule, id=event.id)
-            # One by one, so that an outage in the middle of a batch repeats none of the alerts before it.
+            # One by one, so that an outage in the middle of a batch repeats none of the alerts
+            # before it.
             place.delivered += 1
             self.forwarded += 1
 
     def _store(self) -> None:
-        sinks = [[name, sorted(one.positions.items()), one.delivered] for name, one in sorted(self._places.items())]
+        sinks = [
+            [name, sorted(one.positions.items()), one.delivered]
+            for name, one in sorted(self._places.items())
+        ]
         log = self._log.identity(self._topic.name)
         self._checkpoint.save({"version": STATE_VERSION, "log": log, "sinks": sinks})
 
@@ -212,7 +252,8 @@ client_option = click.option(
 
 @click.group()
 def events() -> None:
-    """Cluster events: clusters that are born, part, merge, are quiet, return or are gone, and shares that move."""
+    """Cluster events: clusters that are born, part, merge, are quiet, return or are gone, and
+    shares that move."""
 
 
 @events.command("list")
@@ -249,7 +290,11 @@ def _why_none(config: Config, log: Log, client: str | None, topic: Topic, model:
         return any(end > 0 for _, end in log.bounds(name).values())
 
     if has_any(topic.name):
-        return "the log no longer has them" if model is None else f"all that there are are of other models than {model}"
+        return (
+            "the log no longer has them"
+            if model is None
+            else f"all that there are are of other models than {model}"
+        )
     if client is not None:
         if not has_any(LABELS):
             return f"{client} has labelled no reading: it needs label = true of [client], and a snapshot"
@@ -267,12 +312,14 @@ def _why_none(config: Config, log: Log, client: str | None, topic: Topic, model:
 @until_idle_option("event")
 @log_json_option
 def forward(file: Path, client: str | None, until_idle: float | None, as_json: bool) -> None:
-    """Forward events to the sinks in [events.NAME] sections: all of them, or those that match the rules in [events].
+    """Forward events to the sinks in [events.NAME] sections: all of them, or those that match the
+    rules in [events].
 
-    With --client those that this client has found in its own readings, to the sinks of the federation file at its site.
+    With --client those that this client has found in its own readings, to the sinks of the
+    federation file at its site.
 
-    Each event is delivered at least once to each sink, in order. What a sink does not take while it is away is
-    delivered when it is back; the position is kept in [events] folder.
+    Each event is delivered at least once to each sink, in order. What a sink does not take while it
+    is away is delivered when it is back; the position is kept in [events] folder.
     """
     config = load_config(file)
     rules = load_rules(config.events.rules)
@@ -294,7 +341,8 @@ def forward(file: Path, client: str | None, until_idle: float | None, as_json: b
             finally:
                 forwarded += node.forwarded
 
-    Sinks(config.sinks, config.contract.federation)  # a mistake in the settings is reported before anything starts
+    # a mistake in the settings is reported before anything starts
+    Sinks(config.sinks, config.contract.federation)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     with stopped_by_signals() as stop:
         run(build, stop, until_idle)
@@ -305,22 +353,27 @@ def forward(file: Path, client: str | None, until_idle: float | None, as_json: b
 
 def _checkpoint(config: Config, client: str | None) -> Checkpoint:
     """Each client's events have a folder of their own in that of the forwarder."""
-    owner, folder = f"event forwarder of {config.contract.federation}", config.events.folder
+    owner = f"event forwarder of {config.contract.federation}"
+    folder = config.events.folder
     if client is not None:
-        owner, folder = f"{owner}, client {client}", folder / "clients" / client
+        owner = f"{owner}, client {client}"
+        folder = folder / "clients" / client
     return Checkpoint(folder / "checkpoint.db", owner)
 
 
 @contextmanager
 def _events_log(config: Config, client: str | None) -> Iterator[tuple[Log, Topic]]:
-    """The log that has the events of the federation, or of one client, and its topic. Raises `SettingsError`."""
+    """The log that has the events of the federation, or of one client, and its topic. Raises
+    `SettingsError`."""
     if client is None:
         with closing(open_log(config.log)) as log:
             ensure_topics(log, config.contract, config.log)
             yield log, Topic(config.contract.events_topic, ClusterEventMessage.decode)
         return
     if not (config.client.folder / client / "readings.db").exists():
-        raise SettingsError(f"{config.client.folder / client} has no readings; check --client and [client] folder")
+        raise SettingsError(
+            f"{config.client.folder / client} has no readings; check --client and [client] folder"
+        )
     with closing(open_client_log(config, client)) as log:
         ensure_label_topics(log)
         yield log, Topic(SITE_EVENTS, SiteEvent.decode)
@@ -337,5 +390,9 @@ def _decoded(topic: Topic, record: Record) -> Event | None:
 def _line(event: Event) -> str:
     moment = "no time"
     if event.at is not None:
-        moment = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        moment = (
+            datetime.fromtimestamp(event.at, UTC)
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z")
+        )
     return f"{moment} {event.model} {event.text or event.kind}"

@@ -1,7 +1,9 @@
-"""The sink `home_assistant`: each cluster is a sensor of Home Assistant, and each event a trigger, by MQTT discovery.
+"""The sink `home_assistant`: each cluster is a sensor of Home Assistant, and each event a trigger,
+by MQTT discovery.
 
-Home Assistant finds entities in retained messages under its discovery prefix. A model is a device; a cluster is a
-sensor whose value is its share of the recent readings, as of its newest event; a kind of event is a device trigger.
+Home Assistant finds entities in retained messages under its discovery prefix. A model is a device;
+a cluster is a sensor whose value is its share of the recent readings, as of its newest event; a
+kind of event is a device trigger.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class HomeAssistant:
 
     def __init__(self, settings: HomeAssistantSettings, federation: str) -> None:
         """Raises `MissingExtra`."""
-        self._prefix, self._federation = settings.discovery_prefix, federation
+        self._prefix = settings.discovery_prefix
+        self._federation = federation
         self._publisher = MqttPublisher(settings, f"shoal-{federation}-home-assistant")
         self._described: set[str] = set()
         """topics of triggers that have been described since the start"""
@@ -72,9 +75,11 @@ class HomeAssistant:
             self._described.add(topic)
 
     def _show_sensor(self, event: Mapping[str, Any], model: str) -> None:
-        """Describe the sensor of the cluster and publish its value; take it away where the cluster is no more."""
+        """Describe the sensor of the cluster and publish its value; take it away where the cluster
+        is no more."""
         place = f"{self._device(model)}/cluster_{event['cluster']}"
-        config, state = f"{self._prefix}/sensor/{place}/config", f"shoal/home_assistant/{place}"
+        config = f"{self._prefix}/sensor/{place}/config"
+        state = f"shoal/home_assistant/{place}"
         if event["kind"] in ENDED:
             # An empty retained message removes what was retained.
             self._publisher.publish(config, b"", retain=True)
@@ -94,7 +99,10 @@ class HomeAssistant:
         value = {
             "share": round(100 * event["share"], 1),
             "active": event["kind"] != "quiet",
-            **{name: event[name] for name in ("cluster", "name", "label", "text", "version", "centre", "units")},
+            **{
+                name: event[name]
+                for name in ("cluster", "name", "label", "text", "version", "centre", "units")
+            },
             "last_event": event["kind"],
         }
         self._publisher.publish(config, _json(described), retain=True)

@@ -1,7 +1,8 @@
-"""One step of a lineage: from the clusters known before and the view of a new snapshot to the clusters known now.
+"""One step of a lineage: from the clusters known before and the view of a new snapshot to the
+clusters known now.
 
-Clusters are matched by the mass of the nodes that they share. The identities travel in snapshots, from which a lineage
-is made after a lost checkpoint.
+Clusters are matched by the mass of the nodes that they share. The identities travel in snapshots,
+from which a lineage is made after a lost checkpoint.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from typing import TypeVar
 
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.messages import ClusterIdentity, Snapshot
-from shoal.server_node.clusters.lineage import NO_CLUSTER, Cluster, ClusterEvent, EventKind, Lineage, LineagePolicy
+from shoal.server_node.clusters.lineage import (
+    NO_CLUSTER,
+    Cluster,
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    LineagePolicy,
+)
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The clusters of one snapshot that can be followed: those of two nodes or more where nodes are joined by edges
-    (a single node of such an algorithm is not a cluster), else every centre with mass."""
+    """The clusters of one snapshot that can be followed: those of two nodes or more where nodes are
+    joined by edges (a single node of such an algorithm is not a cluster), else every centre with
+    mass."""
 
     mass: Mapping[int, float]
     """number in the snapshot -> mass of its nodes"""
@@ -39,14 +48,22 @@ class Groups:
 
 def groups_of(view: ClusteringView) -> Groups:
     """The followable clusters of a view. O(nodes)."""
-    ids, numbers, masses = view.node_id.tolist(), view.cluster.tolist(), view.mass.tolist()
+    ids = view.node_id.tolist()
+    numbers = view.cluster.tolist()
+    masses = view.mass.tolist()
     node_mass = dict(zip(ids, masses, strict=True))
     nodes: defaultdict[int, list[int]] = defaultdict(list)
     for node, number in zip(ids, numbers, strict=True):
         if number != NO_CLUSTER:
             nodes[number].append(node)
-    mass = {number: math.fsum(node_mass[node] for node in nodes[number]) for number in sorted(nodes)}
-    kept = {number: nodes[number] for number in mass if len(nodes[number]) >= view.nodes_min and mass[number] > 0}
+    mass = {
+        number: math.fsum(node_mass[node] for node in nodes[number]) for number in sorted(nodes)
+    }
+    kept = {
+        number: nodes[number]
+        for number in mass
+        if len(nodes[number]) >= view.nodes_min and mass[number] > 0
+    }
     return Groups(
         {number: mass[number] for number in kept},
         {number: min(members) for number, members in kept.items()},
@@ -63,9 +80,11 @@ class Match:
     group_of: Mapping[int, int]
     """identity -> the group it goes on as"""
     origin_of: Mapping[int, int]
-    """group that no identity goes on as -> the identity that most of its known mass had; absent: its nodes are new"""
+    """group that no identity goes on as -> the identity that most of its known mass had; absent:
+    its nodes are new"""
     now_in: Mapping[int, int]
-    """identity that goes on as no group -> the group that most of its nodes are part of; absent: none of them are"""
+    """identity that goes on as no group -> the group that most of its nodes are part of; absent:
+    none of them are"""
 
 
 def _sums(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
@@ -74,16 +93,19 @@ def _sums(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
 
 
 def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
-    """Match groups with identities; `before`: node id -> identity. Each identity goes on as one group at most, the
-    one with which it shares most mass. Ties go to the older identity, then to the older node, so the order of
-    nodes and numbers changes nothing."""
+    """Match groups with identities; `before`: node id -> identity. Each identity goes on as one
+    group at most, the one with which it shares most mass. Ties go to the older identity, then to
+    the older node, so the order of nodes and numbers changes nothing."""
     masses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for node, number in groups.of_node.items():
         if node in before:
             masses[number, before[node]].append(groups.node_mass[node])
     shared = _sums(masses)
-    # The largest share claims first; of equal ones the older cluster, then the group with the older node.
-    pairs = sorted(shared.items(), key=lambda pair: (-pair[1], _age(pair[0][1]), groups.first_node[pair[0][0]]))
+    # The largest share claims first; of equal ones the older cluster, then the group with the older
+    # node.
+    pairs = sorted(
+        shared.items(), key=lambda pair: (-pair[1], _age(pair[0][1]), groups.first_node[pair[0][0]])
+    )
     group_of: dict[int, int] = {}
     claimed: set[int] = set()
     for (number, identity), _ in pairs:
@@ -101,11 +123,14 @@ def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
 
 
 def match_identities(view: ClusteringView, groups: Groups, by_mass: Match) -> Match:
-    """The match of an algorithm that keeps identities itself: a group goes on as the one that the view gives it."""
+    """The match of an algorithm that keeps identities itself: a group goes on as the one that the
+    view gives it."""
     given = [] if view.identity is None else view.identity.tolist()
     group_of = {given[number]: number for number in groups.mass}
     if view.parent is None:
-        origin = {number: identity for identity, number in by_mass.group_of.items()} | dict(by_mass.origin_of)
+        origin = {number: identity for identity, number in by_mass.group_of.items()} | dict(
+            by_mass.origin_of
+        )
     else:
         parents = view.parent.tolist()
         origin = {number: parents[number] for number in groups.mass if parents[number] >= 0}
@@ -126,12 +151,18 @@ DEFAULT_POLICY = LineagePolicy()
 
 
 def advance(
-    before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy = DEFAULT_POLICY
+    before: Lineage,
+    view: ClusteringView,
+    readings: int,
+    at: float,
+    policy: LineagePolicy = DEFAULT_POLICY,
 ) -> tuple[Lineage, list[ClusterEvent]]:
-    """The lineage after a snapshot, and what became of known clusters, in the order of their identities.
+    """The lineage after a snapshot, and what became of known clusters, in the order of their
+    identities.
 
-    `readings` is how many readings the model has learnt, `at` when the snapshot was made (seconds since 1970, kept
-    for display). A pure function of its arguments; the order of nodes and the numbers of clusters change nothing.
+    `readings` is how many readings the model has learnt, `at` when the snapshot was made (seconds
+    since 1970, kept for display). A pure function of its arguments; the order of nodes and the
+    numbers of clusters change nothing.
     """
     step = _Step(before, view, readings, at, policy)
     step.carry_on()
@@ -147,37 +178,50 @@ def advance(
 class _Step:
     """The working state of one step; its methods are called once each, in the order of `advance`."""
 
-    def __init__(self, before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy) -> None:
-        self._before, self._view, self._policy = before, view, policy
-        self._readings, self._at = readings, at
+    def __init__(
+        self, before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy
+    ) -> None:
+        self._before = before
+        self._view = view
+        self._policy = policy
+        self._readings = readings
+        self._at = at
         self._groups = groups_of(view)
         self._confirms_here = view.identity is None and view.accumulates
-        """whether clusters are confirmed here. An algorithm with identities of its own has confirmed them itself, and
-        centres that are computed anew in every round are as many as were asked for"""
+        """whether clusters are confirmed here. An algorithm with identities of its own has
+        confirmed them itself, and centres that are computed anew in every round are as many as were
+        asked for"""
         match = match_groups(self._groups, before.of_node)
-        self._match = match if view.identity is None else match_identities(view, self._groups, match)
+        self._match = (
+            match if view.identity is None else match_identities(view, self._groups, match)
+        )
         self._clusters: dict[int, Cluster] = {}
         self._group_of: dict[int, int] = {}
         """identity -> number, for the clusters that have a group"""
-        self._next_candidate, self._next_identity = before.next_candidate, before.next_identity
+        self._next_candidate = before.next_candidate
+        self._next_identity = before.next_identity
         self._replaced_by: dict[int, int] = {}
         """identity that has ended -> the one that has its nodes now"""
         self.events: list[ClusterEvent] = []
 
     @property
     def _waits(self) -> bool:
-        """Whether regimes were known that a model has not looked for yet which was begun again, as to unlearn."""
+        """Whether regimes were known that a model has not looked for yet which was begun again, as
+        to unlearn."""
         regimes = self._view.regimes
         return regimes is not None and not regimes.looked and len(self._before.clusters) > 1
 
     def carry_on(self) -> None:
-        """Clusters that have a group go on; known ones without a group are kept until they are confirmed to be gone."""
+        """Clusters that have a group go on; known ones without a group are kept until they are
+        confirmed to be gone."""
         owner = {number: identity for identity, number in self._match.group_of.items()}
         for identity, cluster in self._before.clusters.items():
             number = self._match.group_of.get(identity)
             if number is not None:
                 self._group_of[identity] = number
-                self._clusters[identity] = cluster.having(present_reading=self._readings, merging_into=None)
+                self._clusters[identity] = cluster.having(
+                    present_reading=self._readings, merging_into=None
+                )
             elif cluster.known:
                 into = owner.get(self._match.now_in.get(identity, -1))
                 self._clusters[identity] = cluster.having(merging_into=into)
@@ -186,8 +230,11 @@ class _Step:
         """A group that no cluster goes on as becomes a candidate."""
         taken = {number: identity for identity, number in self._group_of.items()}
         given = {number: identity for identity, number in self._match.group_of.items()}
-        # By the oldest node, not by the number of the group: groups are numbered anew in each snapshot.
-        for number in sorted(self._groups.mass.keys() - taken.keys(), key=self._groups.first_node.__getitem__):
+        # By the oldest node, not by the number of the group: groups are numbered anew in each
+        # snapshot.
+        for number in sorted(
+            self._groups.mass.keys() - taken.keys(), key=self._groups.first_node.__getitem__
+        ):
             identity = given.get(number, self._next_candidate)
             self._next_candidate -= identity == self._next_candidate
             parent = self._match.origin_of.get(number)
@@ -201,10 +248,12 @@ class _Step:
             )
 
     def measure(self) -> None:
-        """Mass, share and recent readings of each cluster: readings that were learnt fell where mass has grown.
+        """Mass, share and recent readings of each cluster: readings that were learnt fell where
+        mass has grown.
 
-        They fade from the first to the last, in the same shares throughout: so it does not matter how many lie between
-        two snapshots, and those of a backlog are no more recent than those of a busy hour.
+        They fade from the first to the last, in the same shares throughout: so it does not matter
+        how many lie between two snapshots, and those of a backlog are no more recent than those of
+        a busy hour.
         """
         # fsum rounds once, so the order of groups changes no bit; 1 where nothing has mass.
         total = math.fsum(self._groups.mass.values()) or 1.0
@@ -216,7 +265,9 @@ class _Step:
         # expm1: for few readings 1 - exp would round away what is left.
         left = [-span * math.expm1(-learnt / span) for span in spans]
         mass = {identity: self._groups.mass[number] for identity, number in self._group_of.items()}
-        grown = {identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass}
+        grown = {
+            identity: max(0.0, mass[identity] - self._mass_before(identity)) for identity in mass
+        }
         # Where nothing has grown, shares are 0 and not 0 / 0; so below.
         growth = math.fsum(grown.values()) or 1.0
         self._hand_over_recent()
@@ -225,14 +276,19 @@ class _Step:
             part = grown.get(identity, 0.0) / growth
             if counted is not None and identity in self._group_of:
                 part = float(counted[self._group_of[identity]]) / recent_total
-            recent, slow = cluster.recent * fades[0] + part * left[0], cluster.recent_slow * fades[1] + part * left[1]
+            recent = cluster.recent * fades[0] + part * left[0]
+            slow = cluster.recent_slow * fades[1] + part * left[1]
             if not self._view.accumulates and counted is None:
                 recent = slow = own
-            self._clusters[identity] = cluster.having(mass=own, share=own / total, recent=recent, recent_slow=slow)
+            self._clusters[identity] = cluster.having(
+                mass=own, share=own / total, recent=recent, recent_slow=slow
+            )
 
     def _hand_over_recent(self) -> None:
-        """A cluster that appears takes its part of the recent readings of the clusters that had its nodes before."""
-        of_node, node_mass = self._before.of_node, self._before.node_mass
+        """A cluster that appears takes its part of the recent readings of the clusters that had its
+        nodes before."""
+        of_node = self._before.of_node
+        node_mass = self._before.node_mass
         masses: defaultdict[int, list[float]] = defaultdict(list)
         for node, owner in of_node.items():
             masses[owner].append(node_mass.get(node, 0.0))
@@ -242,35 +298,47 @@ class _Step:
             for node in self._groups.nodes[self._group_of[identity]]:
                 if node in of_node:
                     moved[of_node[node]].append(node_mass.get(node, 0.0))
-            # Sorted: what one move takes is missing for the next, so the order is part of the result.
+            # Sorted: what one move takes is missing for the next, so the order is part of the
+            # result.
             for owner, mass in sorted(_sums(moved).items()):
                 if owner in self._clusters and whole[owner] > 0:
                     self._move_recent(owner, identity, mass / whole[owner])
 
     def _move_recent(self, owner: int, to: int, part: float) -> None:
-        source, target = self._clusters[owner], self._clusters[to]
+        source = self._clusters[owner]
+        target = self._clusters[to]
         before = self._before.clusters[owner]
-        recent, slow = part * before.recent, part * before.recent_slow
-        self._clusters[owner] = source.having(recent=source.recent - recent, recent_slow=source.recent_slow - slow)
-        self._clusters[to] = target.having(recent=target.recent + recent, recent_slow=target.recent_slow + slow)
+        recent = part * before.recent
+        slow = part * before.recent_slow
+        self._clusters[owner] = source.having(
+            recent=source.recent - recent, recent_slow=source.recent_slow - slow
+        )
+        self._clusters[to] = target.having(
+            recent=target.recent + recent, recent_slow=target.recent_slow + slow
+        )
 
     def _mass_before(self, identity: int) -> float:
-        """Mass that the nodes of its group had before: nodes that merely changed sides have not grown."""
+        """Mass that the nodes of its group had before: nodes that merely changed sides have not
+        grown."""
         number = self._group_of[identity]
         known = self._before.node_mass
         return math.fsum(known.get(node, 0.0) for node in self._groups.nodes[number])
 
     def end_absent(self) -> None:
-        """A known cluster that has been away for long enough has merged, or is gone; at once if none is confirmed here.
+        """A known cluster that has been away for long enough has merged, or is gone; at once if
+        none is confirmed here.
 
-        Without a look at the readings then: a model in rounds may have had fewer answers than before.
+        Without a look at the readings then: a model in rounds may have had fewer answers than
+        before.
         """
         if self._waits:
             return
         # A copy of the list, as clusters that have ended are taken out on the way.
         for identity, cluster in list(self._clusters.items()):
             away = self._readings - cluster.present_reading
-            kept = self._readings < cluster.kept_until or (self._confirms_here and away < self._policy.confirm_readings)
+            kept = self._readings < cluster.kept_until or (
+                self._confirms_here and away < self._policy.confirm_readings
+            )
             if identity in self._group_of or kept:
                 continue
             into = self._known_or_parent(cluster.merging_into)
@@ -278,10 +346,13 @@ class _Step:
             del self._clusters[identity]
             if kind is EventKind.MERGED and into is not None:
                 self._replaced_by[identity] = into
-            self.events.append(ClusterEvent(kind, identity, into if kind is EventKind.MERGED else None))
+            self.events.append(
+                ClusterEvent(kind, identity, into if kind is EventKind.MERGED else None)
+            )
 
     def confirm_candidates(self) -> None:
-        """Candidates that hold the stated share, or have lasted the stated number of readings, become known."""
+        """Candidates that hold the stated share, or have lasted the stated number of readings,
+        become known."""
         for candidate in [one for one in self._clusters if self._is_confirmed(one)]:
             cluster = self._clusters.pop(candidate)
             parent = self._known_or_parent(cluster.parent)
@@ -290,16 +361,26 @@ class _Step:
             self._group_of[identity] = self._group_of.pop(candidate)
             if candidate != identity:
                 self._replaced_by[candidate] = identity
-            self._clusters[identity] = cluster.having(identity=identity, parent=parent, slot=self._free_slot())
-            self.events.append(ClusterEvent(EventKind.BIRTH if parent is None else EventKind.PARTED, identity, parent))
+            self._clusters[identity] = cluster.having(
+                identity=identity, parent=parent, slot=self._free_slot()
+            )
+            self.events.append(
+                ClusterEvent(
+                    EventKind.BIRTH if parent is None else EventKind.PARTED, identity, parent
+                )
+            )
 
     def _is_confirmed(self, identity: int) -> bool:
-        cluster, policy = self._clusters[identity], self._policy
+        cluster = self._clusters[identity]
+        policy = self._policy
         if cluster.slot is not None:
             return False
         if not self._confirms_here or cluster.share >= policy.known_share:
             return True
-        return cluster.share >= policy.share_min and self._readings - cluster.since_reading >= policy.confirm_readings
+        return (
+            cluster.share >= policy.share_min
+            and self._readings - cluster.since_reading >= policy.confirm_readings
+        )
 
     def _free_slot(self) -> int:
         taken = {cluster.slot for cluster in self._clusters.values()}
@@ -322,12 +403,18 @@ class _Step:
             return
         policy = self._policy
         total = math.fsum(cluster.recent_slow for cluster in self._clusters.values()) or 1.0
-        new = {event.identity for event in self.events if event.kind in (EventKind.BIRTH, EventKind.PARTED)}
+        new = {
+            event.identity
+            for event in self.events
+            if event.kind in (EventKind.BIRTH, EventKind.PARTED)
+        }
         for identity, cluster in self._clusters.items():
             if cluster.slot is None:
                 continue
             share = min(1.0, max(0.0, cluster.recent_slow / total))
-            active = cluster.recent >= (policy.quiet_below if cluster.active else policy.active_above)
+            active = cluster.recent >= (
+                policy.quiet_below if cluster.active else policy.active_above
+            )
             if self._view.identity is not None and identity in self._group_of:
                 active = bool(self._view.active[self._group_of[identity]])
             reported = cluster.reported_share
@@ -339,30 +426,48 @@ class _Step:
                 self.events.append(ClusterEvent(kind, identity, share=share))
                 reported = share
             elif abs(share - reported) >= policy.share_moved:
-                self.events.append(ClusterEvent(EventKind.SHARE_MOVED, identity, share=share, share_before=reported))
+                self.events.append(
+                    ClusterEvent(
+                        EventKind.SHARE_MOVED, identity, share=share, share_before=reported
+                    )
+                )
                 reported = share
-            self._clusters[identity] = cluster.having(active=active, recent_share=share, reported_share=reported)
+            self._clusters[identity] = cluster.having(
+                active=active, recent_share=share, reported_share=reported
+            )
 
     def report_dwell(self) -> None:
-        """Mean stays in regimes that have moved by more than chance, which the number of stays seen bounds."""
-        regimes, policy = self._view.regimes, self._policy
+        """Mean stays in regimes that have moved by more than chance, which the number of stays seen
+        bounds."""
+        regimes = self._view.regimes
+        policy = self._policy
         if regimes is None or regimes.provisional or not regimes.block:
             return
-        # A regime that has taken in another one, or parted from it, lasts longer or shorter for that reason.
+        # A regime that has taken in another one, or parted from it, lasts longer or shorter for
+        # that reason.
         as_before = set(self._group_of) == set(self._before.of_number.values())
         for identity, number in self._group_of.items():
             cluster = self._clusters[identity]
-            dwell, stays = float(regimes.dwell[number]), float(regimes.changes[number].sum())
+            dwell = float(regimes.dwell[number])
+            stays = float(regimes.changes[number].sum())
             if cluster.slot is None or stays < policy.dwell_stays or dwell <= 0:
                 continue
-            before, seen = cluster.reported_dwell, cluster.reported_stays
+            before = cluster.reported_dwell
+            seen = cluster.reported_stays
             moved = abs(math.log(dwell / before)) if before and as_before else 0.0
-            # The logarithm of a mean of n exponential stays has a standard error of about 1 / sqrt(n).
+            # The logarithm of a mean of n exponential stays has a standard error of about 1 /
+            # sqrt(n).
             error = math.sqrt(1 / stays + 1 / seen) if seen else 0.0
             if moved > max(math.log(policy.dwell_moved), policy.dwell_errors * error):
                 share = cluster.recent_share
                 self.events.append(
-                    ClusterEvent(EventKind.DWELL_MOVED, identity, share=share, dwell=dwell, dwell_before=before)
+                    ClusterEvent(
+                        EventKind.DWELL_MOVED,
+                        identity,
+                        share=share,
+                        dwell=dwell,
+                        dwell_before=before,
+                    )
                 )
             elif as_before and seen >= min(stays, DWELL_KNOWN):
                 continue
@@ -370,13 +475,19 @@ class _Step:
 
     def _set_share(self, identity: int, share: float) -> None:
         """Shares are known only once every cluster has been measured and confirmed."""
-        self.events = [replace(one, share=share) if one.identity == identity else one for one in self.events]
+        self.events = [
+            replace(one, share=share) if one.identity == identity else one for one in self.events
+        ]
 
     def lineage(self) -> Lineage:
         """The lineage that the next step begins from."""
         # Known clusters before candidates, whose numbers are below 0; each the oldest first.
-        clusters = dict(sorted(self._clusters.items(), key=lambda entry: (entry[0] < 0, abs(entry[0]))))
-        shown = {number: self._known_or_parent(identity) for identity, number in self._group_of.items()}
+        clusters = dict(
+            sorted(self._clusters.items(), key=lambda entry: (entry[0] < 0, abs(entry[0])))
+        )
+        shown = {
+            number: self._known_or_parent(identity) for identity, number in self._group_of.items()
+        }
         return Lineage(
             self._next_identity,
             self._next_candidate,
@@ -384,11 +495,16 @@ class _Step:
             clusters,
             self._identity_of_nodes(),
             dict(self._groups.node_mass),
-            {number: identity for number, identity in sorted(shown.items()) if identity is not None},
+            {
+                number: identity
+                for number, identity in sorted(shown.items())
+                if identity is not None
+            },
         )
 
     def _identity_of_nodes(self) -> dict[int, int]:
-        """Each node is its group's, but a node of a cluster that is away stays that cluster's until it has ended."""
+        """Each node is its group's, but a node of a cluster that is away stays that cluster's until
+        it has ended."""
         owner = {number: identity for identity, number in self._group_of.items()}
         of_node: dict[int, int] = {}
         for node in self._groups.node_mass:
@@ -413,11 +529,13 @@ IDENTITIES_MAX = 1000
 def published_identities(lineage: Lineage) -> list[ClusterIdentity]:
     """The known clusters that have a number in the newest snapshot, in the order of these numbers.
 
-    Of too many the heaviest. Two numbers may have the same identity: a part that is not confirmed yet is shown as the
-    cluster it parts from.
+    Of too many the heaviest. Two numbers may have the same identity: a part that is not confirmed
+    yet is shown as the cluster it parts from.
     """
     shown = []
-    heaviest = sorted(lineage.of_number.items(), key=lambda pair: (-lineage.clusters[pair[1]].mass, pair))
+    heaviest = sorted(
+        lineage.of_number.items(), key=lambda pair: (-lineage.clusters[pair[1]].mass, pair)
+    )
     for number, identity in sorted(heaviest[:IDENTITIES_MAX]):
         cluster = lineage.clusters[identity]
         slot = 0 if cluster.slot is None else cluster.slot
@@ -442,7 +560,9 @@ def published_identities(lineage: Lineage) -> list[ClusterIdentity]:
 def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
     """A lineage to go on from when all that is left of the one before is its newest snapshot."""
     groups = groups_of(view)
-    identity_of = {one.number: one.identity for one in snapshot.cluster_identities if one.number in groups.mass}
+    identity_of = {
+        one.number: one.identity for one in snapshot.cluster_identities if one.number in groups.mass
+    }
     clusters: dict[int, Cluster] = {}
     for one in snapshot.cluster_identities:
         if one.number in groups.mass and one.identity not in clusters:
@@ -454,7 +574,8 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
                 since=one.since,
                 present_reading=snapshot.readings,
                 mass=groups.mass[one.number],
-                # The share is taken to have been the same for long; a quiet cluster has had no recent readings.
+                # The share is taken to have been the same for long; a quiet cluster has had no
+                # recent readings.
                 recent=one.recent_share * DEFAULT_POLICY.recent_readings if one.active else 0.0,
                 recent_slow=one.recent_share * DEFAULT_POLICY.share_readings,
                 recent_share=one.recent_share,
@@ -468,7 +589,11 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
         next_identity=max(snapshot.next_identity, *(identity + 1 for identity in clusters), 0),
         readings=snapshot.readings,
         clusters=dict(sorted(clusters.items())),
-        of_node={node: identity_of[number] for node, number in groups.of_node.items() if number in identity_of},
+        of_node={
+            node: identity_of[number]
+            for node, number in groups.of_node.items()
+            if number in identity_of
+        },
         node_mass=groups.node_mass,
         of_number=identity_of,
     )

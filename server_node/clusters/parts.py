@@ -1,12 +1,15 @@
-"""Parts of the only cluster of a model: k-means cells of its nodes, for orientation. They are no clusters.
+"""Parts of the only cluster of a model: k-means cells of its nodes, for orientation. They are no
+clusters.
 
-Where readings have no gap in density there is one cluster, which says little of where in it a reading lies. Parts cut
-it where there is no gap, into cells that words tell apart: "Temperature high, Humidity low".
+Where readings have no gap in density there is one cluster, which says little of where in it a
+reading lies. Parts cut it where there is no gap, into cells that words tell apart: "Temperature
+high, Humidity low".
 
-Their numbers and names last. The parts of a snapshot go on from those of the one before by Lloyd's algorithm. How many
-there are is looked at when the model has learnt 1 000 readings, and whenever these have doubled: the most, of 2 to 4,
-whose cells halves of the nodes agree on, hold a tenth of the readings each and have names of their own. Where no number
-is so there are none. A number that is there stays while the halves agree a little less.
+Their numbers and names last. The parts of a snapshot go on from those of the one before by Lloyd's
+algorithm. How many there are is looked at when the model has learnt 1 000 readings, and whenever
+these have doubled: the most, of 2 to 4, whose cells halves of the nodes agree on, hold a tenth of
+the readings each and have names of their own. Where no number is so there are none. A number that
+is there stays while the halves agree a little less.
 """
 
 from __future__ import annotations
@@ -38,14 +41,17 @@ NODES_MIN: Final = 8
 """nodes for each part from which on halves of them are worth comparing"""
 SHARE_MIN: Final = 0.1
 """least share of the readings of a part"""
-AGREE_MIN, AGREE_KEPT = 0.9, 0.8
-"""share of the mass that centres from two halves of the nodes part alike: for a new number, and one that is there"""
+AGREE_MIN = 0.9
+AGREE_KEPT = 0.8
+"""share of the mass that centres from two halves of the nodes part alike: for a new number, and one
+that is there"""
 SPLITS: Final = 4
 STARTS: Final = 4
 STEPS: Final = 50
 STILL: Final = 1e-6
 APART_MIN: Final = 0.6
-"""distance of middles, in half widths, that sets a part apart; parts touch, so it is less than for clusters"""
+"""distance of middles, in half widths, that sets a part apart; parts touch, so it is less than for
+clusters"""
 
 
 class _Cells(NamedTuple):
@@ -61,7 +67,8 @@ class _Nodes:
     """The nodes of the cluster, within the bounds: n nodes, f features that are numbers."""
 
     def __init__(self, view: ClusteringView, contract: Contract) -> None:
-        self.view, self.contract = view, contract
+        self.view = view
+        self.contract = contract
         self.features = number_features(contract.features)
         self.member: Bools = view.cluster != NO_CLUSTER
         self.places = np.clip(view.nodes[self.member], 0.0, 1.0)
@@ -69,19 +76,26 @@ class _Nodes:
         self.mass = view.mass[self.member]
 
     def lloyd(self, centres: Floats, chosen: Bools | None = None) -> tuple[Floats, float]:
-        """-> centres (k, f) from these on, and the inertia before the last step; of the nodes `chosen`, else of all."""
-        rows, mass = (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
-        centres, inertia = np.ascontiguousarray(centres), 0.0
+        """-> centres (k, f) from these on, and the inertia before the last step; of the nodes
+        `chosen`, else of all."""
+        rows, mass = (
+            (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
+        )
+        centres = np.ascontiguousarray(centres)
+        inertia = 0.0
         for _ in range(STEPS):
             count, total, inertia = assign_block(rows, centres, mass)
-            before, centres = centres, means(count, total, centres)
+            before = centres
+            centres = means(count, total, centres)
             if np.abs(centres - before).max() <= STILL:
                 break
         return centres, inertia
 
     def kmeans(self, k: int, chosen: Bools | None = None) -> Floats:
         """-> at most k centres of the least inertia of `STARTS` starts."""
-        rows, mass = (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
+        rows, mass = (
+            (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
+        )
         starts = (rows[kmeans_plusplus(rows, k, start, mass)] for start in range(STARTS))
         return min((self.lloyd(one, chosen) for one in starts), key=lambda run: run[1])[0]
 
@@ -101,8 +115,14 @@ class _Nodes:
             if len(one) < k or len(other) < k:
                 return 0.0
             shared = np.zeros((k, k))
-            np.add.at(shared, (nearest_labels(self.rows, one), nearest_labels(self.rows, other)), self.mass)
-            least = min(least, float(shared[np.arange(k), assignment(-shared)].sum() / self.mass.sum()))
+            np.add.at(
+                shared,
+                (nearest_labels(self.rows, one), nearest_labels(self.rows, other)),
+                self.mass,
+            )
+            least = min(
+                least, float(shared[np.arange(k), assignment(-shared)].sum() / self.mass.sum())
+            )
         return least
 
 
@@ -113,39 +133,53 @@ class Parts:
         self._parts: list[Part] = []
         self._readings = 0
 
-    def follow(self, view: ClusteringView, lineage: Lineage, contract: Contract, readings: int) -> list[Part]:
+    def follow(
+        self, view: ClusteringView, lineage: Lineage, contract: Contract, readings: int
+    ) -> list[Part]:
         """The parts of the next snapshot, of a model that has learnt `readings`."""
-        # A rebuild keeps those of the published snapshot until it has read what they were made from.
+        # A rebuild keeps those of the published snapshot until it has read what they were made
+        # from.
         if readings >= self._readings:
-            self._parts = next_parts(self._parts, view, lineage, contract, (self._readings, readings))
+            self._parts = next_parts(
+                self._parts, view, lineage, contract, (self._readings, readings)
+            )
             self._readings = readings
         return self._parts
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a published snapshot."""
-        self._parts, self._readings = published.cluster_parts, published.readings
+        self._parts = published.cluster_parts
+        self._readings = published.readings
 
     def begin_again(self) -> None:
         """Forget the parts, as the model learns without a client that they were made from."""
-        self._parts, self._readings = [], 0
+        self._parts = []
+        self._readings = 0
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         return {"parts": [list(one) for one in self._parts], "readings": self._readings}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved ones. Raises `KeyError`, `TypeError` or `InvalidState` for a damaged state."""
+        """Become the saved ones. Raises `KeyError`, `TypeError` or `InvalidState` for a damaged
+        state."""
         if not are_parts(state["parts"]):
             raise InvalidState("the checkpoint of the parts of a cluster is damaged")
-        self._parts, self._readings = [Part(*one) for one in state["parts"]], int(state["readings"])
+        self._parts = [Part(*one) for one in state["parts"]]
+        self._readings = int(state["readings"])
 
 
 def next_parts(
-    before: Sequence[Part], view: ClusteringView, lineage: Lineage, contract: Contract, readings: tuple[int, int]
+    before: Sequence[Part],
+    view: ClusteringView,
+    lineage: Lineage,
+    contract: Contract,
+    readings: tuple[int, int],
 ) -> list[Part]:
     """The parts of a snapshot; none unless the model knows one cluster, and that is a place.
 
-    `before` are those of the snapshot before, `readings` how many the model had learnt then, and has now.
+    `before` are those of the snapshot before, `readings` how many the model had learnt then, and
+    has now.
     """
     if len(lineage.known) != 1 or view.regimes is not None or contract.width > FEATURES_MAX:
         return []
@@ -171,7 +205,9 @@ def _followed(before: Sequence[Part], nodes: _Nodes) -> _Cells | None:
     if not before or len(before[0].centre) != nodes.contract.width:
         return None
     centres, _ = nodes.lloyd(np.array([one.centre for one in before])[:, nodes.features])
-    return _Cells(centres, [one.number for one in before]) if nodes.shares(centres).min() > 0 else None
+    return (
+        _Cells(centres, [one.number for one in before]) if nodes.shares(centres).min() > 0 else None
+    )
 
 
 def _looked(cells: _Cells | None, nodes: _Nodes) -> _Cells | None:
@@ -192,7 +228,8 @@ def _looked(cells: _Cells | None, nodes: _Nodes) -> _Cells | None:
 
 
 def _holds(cells: _Cells, nodes: _Nodes, agree_min: float) -> bool:
-    """Whether halves of the nodes agree on as many cells, each is large enough, and words tell them apart."""
+    """Whether halves of the nodes agree on as many cells, each is large enough, and words tell them
+    apart."""
     k = len(cells.centres)
     if len(nodes.rows) < NODES_MIN * k or nodes.shares(cells.centres).min() < SHARE_MIN:
         return False
@@ -206,17 +243,22 @@ def _told(one: Description) -> tuple[tuple[int, bool, bool], ...]:
 
 
 def _renumbered(found: _Cells, before: _Cells, nodes: _Nodes) -> _Cells:
-    """New cells with the numbers of those before that they go on as; others get the least that are free."""
+    """New cells with the numbers of those before that they go on as; others get the least that are
+    free."""
     k = len(found.centres)
-    was, now = nearest_labels(nodes.rows, before.centres), nearest_labels(nodes.rows, found.centres)
+    was = nearest_labels(nodes.rows, before.centres)
+    now = nearest_labels(nodes.rows, found.centres)
     order, same = follow_clusters(was, now, nodes.mass, k)
     kept = [before.numbers[one] if one >= 0 else None for one in same.tolist()]
     free = iter(sorted(set(range(1, 2 * PARTS_MAX + 1)) - set(kept)))
     return _Cells(found.centres[order], [next(free) if one is None else one for one in kept])
 
 
-def _descriptions(cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]) -> dict[int, Description]:
-    """place of each cell -> its description. `told`: number -> the features that its name told before."""
+def _descriptions(
+    cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]
+) -> dict[int, Description]:
+    """place of each cell -> its description. `told`: number -> the features that its name told
+    before."""
     label = np.full(len(nodes.member), NO_CLUSTER, dtype=np.int64)
     label[nodes.member] = nearest_labels(nodes.rows, cells.centres)
     parts = replace(nodes.view, cluster=label, centres=_centres(cells, nodes))
@@ -226,7 +268,8 @@ def _descriptions(cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]
 
 def _centres(cells: _Cells, nodes: _Nodes) -> Floats:
     """(k, d) the mean of the nodes of each cell, in unit coordinates."""
-    label, k = nearest_labels(nodes.rows, cells.centres), len(cells.centres)
+    label = nearest_labels(nodes.rows, cells.centres)
+    k = len(cells.centres)
     held = np.bincount(label, nodes.mass, k)
     sums = [np.bincount(label, nodes.mass * column, k) for column in nodes.places.T]
     found: Floats = np.stack(sums, axis=1) / np.where(held > 0, held, 1.0)[:, None]
@@ -235,7 +278,8 @@ def _centres(cells: _Cells, nodes: _Nodes) -> Floats:
 
 def _named(cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]) -> list[Part]:
     """The parts by their numbers."""
-    described, shares = _descriptions(cells, nodes, told), nodes.shares(cells.centres).tolist()
+    described = _descriptions(cells, nodes, told)
+    shares = nodes.shares(cells.centres).tolist()
     parts = [
         Part(
             number,
@@ -245,6 +289,8 @@ def _named(cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]) -> l
             [each.feature for each in described[place].distinctions],
             centre.tolist(),
         )
-        for place, (number, centre) in enumerate(zip(cells.numbers, _centres(cells, nodes), strict=True))
+        for place, (number, centre) in enumerate(
+            zip(cells.numbers, _centres(cells, nodes), strict=True)
+        )
     ]
     return sorted(parts, key=lambda one: one.number)

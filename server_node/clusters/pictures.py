@@ -1,4 +1,5 @@
-"""`shoal picture`: pictures of a model for reports, from the data of the page: its newest snapshot and its history."""
+"""`shoal picture`: pictures of a model for reports, from the data of the page: its newest snapshot
+and its history."""
 
 from __future__ import annotations
 
@@ -26,8 +27,22 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.description import WIDTH_MIN, Description, describe, distance_between, interval_width
-from shoal.server_node.clusters.figures import LABEL_CHARS, QUIET, heading, saved, ticks, without_frame, wrapped
+from shoal.server_node.clusters.description import (
+    WIDTH_MIN,
+    Description,
+    describe,
+    distance_between,
+    interval_width,
+)
+from shoal.server_node.clusters.figures import (
+    LABEL_CHARS,
+    QUIET,
+    heading,
+    saved,
+    ticks,
+    without_frame,
+    wrapped,
+)
 from shoal.server_node.clusters.history.changes import CHANCE, Changes
 from shoal.server_node.clusters.history.changes_command import changes_figure, logged_changes
 from shoal.server_node.clusters.history.store import decode_record
@@ -88,7 +103,9 @@ class Picture:
             if cluster.identity == identity:
                 return cluster
         known = ", ".join(str(cluster.identity) for cluster in self.clusters) or "none"
-        raise SettingsError(f"--cluster {identity}: {self.snapshot.model} has no such known cluster; it has {known}")
+        raise SettingsError(
+            f"--cluster {identity}: {self.snapshot.model} has no such known cluster; it has {known}"
+        )
 
 
 def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
@@ -98,39 +115,76 @@ def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
     """
     record = latest(log, contract.contract.snapshots_topic).get(model.encode())
     try:
-        snapshot = None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
+        snapshot = (
+            None
+            if record is None or record.value is None
+            else Snapshot.decode(record.value, record.headers)
+        )
     except MessageRejected as wrong:
-        raise SettingsError(f"the newest snapshot of {model} cannot be read: {wrong.detail}") from None
+        raise SettingsError(
+            f"the newest snapshot of {model} cannot be read: {wrong.detail}"
+        ) from None
     if snapshot is None:
-        raise SettingsError(f"there is no snapshot of {model} yet; start `shoal server` and wait for one")
+        raise SettingsError(
+            f"there is no snapshot of {model} yet; start `shoal server` and wait for one"
+        )
     view = view_of(snapshot, contract)
     return Picture(
-        contract, snapshot, view, _clusters(snapshot, view, contract), _bands(log, contract_in(log, contract), model)
+        contract,
+        snapshot,
+        view,
+        _clusters(snapshot, view, contract),
+        _bands(log, contract_in(log, contract), model),
     )
 
 
-def _clusters(snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract) -> list[PicturedCluster]:
-    described = describe(view, contract.contract, {one.number: one.time for one in snapshot.cluster_identities})
+def _clusters(
+    snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract
+) -> list[PicturedCluster]:
+    described = describe(
+        view, contract.contract, {one.number: one.time for one in snapshot.cluster_identities}
+    )
     found: dict[int, PicturedCluster] = {}
     # Two groups may be shown as one cluster: the heavier comes later and describes it.
-    for one in sorted(snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])):
+    for one in sorted(
+        snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])
+    ):
         if one.number in described:
             description = described[one.number]
             title = one.name or description.label
-            values = (one.identity, f"{title} ({one.identity})", one.slot, one.active, one.recent_share, one.number)
+            values = (
+                one.identity,
+                f"{title} ({one.identity})",
+                one.slot,
+                one.active,
+                one.recent_share,
+                one.number,
+            )
             found[one.identity] = PicturedCluster(*values, description)
-    return sorted(found.values(), key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity))
+    return sorted(
+        found.values(),
+        key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity),
+    )
 
 
 def _bands(log: Log, contract: ResolvedContract, model: str) -> Bands | None:
     bins: dict[int, list[HistoryBin]] = {width: [] for width in BINS_KEPT}
     for record in latest(log, contract.contract.history_topic).values():
         found = decode_record(record, contract)
-        if found is not None and isinstance(found.message, HistoryBin) and found.message.model == model:
+        if (
+            found is not None
+            and isinstance(found.message, HistoryBin)
+            and found.message.model == model
+        ):
             bins[found.message.width_s].append(found.message)
-    kept = {width: sorted(some, key=lambda one: one.start) for width, some in sorted(bins.items()) if some}
+    kept = {
+        width: sorted(some, key=lambda one: one.start)
+        for width, some in sorted(bins.items())
+        if some
+    }
     for width, some in kept.items():
-        first, last = some[0].start, some[-1].start
+        first = some[0].start
+        last = some[-1].start
         is_whole = all(wider[0].start >= first // step * step for step, wider in kept.items())
         if is_whole and last - first < UNTIL_S.get(width, math.inf):
             return bands_of(some)
@@ -138,7 +192,8 @@ def _bands(log: Log, contract: ResolvedContract, model: str) -> Bands | None:
 
 
 def bands_of(bins: Sequence[HistoryBin]) -> Bands:
-    """The bands of bins in the order of time, one at least; a bar is as long as most gaps between bins."""
+    """The bands of bins in the order of time, one at least; a bar is as long as most gaps between
+    bins."""
     gaps = [float(after.start - before.start) for before, after in pairwise(bins)]
     span = bins[-1].start - bins[0].start + bins[0].width_s
     # A bar that is shorter than most gaps would leave white stripes where readings are rare.
@@ -156,7 +211,9 @@ def bands_of(bins: Sequence[HistoryBin]) -> Bands:
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
     starts = bins[0].start + width * np.arange(number, dtype=np.float64)
-    columns = {identity: shares[:, j] for j, identity in enumerate(identities) if identity != NO_CLUSTER}
+    columns = {
+        identity: shares[:, j] for j, identity in enumerate(identities) if identity != NO_CLUSTER
+    }
     return Bands(starts, width, columns)
 
 
@@ -214,7 +271,9 @@ def _overview(figure_type: Any, picture: Picture) -> Any:
     rows = max(3.0, 0.5 * len(clusters) + 1)
     figure = figure_type(figsize=(12, rows + ROW_IN * len(clusters) + 2.2), layout="constrained")
     heading(figure, _headline(picture))
-    upper, lower = figure.subfigures(2, 1, height_ratios=(rows, ROW_IN * max(2, len(clusters)) + 1.2))
+    upper, lower = figure.subfigures(
+        2, 1, height_ratios=(rows, ROW_IN * max(2, len(clusters)) + 1.2)
+    )
     now, past = upper.subplots(1, 2, width_ratios=(2, 3))
     _shares_now(now, picture)
     _draw_bands(past, picture, picture.bands)
@@ -234,29 +293,42 @@ def _timeline(figure_type: Any, picture: Picture) -> Any:
 
 
 def _regimes(figure_type: Any, picture: Picture) -> Any:
-    """Regimes on a ring with the changes between them, how long each lasts, and their shares over time.
+    """Regimes on a ring with the changes between them, how long each lasts, and their shares over
+    time.
 
     Raises `SettingsError` for a model whose clusters are places.
     """
     regimes = picture.view.regimes
     if regimes is None:
-        raise SettingsError(f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of them")
+        raise SettingsError(
+            f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of them"
+        )
     clusters = picture.clusters[:CLUSTERS_MAX]
     figure = figure_type(figsize=(9.6, 4.6 + ROW_IN * len(clusters)), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(3.6, 1 + ROW_IN * len(clusters)))
     certain = "; provisional" if regimes.provisional else ""
-    heading(figure, f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen{certain}")
+    heading(
+        figure,
+        f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen{certain}",
+    )
     ring, words = above.subplots(1, 2)
     _draw_changes(ring, clusters, regimes)
     words.axis("off")
     stays = [(cluster, float(regimes.dwell[cluster.number])) for cluster in clusters]
     step = picture.snapshot.reading_s
-    lasting = [f"about {stay_text(stay, step)} at a stretch" if stay else "for good" for _, stay in stays]
-    lines = [f"{wrapped(one.title, TITLE_CHARS)}\n{lasts}" for (one, _), lasts in zip(stays, lasting, strict=True)]
+    lasting = [
+        f"about {stay_text(stay, step)} at a stretch" if stay else "for good" for _, stay in stays
+    ]
+    lines = [
+        f"{wrapped(one.title, TITLE_CHARS)}\n{lasts}"
+        for (one, _), lasts in zip(stays, lasting, strict=True)
+    ]
     for place, (cluster, line) in enumerate(zip(clusters, lines, strict=True)):
         height = 1 - (place + 0.5) / max(3, len(clusters))
         words.text(0.04, height, line, transform=words.transAxes, va="center", fontsize=9)
-        words.plot([0.0], [height], "o", color=_colour(cluster), transform=words.transAxes, clip_on=False)
+        words.plot(
+            [0.0], [height], "o", color=_colour(cluster), transform=words.transAxes, clip_on=False
+        )
     _draw_bands(below.subplots(), picture, picture.bands)
     return figure
 
@@ -273,14 +345,29 @@ def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: Regi
             times = round(float(regimes.changes[source.number, target.number]))
             if i == j or not times:
                 continue
-            style: dict[str, Any] = {"connectionstyle": "arc3,rad=0.22", "arrowstyle": "-|>", "mutation_scale": 14}
+            style: dict[str, Any] = {
+                "connectionstyle": "arc3,rad=0.22",
+                "arrowstyle": "-|>",
+                "mutation_scale": 14,
+            }
             width = 0.8 + 3.2 * times / most
             chart.add_patch(
-                FancyArrowPatch(spots[i], spots[j], shrinkA=16, shrinkB=16, lw=width, color=_colour(source), **style)
+                FancyArrowPatch(
+                    spots[i],
+                    spots[j],
+                    shrinkA=16,
+                    shrinkB=16,
+                    lw=width,
+                    color=_colour(source),
+                    **style,
+                )
             )
             along = spots[j] - spots[i]
             chart.text(
-                *((spots[i] + spots[j]) / 2 + 0.17 * np.array([along[1], -along[0]])), times, fontsize=8, ha="center"
+                *((spots[i] + spots[j]) / 2 + 0.17 * np.array([along[1], -along[0]])),
+                times,
+                fontsize=8,
+                ha="center",
             )
     for spot, cluster in zip(spots, clusters, strict=True):
         chart.plot(*spot, "o", markersize=24, color=_colour(cluster))
@@ -290,13 +377,16 @@ def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: Regi
 
 
 def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> Any:
-    """One cluster: what it is in words, its share over time, and where it lies in each feature beside all others."""
+    """One cluster: what it is in words, its share over time, and where it lies in each feature
+    beside all others."""
     features = telling_features(picture, cluster)
     figure = figure_type(figsize=(12, 6.2), layout="constrained")
     heading(figure, f"{cluster.title}: {_state(cluster)}")
     upper, lower = figure.subfigures(2, 1)
     past = upper.subplots()
-    past.set_title(wrapped(cluster.description.text(picture.contract.contract), 130), fontsize=10, loc="left")
+    past.set_title(
+        wrapped(cluster.description.text(picture.contract.contract), 130), fontsize=10, loc="left"
+    )
     _draw_share(past, picture.bands, cluster)
     charts = lower.subplots(1, len(features), squeeze=False)[0]
     values = picture.contract.bounds.shown(picture.view.nodes)
@@ -306,10 +396,13 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
         shown = values[:, position]
         if feature.kind != "circular":
             shown = np.clip(shown, feature.low, feature.high)
-        low, high = float(shown.min()), float(shown.max())
+        low = float(shown.min())
+        high = float(shown.max())
         edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
         for member, colour, alpha in ((slice(None), "0.8", 1.0), (own, _colour(cluster), 0.85)):
-            chart.hist(shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha)
+            chart.hist(
+                shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha
+            )
         chart.axvline(cluster.description.intervals[position].middle, color="black", linewidth=1)
         chart.set(xlabel=wrapped(feature_label(feature), LABEL_CHARS), yticks=[])
         ticks(chart, feature)
@@ -319,7 +412,8 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
 def _shares_now(chart: Any, picture: Picture) -> None:
     clusters = picture.clusters[:CLUSTERS_MAX]
     places = np.arange(len(clusters))
-    shares, colours = [each.recent_share for each in clusters], [_colour(each) for each in clusters]
+    shares = [each.recent_share for each in clusters]
+    colours = [_colour(each) for each in clusters]
     chart.barh(places, shares, height=0.6, color=colours)
     for place, cluster in zip(places, clusters, strict=True):
         chart.text(cluster.recent_share + 0.01, place, _state(cluster), va="center", fontsize=9)
@@ -338,11 +432,22 @@ def _shares_now(chart: Any, picture: Picture) -> None:
 def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
     """A row for each cluster, in which a band is as thick as its share of the readings was."""
     clusters = picture.clusters[:CLUSTERS_MAX]
-    chart.set_title("clusters over time: thickness is the share of the readings", fontsize=10, loc="left")
-    chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
+    chart.set_title(
+        "clusters over time: thickness is the share of the readings", fontsize=10, loc="left"
+    )
+    chart.set(
+        yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters]
+    )
     without_frame(chart)
     if bands is None:
-        chart.text(0.5, 0.5, "the log has no history yet", transform=chart.transAxes, ha="center", color=QUIET)
+        chart.text(
+            0.5,
+            0.5,
+            "the log has no history yet",
+            transform=chart.transAxes,
+            ha="center",
+            color=QUIET,
+        )
         return
     edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
     for place, cluster in enumerate(clusters):
@@ -352,8 +457,11 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
         first = int(np.flatnonzero(np.nan_to_num(shares) > 0)[0])
         half = np.maximum(THINNEST, BAND * np.nan_to_num(shares))[first:]
         thickness = np.append(half, half[-1])
-        below, above = place - thickness, place + thickness
-        chart.fill_between(edges[first:], below, above, step="post", color=_colour(cluster), linewidth=0)
+        below = place - thickness
+        above = place + thickness
+        chart.fill_between(
+            edges[first:], below, above, step="post", color=_colour(cluster), linewidth=0
+        )
     chart.set(xlim=(edges[0], edges[-1]), ylim=(len(clusters) - 0.5, -0.5))
     _dates(chart)
 
@@ -362,11 +470,20 @@ def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> No
     without_frame(chart)
     shares = None if bands is None else bands.shares.get(cluster.identity)
     if bands is None or shares is None:
-        chart.text(0.5, 0.5, "the log has no history of it yet", transform=chart.transAxes, ha="center", color=QUIET)
+        chart.text(
+            0.5,
+            0.5,
+            "the log has no history of it yet",
+            transform=chart.transAxes,
+            ha="center",
+            color=QUIET,
+        )
         return
     edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
     heights = 100 * np.append(shares, shares[-1])
-    chart.fill_between(edges, np.nan_to_num(heights), step="post", color=_colour(cluster), alpha=0.85, linewidth=0)
+    chart.fill_between(
+        edges, np.nan_to_num(heights), step="post", color=_colour(cluster), alpha=0.85, linewidth=0
+    )
     chart.set(xlim=(edges[0], edges[-1]), ylim=(0, None), ylabel="% of the readings")
     _dates(chart)
 
@@ -381,8 +498,12 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
             ends = [(0.0, interval.high), (interval.low, feature.period)]
         for low, high in ends:
             chart.barh(place, high - low, left=low, height=0.5, color=_colour(cluster))
-        chart.plot([interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2)
-    chart.set(yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters])
+        chart.plot(
+            [interval.middle] * 2, [place - 0.38, place + 0.38], color="black", linewidth=1.2
+        )
+    chart.set(
+        yticks=np.arange(len(clusters)), yticklabels=[axis_title(cluster) for cluster in clusters]
+    )
     chart.set(ylim=(len(clusters) - 0.5, -0.5))
     chart.set_xlabel(wrapped(feature_label(feature), LABEL_CHARS), fontsize=9)
     chart.tick_params(labelsize=8)
@@ -392,8 +513,9 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
 
 
 def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -> list[int]:
-    """Positions of the features to draw, the most telling first: in which the middles of clusters lie apart, in widths
-    of their intervals. Those that set `cluster` apart come before. Where nothing lies apart, the widest.
+    """Positions of the features to draw, the most telling first: in which the middles of clusters
+    lie apart, in widths of their intervals. Those that set `cluster` apart come before. Where
+    nothing lies apart, the widest.
     """
     described = [each.description for each in picture.clusters]
     own = [] if cluster is None else [each.feature for each in cluster.description.distinctions]
@@ -402,16 +524,26 @@ def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -
         feature = picture.contract.features[j]
         intervals = [each.intervals[j] for each in described]
         middles = [interval.middle for interval in intervals]
-        between = max((distance_between(*pair, feature) for pair in combinations(middles, 2)), default=0.0)
-        within = sum(interval_width(interval, feature) for interval in intervals) / max(1, len(intervals))
+        between = max(
+            (distance_between(*pair, feature) for pair in combinations(middles, 2)), default=0.0
+        )
+        within = sum(interval_width(interval, feature) for interval in intervals) / max(
+            1, len(intervals)
+        )
         apart = between / max(within, WIDTH_MIN * (feature.high - feature.low))
-        return own.index(j) if j in own else len(own), -apart, -within / (feature.high - feature.low), j
+        return (
+            own.index(j) if j in own else len(own),
+            -apart,
+            -within / (feature.high - feature.low),
+            j,
+        )
 
     return sorted(range(len(picture.contract.features)), key=order)[:FEATURES_MAX]
 
 
 def axis_title(cluster: PicturedCluster) -> str:
-    """The title beside the row of a cluster, which has room for `TITLE_LINES`: the end of a longer one is left out."""
+    """The title beside the row of a cluster, which has room for `TITLE_LINES`: the end of a longer
+    one is left out."""
     lines = wrapped(cluster.title, TITLE_CHARS).splitlines()
     if len(lines) <= TITLE_LINES:
         return "\n".join(lines)
@@ -476,17 +608,26 @@ KINDS = ("overview", "timeline", "regimes", "changes", "cluster")
     help="Everything at first sight, clusters over time, regimes with their stays and changes, changes between the "
     "halves of the history, or one cluster.",
 )
-@click.option("--cluster", type=click.IntRange(min=0), metavar="ID", help="The cluster to draw, by its identity.")
+@click.option(
+    "--cluster",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="The cluster to draw, by its identity.",
+)
 def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | None) -> None:
-    """Draw the clusters of a model from its newest snapshot and its history, as the page shows them.
+    """Draw the clusters of a model from its newest snapshot and its history, as the page shows
+    them.
 
-    With --cluster, one cluster: what it is in words, its share over time, and where it lies in each feature. It reads
-    the log, on any machine that reaches it; a server may run meanwhile. Needs the extra `plot`.
+    With --cluster, one cluster: what it is in words, its share over time, and where it lies in each
+    feature. It reads the log, on any machine that reaches it; a server may run meanwhile. Needs the
+    extra `plot`.
     """
     config = load_config(file)
     contract = config.resolved
     if what == "cluster" and cluster is None:
-        raise SettingsError("--of cluster needs --cluster ID; the page and `shoal events list` have the identities")
+        raise SettingsError(
+            "--of cluster needs --cluster ID; the page and `shoal events list` have the identities"
+        )
     chosen = chosen_model(model, contract.models, file)
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)

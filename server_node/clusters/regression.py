@@ -1,4 +1,5 @@
-"""Models that predict a feature: their rules, predictions and error in the units of the contract, and `shoal rules`."""
+"""Models that predict a feature: their rules, predictions and error in the units of the contract,
+and `shoal rules`."""
 
 from __future__ import annotations
 
@@ -36,14 +37,16 @@ def rule_base(snapshot: Snapshot, contract: ResolvedContract) -> RuleBase | None
 
 
 def prediction_error(snapshot: Snapshot, contract: ResolvedContract) -> float | None:
-    """Error of predictions, in the unit of the target: root of the mean squared error over the rows behind the
-    newest answers. None before consequents were fitted, and for a model that predicts no feature."""
+    """Error of predictions, in the unit of the target: root of the mean squared error over the rows
+    behind the newest answers. None before consequents were fitted, and for a model that predicts no
+    feature."""
     base = rule_base(snapshot, contract)
     return None if base is None else base.error
 
 
 def predicted_values(snapshot: Snapshot, rows: Floats, contract: ResolvedContract) -> Floats:
-    """rows (n, d) in unit coordinates -> (n,) predictions in the unit of the target. The model predicts a feature."""
+    """rows (n, d) in unit coordinates -> (n,) predictions in the unit of the target. The model
+    predicts a feature."""
     regression = contract.models[snapshot.model].algorithm.regression
     assert regression is not None, "only asked of models that predict a feature"
     feature = contract.features[regression.rules(snapshot.arrays).target]
@@ -51,7 +54,9 @@ def predicted_values(snapshot: Snapshot, rows: Floats, contract: ResolvedContrac
     return np.asarray(feature.low + values * (feature.high - feature.low))
 
 
-def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:
+def rules_json(
+    snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: ResolvedContract
+) -> dict[str, Any]:
     """The rules as JSON values, the one with most rows first; `base` is that of `rule_base`."""
     target = contract.features[base.target]
     return {
@@ -63,7 +68,8 @@ def rules_json(snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: R
         "conditions_found": base.settled,
         "error": base.error,
         "rules": [
-            _rule_json(rule, lineage.of_number.get(rule.number), contract) for rule in named_rules(base, contract)
+            _rule_json(rule, lineage.of_number.get(rule.number), contract)
+            for rule in named_rules(base, contract)
         ],
     }
 
@@ -102,12 +108,18 @@ def _rule_json(rule: Rule, identity: int | None, contract: ResolvedContract) -> 
 
 @click.command()
 @config_option
-@click.option("--model", metavar="NAME", help="The model. [default: the first one that predicts a feature]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the numbers in full.")
+@click.option(
+    "--model", metavar="NAME", help="The model. [default: the first one that predicts a feature]"
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, with the numbers in full."
+)
 def rules(file: Path, model: str | None, as_json: bool) -> None:
-    """Print the rules by which a model predicts a feature, as the newest snapshot in the log has them.
+    """Print the rules by which a model predicts a feature, as the newest snapshot in the log has
+    them.
 
-    The rule with most rows comes first. A word says in which fifth of the values the centre of a condition lies.
+    The rule with most rows comes first. A word says in which fifth of the values the centre of a
+    condition lies.
     """
     config = load_config(file)
     contract = config.resolved
@@ -128,35 +140,56 @@ def predicting_model(contract: ResolvedContract, name: str | None) -> str:
     """The model of this name, or the first one that predicts a feature. Raises `SettingsError`."""
     predicting = [name for name, model in contract.models.items() if model.target is not None]
     if not predicting:
-        raise SettingsError('no model of this federation predicts a feature; add one with algorithm = "tsk"')
+        raise SettingsError(
+            'no model of this federation predicts a feature; add one with algorithm = "tsk"'
+        )
     if name is not None and name not in predicting:
-        raise SettingsError(f"model {name!r} predicts no feature; these do: {', '.join(predicting)}")
+        raise SettingsError(
+            f"model {name!r} predicts no feature; these do: {', '.join(predicting)}"
+        )
     return name or predicting[0]
 
 
 def newest_snapshot(contract: ResolvedContract, log: Log, model: str) -> Snapshot:
-    """The newest snapshot of a model in the log. Raises `SettingsError` if there is none, `LogError` for a bad one."""
+    """The newest snapshot of a model in the log. Raises `SettingsError` if there is none,
+    `LogError` for a bad one."""
     newest = latest(log, contract.contract.snapshots_topic)
     record = newest.get(model.encode())
     if record is None:
-        raise SettingsError(f"model {model} has published no snapshot yet; run `shoal server` and clients first")
+        raise SettingsError(
+            f"model {model} has published no snapshot yet; run `shoal server` and clients first"
+        )
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
         Validator(with_earlier(contract, newest.get(CONTRACT_KEY))).check_snapshot(snapshot)
     except MessageRejected as rejected:
-        raise LogError(f"the newest snapshot of {model} in the log is not valid: {rejected}") from None
+        raise LogError(
+            f"the newest snapshot of {model} in the log is not valid: {rejected}"
+        ) from None
     return snapshot
 
 
 def rule_lines(base: RuleBase, contract: ResolvedContract) -> list[str]:
     """One line for each rule, with its share of the rows."""
-    return [f"{rule.text}    ({rule.share:.0%} of the rows)" for rule in named_rules(base, contract)]
+    return [
+        f"{rule.text}    ({rule.share:.0%} of the rows)" for rule in named_rules(base, contract)
+    ]
 
 
 def summary_line(base: RuleBase, contract: ResolvedContract) -> str:
     """The units, and how far predictions are off."""
     target = contract.features[base.target]
-    units = ", ".join(f"{feature.name} in {feature.unit}" for feature in contract.features if feature.unit)
-    error = "" if base.error is None else f"; predictions are off by {written(base.error)} {target.unit}".rstrip()
-    found = "" if base.settled else "The conditions are not found yet; until then all rules have one consequent. "
+    units = ", ".join(
+        f"{feature.name} in {feature.unit}" for feature in contract.features if feature.unit
+    )
+    error = (
+        ""
+        if base.error is None
+        else f"; predictions are off by {written(base.error)} {target.unit}".rstrip()
+    )
+    found = (
+        ""
+        if base.settled
+        else "The conditions are not found yet; until then all rules have one consequent. "
+    )
     return f"{found}{units or 'no units'}{error}"

@@ -1,6 +1,8 @@
-"""Sinks of cluster events: what every sink is, and two that shoal brings, a webhook and an MQTT topic.
+"""Sinks of cluster events: what every sink is, and two that shoal brings, a webhook and an MQTT
+topic.
 
-A sink is found by the name of its section [events.NAME], through the entry-point group `shoal.sinks`.
+A sink is found by the name of its section [events.NAME], through the entry-point group
+`shoal.sinks`.
 """
 
 from __future__ import annotations
@@ -34,17 +36,20 @@ from shoal.errors import LogUnavailable, MissingExtra, SettingsError
 from shoal.files import read_password
 from shoal.protocol.events import SITE_EVENT_KINDS
 
-TIMEOUT_S, ANSWER_S = 10.0, 30.0
+TIMEOUT_S = 10.0
+ANSWER_S = 30.0
 """seconds without a byte of a receiver, and in all until it has answered"""
 BUSY = frozenset({408, 425, 429})
 """HTTP statuses below 500 with which the same request may succeed later"""
 
 
 class Sink(Protocol):
-    """Somewhere to deliver to. Delivery is at least once: after an outage the same alert may arrive twice."""
+    """Somewhere to deliver to. Delivery is at least once: after an outage the same alert may arrive
+    twice."""
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
-        """Deliver one alert; False if the receiver rejects it for good. Raises `LogUnavailable`: try again later."""
+        """Deliver one alert; False if the receiver rejects it for good. Raises `LogUnavailable`:
+        try again later."""
         ...
 
     def close(self) -> None:
@@ -62,14 +67,16 @@ class SinkType(ABC):
 
     @abstractmethod
     def open(self, settings: Any, federation: str) -> Sink:
-        """The sink of a federation; `settings` is an instance of `self.settings`. It connects when it delivers.
+        """The sink of a federation; `settings` is an instance of `self.settings`. It connects when
+        it delivers.
 
         Raises `SettingsError` for settings that cannot be, and `MissingExtra`.
         """
 
 
 def host_of(url: str) -> str:
-    """The URL up to its host, since path and query of a webhook often are its secret: https://alerts.example/..."""
+    """The URL up to its host, since path and query of a webhook often are its secret:
+    https://alerts.example/..."""
     parts = urlsplit(url)
     port = "" if parts.port is None else f":{parts.port}"
     rest = "/..." if parts.path.strip("/") or parts.query else ""
@@ -83,7 +90,8 @@ class WebhookSettings(SinkSettings):
         description="URL that every event is POSTed to as JSON; only its host is ever shown"
     )
     token_file: FilePath | None = Field(
-        default=None, description="file with a token sent as `Authorization: Bearer`, read at each request"
+        default=None,
+        description="file with a token sent as `Authorization: Bearer`, read at each request",
     )
     signing_key_file: FilePath | None = Field(
         default=None,
@@ -93,7 +101,10 @@ class WebhookSettings(SinkSettings):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Text for a traceback, or a log of settings: without what may be secret in the URL."""
-        yield from ((name, host_of(value) if name == "url" else value) for name, value in super().__repr_args__())
+        yield from (
+            (name, host_of(value) if name == "url" else value)
+            for name, value in super().__repr_args__()
+        )
 
     @field_validator("url")
     @classmethod
@@ -108,7 +119,8 @@ class WebhookSettings(SinkSettings):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the token is for the host in the settings, and a GET of another page delivers nothing."""
+    """Follows no redirect: the token is for the host in the settings, and a GET of another page
+    delivers nothing."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Let the answer be an error."""
@@ -117,7 +129,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class _Deadline(http.client.HTTPConnection):
     """A connection that is shut down `ANSWER_S` after it was made, unless it has been answered.
 
-    The time limit of a socket begins anew with each byte: a receiver that sends one at a time would hold all alerts.
+    The time limit of a socket begins anew with each byte: a receiver that sends one at a time would
+    hold all alerts.
     """
 
     _timer: threading.Timer | None = None
@@ -202,33 +215,49 @@ class _Secure(urllib.request.HTTPSHandler):
 def cloud_event_headers(alert: Mapping[str, Any]) -> dict[str, str]:
     """The attributes of an alert as headers (CloudEvents 1.0, HTTP binding, binary mode).
 
-    `ce-id` is the same whenever the alert is delivered again: the id of the event, and the rule that it matched.
+    `ce-id` is the same whenever the alert is delivered again: the id of the event, and the rule
+    that it matched.
     """
     event = alert["event"]
     family = "site" if event["kind"] in SITE_EVENT_KINDS else "cluster"
     attributes = {
         "specversion": "1.0",
         "id": f"{event['id']}/{alert['alert']}",
-        "source": f"/shoal/{event['federation']}" + (f"/{event['client']}" if "client" in event else ""),
+        "source": f"/shoal/{event['federation']}"
+        + (f"/{event['client']}" if "client" in event else ""),
         "type": f"shoal.{family}.{event['kind']}",
-        "subject": event["model"] if event["cluster"] is None else f"{event['model']}/{event['cluster']}",
+        "subject": event["model"]
+        if event["cluster"] is None
+        else f"{event['model']}/{event['cluster']}",
     }
     if event["at"] is not None:
-        attributes["time"] = datetime.fromtimestamp(event["at"], UTC).isoformat().replace("+00:00", "Z")
+        attributes["time"] = (
+            datetime.fromtimestamp(event["at"], UTC).isoformat().replace("+00:00", "Z")
+        )
     # Printable ASCII, the rest percent-encoded, as the binding has it.
-    return {f"ce-{name}": quote(text, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~") for name, text in attributes.items()}
+    return {
+        f"ce-{name}": quote(text, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~")
+        for name, text in attributes.items()
+    }
 
 
 def signature_headers(secret: str, identity: str, now: float, body: bytes) -> dict[str, str]:
     """The headers that prove who has sent a request, and when (the scheme of Standard Webhooks).
 
-    The signature is HMAC-SHA-256 over id, time in seconds and body, with full stops between them. A secret that begins
-    with `whsec_` is base64 from there on, any other one is taken as it is. Raises `SettingsError`.
+    The signature is HMAC-SHA-256 over id, time in seconds and body, with full stops between them. A
+    secret that begins with `whsec_` is base64 from there on, any other one is taken as it is.
+    Raises `SettingsError`.
     """
     try:
-        key = base64.b64decode(secret[6:], validate=True) if secret.startswith("whsec_") else secret.encode()
+        key = (
+            base64.b64decode(secret[6:], validate=True)
+            if secret.startswith("whsec_")
+            else secret.encode()
+        )
     except ValueError:
-        raise SettingsError("[events.webhook] signing_key_file: what follows whsec_ must be base64") from None
+        raise SettingsError(
+            "[events.webhook] signing_key_file: what follows whsec_ must be base64"
+        ) from None
     moment = str(int(now))
     signed = hmac.new(key, f"{identity}.{moment}.".encode() + body, hashlib.sha256).digest()
     return {
@@ -251,9 +280,13 @@ class Webhook:
         signing_key_file: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`token_file`: sent as `Authorization: Bearer`; `signing_key_file`: signs. Both are read at each request."""
-        self._url, self._token_file, self._signing_key_file = url, token_file, signing_key_file
-        self._host, self._clock = host_of(url), clock
+        """`token_file`: sent as `Authorization: Bearer`; `signing_key_file`: signs. Both are read
+        at each request."""
+        self._url = url
+        self._token_file = token_file
+        self._signing_key_file = signing_key_file
+        self._host = host_of(url)
+        self._clock = clock
         self._opener = urllib.request.build_opener(_NoRedirects, _Plain, _Secure)
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
@@ -307,10 +340,13 @@ class BrokerSettings(SinkSettings):
     """An MQTT broker to publish to."""
 
     host: str = Field(min_length=1, description="MQTT broker that every event is published to")
-    port: int = Field(default=0, ge=0, le=65535, description="port of the broker; 0: 1883, with TLS 8883")
+    port: int = Field(
+        default=0, ge=0, le=65535, description="port of the broker; 0: 1883, with TLS 8883"
+    )
     tls: bool = Field(default=False, description="use TLS and verify the broker's certificate")
     ca_file: FilePath | None = Field(
-        default=None, description="certificates (PEM) of the authorities trusted with TLS; none: the system's"
+        default=None,
+        description="certificates (PEM) of the authorities trusted with TLS; none: the system's",
     )
     user: str = Field(default="", description="user name at the broker")
     secret_file: FilePath | None = Field(default=None, description="file with that user's password")
@@ -354,7 +390,9 @@ class MqttPublisher:
         self._settings = settings
         self._client = client.Client(enums.CallbackAPIVersion.VERSION2, client_id=client_id)
         if settings.secret_file is not None:
-            self._client.username_pw_set(settings.user, read_password(settings.secret_file, "events"))
+            self._client.username_pw_set(
+                settings.user, read_password(settings.secret_file, "events")
+            )
         if settings.tls:
             self._client.tls_set(None if settings.ca_file is None else str(settings.ca_file))
         self._connected = False
@@ -372,7 +410,9 @@ class MqttPublisher:
             raise LogUnavailable(f"MQTT broker {self._place()}: {away}") from None
         if not stored:
             self.close()
-            raise LogUnavailable(f"MQTT broker {self._place()}: no acknowledgement in {TIMEOUT_S:.0f} s")
+            raise LogUnavailable(
+                f"MQTT broker {self._place()}: no acknowledgement in {TIMEOUT_S:.0f} s"
+            )
 
     def close(self) -> None:
         """Disconnect; closing twice is harmless."""
@@ -398,7 +438,8 @@ class MqttSink:
 
     def __init__(self, settings: MqttSinkSettings, federation: str) -> None:
         """Raises `MissingExtra`."""
-        self._topic, self._federation = settings.topic, federation
+        self._topic = settings.topic
+        self._federation = federation
         self._publisher = MqttPublisher(settings, f"shoal-{federation}-events")
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
@@ -429,7 +470,9 @@ MQTT = MqttSinkType()
 def _sink_type(name: str) -> SinkType:
     sink_type = SINKS.load(name)
     if not isinstance(sink_type, SinkType):
-        raise SettingsError(f"sink of events {name!r} is not a shoal.server_node.clusters.sinks.SinkType")
+        raise SettingsError(
+            f"sink of events {name!r} is not a shoal.server_node.clusters.sinks.SinkType"
+        )
     return sink_type
 
 
@@ -440,8 +483,12 @@ class Sinks:
         """`sections`: sink -> its section, as in `Config.sinks`."""
         if not sections:
             known = ", ".join(f"[events.{name}]" for name in SINKS.names())
-            raise SettingsError(f"nowhere to forward events to: write a section of a sink; there are {known}")
-        self._sinks = {name: _sink_type(name).open(settings, federation) for name, settings in sections.items()}
+            raise SettingsError(
+                f"nowhere to forward events to: write a section of a sink; there are {known}"
+            )
+        self._sinks = {
+            name: _sink_type(name).open(settings, federation) for name, settings in sections.items()
+        }
 
     def items(self) -> list[tuple[str, Sink]]:
         """name -> sink."""
@@ -450,6 +497,11 @@ class Sinks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         for sink in self._sinks.values():
             sink.close()

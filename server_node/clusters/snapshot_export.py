@@ -1,4 +1,5 @@
-"""`shoal snapshot export`: the newest snapshot of a model as JSON, Parquet or ONNX, for devices and other languages."""
+"""`shoal snapshot export`: the newest snapshot of a model as JSON, Parquet or ONNX, for devices and
+other languages."""
 
 from __future__ import annotations
 
@@ -34,8 +35,18 @@ def snapshot() -> None:
 @snapshot.command()
 @config_option
 @model_option
-@click.option("--format", "form", type=click.Choice(["json", "parquet", "onnx"]), help="[default: the suffix of --out]")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file to write.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "parquet", "onnx"]),
+    help="[default: the suffix of --out]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file to write.",
+)
 def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
     """Write the newest snapshot of a model to a file, for devices and other languages: what predicts the cluster of a
     reading, with its version.
@@ -50,7 +61,9 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
     chosen = chosen_model(model, contract.models, file)
     form = form or out.suffix.removeprefix(".")
     if form not in WRITERS:
-        raise SettingsError(f"--out {out}: no format has this suffix; give --format {', '.join(WRITERS)}")
+        raise SettingsError(
+            f"--out {out}: no format has this suffix; give --format {', '.join(WRITERS)}"
+        )
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         newest = newest_snapshot(contract, log, chosen)
@@ -58,7 +71,9 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
     content = WRITERS[form](newest, lineage, contract)
     with atomic_file(out, replace=True) as file_beside:
         file_beside.write_bytes(content)
-    click.echo(f"{out}: {chosen}, version {newest.version}, {newest.known} cluster{'s' * (newest.known != 1)}")
+    click.echo(
+        f"{out}: {chosen}, version {newest.version}, {newest.known} cluster{'s' * (newest.known != 1)}"
+    )
 
 
 def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | None:
@@ -121,9 +136,15 @@ def _as_parquet(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract
         "identity": pyarrow.array(identities, pyarrow.int64()),
         "name": pyarrow.array(names, pyarrow.string()),
     }
-    features = {feature.name: np.ascontiguousarray(places[:, j]) for j, feature in enumerate(contract.features)}
+    features = {
+        feature.name: np.ascontiguousarray(places[:, j])
+        for j, feature in enumerate(contract.features)
+    }
     if clash := sorted(set(features) & set(columns)):
-        features = {f"feature {name}" if name in clash else name: values for name, values in features.items()}
+        features = {
+            f"feature {name}" if name in clash else name: values
+            for name, values in features.items()
+        }
     facts = {f"shoal.{name}": text for name, text in facts_of(snapshot, contract).items()}
     table = pyarrow.table(columns | features).replace_schema_metadata(facts)
     out = pyarrow.BufferOutputStream()
@@ -139,12 +160,15 @@ WRITERS: Mapping[str, Callable[[Snapshot, Lineage, ResolvedContract], bytes]] = 
 """format -> what writes it"""
 
 
-# ONNX: everything is computed in doubles and in the order of shoal's own kernels, so that labels agree but for readings
-# whose two nearest points are equally far up to rounding.
+# ONNX: everything is computed in doubles and in the order of shoal's own kernels, so that labels
+# agree but for readings whose two nearest points are equally far up to rounding.
 
-OPSET, IR_VERSION = 17, 8
+OPSET = 17
+IR_VERSION = 8
 """versions of ONNX 1.12, which readers of the year 2022 take"""
-READINGS, CLUSTER, IDENTITY = "readings", "cluster", "identity"
+READINGS = "readings"
+CLUSTER = "cluster"
+IDENTITY = "identity"
 
 
 class _Graph:
@@ -169,12 +193,16 @@ class _Graph:
 
 
 def onnx_model(
-    predictor: Predictor, identities: Mapping[int, int], contract: ResolvedContract, facts: Mapping[str, str]
+    predictor: Predictor,
+    identities: Mapping[int, int],
+    contract: ResolvedContract,
+    facts: Mapping[str, str],
 ) -> bytes:
-    """The model, serialised. It takes `readings` (n, d) as doubles and gives `cluster` (n,) and `identity` (n,).
+    """The model, serialised. It takes `readings` (n, d) as doubles and gives `cluster` (n,) and
+    `identity` (n,).
 
-    `identities`: number of a cluster -> its identity; -1 where it has none. `facts` become its metadata.
-    Raises `MissingExtra`.
+    `identities`: number of a cluster -> its identity; -1 where it has none. `facts` become its
+    metadata. Raises `MissingExtra`.
     """
     try:
         import onnx  # noqa: PLC0415 - an extra
@@ -190,9 +218,17 @@ def onnx_model(
     graph.add("Identity", cluster, output=CLUSTER)
     numbers = int(predictor.cluster.max(initial=-1)) + 1
     # Position 0 is for no cluster, -1.
-    table = np.array([-1, *(identities.get(number, -1) for number in range(numbers))], dtype=np.int64)
-    graph.add("Gather", graph.constant(table), graph.add("Add", cluster, graph.constant(np.int64(1))), output=IDENTITY)
-    tensor, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    table = np.array(
+        [-1, *(identities.get(number, -1) for number in range(numbers))], dtype=np.int64
+    )
+    graph.add(
+        "Gather",
+        graph.constant(table),
+        graph.add("Add", cluster, graph.constant(np.int64(1))),
+        output=IDENTITY,
+    )
+    tensor = onnx.helper.make_tensor_value_info
+    kinds = onnx.TensorProto
     described = onnx.helper.make_graph(
         graph.nodes,
         "shoal",
@@ -201,7 +237,10 @@ def onnx_model(
         graph.constants,
     )
     model = onnx.helper.make_model(
-        described, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="shoal"
+        described,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="shoal",
     )
     model.model_version = int(facts["version"])
     onnx.helper.set_model_props(model, dict(facts))
@@ -210,9 +249,11 @@ def onnx_model(
 
 
 def _unit_rows(graph: _Graph, contract: ResolvedContract) -> str:
-    """Readings, clipped to the bounds, those of circular features wrapped into them, in unit coordinates."""
+    """Readings, clipped to the bounds, those of circular features wrapped into them, in unit
+    coordinates."""
     bounds = contract.bounds
-    low, high = graph.constant(bounds.low), graph.constant(bounds.high)
+    low = graph.constant(bounds.low)
+    high = graph.constant(bounds.high)
     inside = graph.add("Min", graph.add("Max", READINGS, low), high)
     if bounds.circular:
         span = graph.constant(bounds.span)
@@ -246,24 +287,33 @@ def _nearest(graph: _Graph, predictor: NearestPoint, rows: str, width: int) -> s
     if predictor.reach is None:
         return cluster
     distance = graph.add("Sqrt", graph.add("ReduceMin", total, axes=[1], keepdims=0))
-    inside = graph.add("Less", distance, graph.add("Gather", graph.constant(predictor.reach), nearest))
+    inside = graph.add(
+        "Less", distance, graph.add("Gather", graph.constant(predictor.reach), nearest)
+    )
     return graph.add("Where", inside, cluster, graph.constant(np.int64(-1)))
 
 
 def _cut(graph: _Graph, predictor: Cuts, rows: str) -> str:
-    """The cluster of the leaf: at every cut the side of every row, then from cut to cut as deep as the tree is."""
+    """The cluster of the leaf: at every cut the side of every row, then from cut to cut as deep as
+    the tree is."""
     cluster = graph.constant(predictor.cluster.astype(np.int64))
     if not len(predictor.at):
-        return graph.add("Gather", cluster, graph.add("Add", _none(graph, rows), graph.constant(np.int64(1))))
+        return graph.add(
+            "Gather", cluster, graph.add("Add", _none(graph, rows), graph.constant(np.int64(1)))
+        )
     places = ""
-    for which, weight in ((predictor.first, predictor.first_weight), (predictor.second, predictor.second_weight)):
+    for which, weight in (
+        (predictor.first, predictor.first_weight),
+        (predictor.second, predictor.second_weight),
+    ):
         values = graph.add("Gather", rows, graph.constant(which.astype(np.int64)), axis=1)
         term = graph.add("Mul", values, graph.constant(weight[None, :]))
         places = graph.add("Add", places, term) if places else term
     above = graph.add("GreaterOrEqual", places, graph.constant(predictor.at[None, :]))
     sides = (graph.constant(predictor.parts[:, side].astype(np.int64)[None, :]) for side in (1, 0))
     to = graph.add("Where", above, *sides)
-    zero, one = graph.constant(np.int64(0)), graph.constant(np.array([1]))
+    zero = graph.constant(np.int64(0))
+    one = graph.constant(np.array([1]))
     node = graph.add("Add", _none(graph, rows), graph.constant(np.int64(1)))
     for _ in range(predictor.depth):
         at = graph.add("Unsqueeze", graph.add("Max", node, zero), one)

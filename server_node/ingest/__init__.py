@@ -1,1 +1,2 @@
-"""The way of a record of the topic of updates: validation, quotas, quarantine, reassembly, requests, rejections."""
+"""The way of a record of the topic of updates: validation, quotas, quarantine, reassembly,
+requests, rejections."""

@@ -1,4 +1,5 @@
-"""`shoal enroll`: a folder with all that a new site needs, made where the server's keys are; and its revocation."""
+"""`shoal enroll`: a folder with all that a new site needs, made where the server's keys are; and
+its revocation."""
 
 from __future__ import annotations
 
@@ -29,16 +30,26 @@ OF_THE_SITE: Final = ("secret_file", "client_certificate_file", "client_key_file
 
 @click.command()
 @config_option
-@click.option("--out", type=click.Path(path_type=Path), help="The folder to make for the site.  [default: site-NAME]")
-@click.option("--revoke", is_flag=True, help="Take the key of the site away, and put its client into quarantine.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The folder to make for the site.  [default: site-NAME]",
+)
+@click.option(
+    "--revoke",
+    is_flag=True,
+    help="Take the key of the site away, and put its client into quarantine.",
+)
 @json_option
 @click.argument("name", type=CLIENT_NAME)
 def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str) -> None:
-    """Enrol the site NAME: make its key, and a folder with its federation file, its key and what to do there.
+    """Enrol the site NAME: make its key, and a folder with its federation file, its key and what to
+    do there.
 
-    Run it where the server's keys are ([server] client_keys), and bring the folder to the site in a secure way: it has
-    the key with which the client signs its updates. The server accepts them at once. With --revoke it accepts nothing
-    more of the client; what has been learnt of it stays, and `shoal unlearn` removes it.
+    Run it where the server's keys are ([server] client_keys), and bring the folder to the site in a
+    secure way: it has the key with which the client signs its updates. The server accepts them at
+    once. With --revoke it accepts nothing more of the client; what has been learnt of it stays, and
+    `shoal unlearn` removes it.
     """
     config = load_config(file)
     if config.server.client_keys is None:
@@ -56,7 +67,9 @@ def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str)
     if key.exists():
         raise SettingsError(f"{key}: {name} has been enrolled already; --revoke takes that back")
     if folder.exists():
-        raise SettingsError(f"{folder}: exists already; move it away, or name another folder with --out")
+        raise SettingsError(
+            f"{folder}: exists already; move it away, or name another folder with --out"
+        )
     missing = _make(config, file, name, folder)
     # The server's copy last: a site that could not be made is not enrolled.
     try:
@@ -69,7 +82,9 @@ def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str)
         return
     click.echo(f"{folder}: bring it to the site, where README.txt says what to do")
     for setting, beside in missing.items():
-        click.echo(f"not in it: [log] {setting}, which the site has of its own; put it beside the others as {beside}")
+        click.echo(
+            f"not in it: [log] {setting}, which the site has of its own; put it beside the others as {beside}"
+        )
 
 
 def _revoke(config: Config, name: str, key: Path) -> None:
@@ -103,12 +118,15 @@ def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(wrong, SettingsError):
             raise
-        raise SettingsError(f"{folder} cannot be made: {wrong.strerror}; name another folder with --out") from None
+        raise SettingsError(
+            f"{folder} cannot be made: {wrong.strerror}; name another folder with --out"
+        ) from None
     return missing
 
 
 def _site_file(file: Path, name: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """The federation file of the site: the contract as it stands, and [log] with files beside it; see `_make`."""
+    """The federation file of the site: the contract as it stands, and [log] with files beside it;
+    see `_make`."""
     kept: list[str] = []
     missing: dict[str, str] = {}
     table = ""
@@ -141,7 +159,10 @@ def _readme(config: Config, name: str, missing: dict[str, str]) -> str:
         f"This folder enrols the client {name} in the federation {config.contract.federation}.",
         f"Contract: {config.contract.digest} (`shoal check federation.toml` prints what it means).",
         "",
-        *(f"1. Put the site's own {beside} ([log] {setting}) into this folder." for setting, beside in missing.items()),
+        *(
+            f"1. Put the site's own {beside} ([log] {setting}) into this folder."
+            for setting, beside in missing.items()
+        ),
         f"Keep {name}.key secret: who has it can send updates in this client's name.",
         "",
         f"    shoal client --config federation.toml --name {name}",

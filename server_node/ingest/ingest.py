@@ -1,8 +1,10 @@
-"""Ingests records of the updates topic: validates each, reassembles its update, and gives it to its model.
+"""Ingests records of the updates topic: validates each, reassembles its update, and gives it to its
+model.
 
-A record that is rejected goes to the topic of rejected messages. One whose processing raises an error that no check
-foresees is tried again once, from the checkpoint, and then rejected before it is looked at, so that the server goes
-on. Both depend on the log alone, so a rebuild sets the same records aside.
+A record that is rejected goes to the topic of rejected messages. One whose processing raises an
+error that no check foresees is tried again once, from the checkpoint, and then rejected before it
+is looked at, so that the server goes on. Both depend on the log alone, so a rebuild sets the same
+records aside.
 
 To unlearn a client its models forget it, and the log is read from its start once more without it.
 """
@@ -33,7 +35,8 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, Record
 
 FAILURES_MAX: Final = 2
-"""failures after which a record is set aside: the first may have had a cause of its own, such as too little memory"""
+"""failures after which a record is set aside: the first may have had a cause of its own, such as
+too little memory"""
 
 
 class RecordFailed(Exception):
@@ -41,7 +44,9 @@ class RecordFailed(Exception):
 
     def __init__(self, record: Record, error: Exception) -> None:
         # The text of the error could quote what is in the record.
-        super().__init__(f"{record.topic}/{record.partition}/{record.offset}: {type(error).__name__}")
+        super().__init__(
+            f"{record.topic}/{record.partition}/{record.offset}: {type(error).__name__}"
+        )
         self.place = (record.partition, record.offset)
         self.kind = type(error).__name__
 
@@ -84,10 +89,16 @@ class Rejections:
     def record_of(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
         """The message that keeps a rejected record."""
         whole = Rejected(
-            record.value, record.key, wrong.reason, wrong.detail, *record[:3], original_headers=record.headers
+            record.value,
+            record.key,
+            wrong.reason,
+            wrong.detail,
+            *record[:3],
+            original_headers=record.headers,
         )
         kept = whole.within(self._value_bytes_max)
-        # A record without a value would delete this key from the compacted topic, so its value is kept as empty bytes.
+        # A record without a value would delete this key from the compacted topic, so its value is
+        # kept as empty bytes.
         return OutboxRecord(self._topic, kept.value or b"", kept.record_key, kept.headers)
 
 
@@ -111,7 +122,8 @@ class Ingest:
         masked: MaskedRounds | None = None,
     ) -> None:
         """`masked`: None where no model learns from masked counts."""
-        self._server, self._masked = server, masked
+        self._server = server
+        self._masked = masked
         self._clock = clock
         self._rejections = rejections
         self._keys = keys
@@ -131,9 +143,13 @@ class Ingest:
             if (request := request_in(record)) is not None:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)
-            self._keys.check_client(update.client, record.topic, record.value or b"", record.headers)
+            self._keys.check_client(
+                update.client, record.topic, record.value or b"", record.headers
+            )
             if (left_out := self._left_out(update, record)) is not None:
-                return Ingested(outcome._replace(result=left_out, model=update.model, client=update.client))
+                return Ingested(
+                    outcome._replace(result=left_out, model=update.model, client=update.client)
+                )
             if isinstance(update, RegionUpdate):
                 self._server.quotas.check_region(update.client)
             self._server.quotas.check(update.client, record)
@@ -143,14 +159,19 @@ class Ingest:
             return Ingested(taken._replace(copied=self._is_copied(update)))
         except MessageRejected as wrong:
             model, client = ("", "") if update is None else (update.model, update.client)
-            rejected = outcome._replace(model=model, client=client, reason=wrong.reason, detail=wrong.detail)
+            rejected = outcome._replace(
+                model=model, client=client, reason=wrong.reason, detail=wrong.detail
+            )
             if wrong.reason == "conflict" and update is not None:
                 rejected = rejected._replace(copied=self._is_copied(update))
             return Ingested(rejected, self._rejections.record_of(record, wrong))
-        except Exception as error:  # no record may end the server, whatever it makes an algorithm raise
+        # no record may end the server, whatever it makes an algorithm raise
+        except Exception as error:
             raise RecordFailed(record, error) from error
 
-    def _left_out(self, update: Update, record: Record) -> Literal["superseded", "quarantined"] | None:
+    def _left_out(
+        self, update: Update, record: Record
+    ) -> Literal["superseded", "quarantined"] | None:
         """Why an update is left out before it is checked; None: it is not."""
         if self._server.validator.is_superseded(update):
             return "superseded"
@@ -164,12 +185,17 @@ class Ingest:
         """The outcome of a request. Raises `MessageRejected`."""
         if self._server.validator.is_superseded(request.message):
             return outcome._replace(result="superseded", model=request.model)
-        self._keys.check_request(record.topic, record.value or b"", record.headers, request.message_type.TYPE)
-        return outcome._replace(result="request", model=request.model, request=request.take(self._server, record))
+        self._keys.check_request(
+            record.topic, record.value or b"", record.headers, request.message_type.TYPE
+        )
+        return outcome._replace(
+            result="request", model=request.model, request=request.take(self._server, record)
+        )
 
     def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
-        model, processed = self._server.models[update.model], Processed(False)
+        model = self._server.models[update.model]
+        processed = Processed(False)
         table = update_arrays(update)
         digest = content_digest(update, record.value or b"", table)
         times = update.oldest_reading_at, update.newest_reading_at
@@ -194,7 +220,9 @@ class Ingest:
             result="superseded" if not learns else "absorbed" if processed.new else "repeated",
             model=update.model,
             client=update.client,
-            readings=update.readings if learns and update.round is None and update.chunk == 1 else 0,
+            readings=update.readings
+            if learns and update.round is None and update.chunk == 1
+            else 0,
             made_at=update.made_at,
             answer=processed.answer,
         )
@@ -219,15 +247,18 @@ class Unlearned(NamedTuple):
     positions: Positions
     """positions to read on from: those that the step came to, or the start of the log"""
     hidden: bool
-    """whether the log is read once more and is not read as far as before yet, so that no snapshot may be published"""
+    """whether the log is read once more and is not read as far as before yet, so that no snapshot
+    may be published"""
     reports: Sequence[Report]
 
 
 class Unlearning:
-    """Rewinds the server to the start of the log when a client is to be unlearned, and reports when it is done.
+    """Rewinds the server to the start of the log when a client is to be unlearned, and reports when
+    it is done.
 
-    Models in rounds keep what they know of other clients: each update that is read again is a repeated one to them. No
-    snapshot is published until the log has been read as far as before, so that readers never see half a model.
+    Models in rounds keep what they know of other clients: each update that is read again is a
+    repeated one to them. No snapshot is published until the log has been read as far as before, so
+    that readers never see half a model.
     """
 
     def __init__(self, server: ServerParts) -> None:
@@ -235,35 +266,55 @@ class Unlearning:
         self._until: Positions = {}
         """partition -> how far the log had been read; empty while nothing is read again"""
 
-    def after(self, ingested: Sequence[IngestOutcome], positions: Positions, first: Positions) -> Unlearned:
+    def after(
+        self, ingested: Sequence[IngestOutcome], positions: Positions, first: Positions
+    ) -> Unlearned:
         """Continue a step that came to `positions` of a log that begins at `first`."""
-        requests = [(one.model, one.request.unlearn) for one in ingested if one.request and one.request.unlearn]
+        requests = [
+            (one.model, one.request.unlearn)
+            for one in ingested
+            if one.request and one.request.unlearn
+        ]
         reports: list[Report] = []
         if requests:
             positions = self._unlearn(requests, positions, first, reports)
-        if self._until and all(positions.get(partition, 0) >= end for partition, end in self._until.items()):
+        if self._until and all(
+            positions.get(partition, 0) >= end for partition, end in self._until.items()
+        ):
             self._until = {}
             reports.append(Report("unlearning_done"))
         return Unlearned(positions, bool(self._until), reports)
 
     def _unlearn(
-        self, requests: Sequence[tuple[str, str]], positions: Positions, first: Positions, reports: list[Report]
+        self,
+        requests: Sequence[tuple[str, str]],
+        positions: Positions,
+        first: Positions,
+        reports: list[Report],
     ) -> Positions:
         """Have the models forget the clients. Returns the positions to read on from."""
         whole_log = any(self._server.models[model].needs_whole_log for model, _ in requests)
         if whole_log and any(first.values()):
             for model, client in requests:
-                reports.append(Report("unlearning_refused", logging.WARNING, {"model": model, "client": client}))
+                reports.append(
+                    Report(
+                        "unlearning_refused", logging.WARNING, {"model": model, "client": client}
+                    )
+                )
             return positions
         for model, client in requests:
-            reports.append(Report("unlearning_started", logging.INFO, {"model": model, "client": client}))
+            reports.append(
+                Report("unlearning_started", logging.INFO, {"model": model, "client": client})
+            )
             self._server.models[model].unlearn(client, positions)
         if not whole_log:
             return positions
         self._server.reassembly.clear()
         self._server.quarantine.begin_again()
         self._server.taken.begin_again()
-        self._until = {partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()}
+        self._until = {
+            partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()
+        }
         return first
 
     def state(self) -> list[list[int]]:

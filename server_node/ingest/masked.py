@@ -1,4 +1,5 @@
-"""Messages of masked counts on the server: each goes to the round of its model, and what is due comes from there."""
+"""Messages of masked counts on the server: each goes to the round of its model, and what is due
+comes from there."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class MaskedRounds:
         contribute: Callable[[Update, float, int], None] = lambda *_: None,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`upstream`: the upstream federation, for whose models `contribute` takes what a batch is passed on as."""
+        """`upstream`: the upstream federation, for whose models `contribute` takes what a batch is
+        passed on as."""
         self._contract = contract
         # Where all clients are in regions, no round of its own is ever open.
         counted = contract.counted if contract.mode.helpers else ()
@@ -61,10 +63,13 @@ class MaskedRounds:
         check_envelope(message, self._contract.federation, self._contract.digest)
         current = self._rounds.get(message.model)
         if current is None:
-            raise MessageRejected("model", "no model of the contract learns from masked counts under this name")
+            raise MessageRejected(
+                "model", "no model of the contract learns from masked counts under this name"
+            )
         signed = record.topic, record.value or b"", record.headers, message.TYPE
         if isinstance(message, MaskedCounts):
-            # Invented clients have no keys. A forged message under such a name changes a check, which holds no reading.
+            # Invented clients have no keys. A forged message under such a name changes a check,
+            # which holds no reading.
             if not is_check([message.client]):
                 keys.check_client(message.client, *signed)
             applied = current.take_counts(message, record)
@@ -77,22 +82,34 @@ class MaskedRounds:
             applied = current.take_plan(message)
         else:
             # By the log's time, so that a rebuild makes the same update.
-            applied = current.take_sum(cast("HelperSum", message), outcome.at, record.timestamp_ms / 1000)
+            applied = current.take_sum(
+                cast("HelperSum", message), outcome.at, record.timestamp_ms / 1000
+            )
         return outcome._replace(result="request", model=message.model, request=applied)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
-        """The ends and plans of rounds that are due, and the rounds that clients were not told of yet."""
+        """The ends and plans of rounds that are due, and the rounds that clients were not told of
+        yet."""
         contract = self._contract.contract
         for name, current in self._rounds.items():
             for due in (*current.due_check(now), current.due_close(now), current.due_plan(now)):
                 if due is not None:
-                    yield OutboxRecord(contract.updates_topic, due.encode(), contract.update_key(name), due.headers())
+                    yield OutboxRecord(
+                        contract.updates_topic,
+                        due.encode(),
+                        contract.update_key(name),
+                        due.headers(),
+                    )
             if (opened := current.announcement()) is not None:
-                yield OutboxRecord(contract.snapshots_topic, opened.encode(), opened.record_key, opened.headers())
+                yield OutboxRecord(
+                    contract.snapshots_topic, opened.encode(), opened.record_key, opened.headers()
+                )
 
     def waits_for(self) -> dict[str, list[str]]:
         """model -> the helpers that its closed round waits for."""
-        return {name: current.waits_for for name, current in self._rounds.items() if current.waits_for}
+        return {
+            name: current.waits_for for name, current in self._rounds.items() if current.waits_for
+        }
 
     @property
     def wrong_helpers(self) -> int:
@@ -107,9 +124,13 @@ class MaskedRounds:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved ones; the models have been restored before. Raises `InvalidState`."""
         if self._rounds and state.get("version") != STATE_VERSION:
-            raise InvalidState("the checkpoint's rounds of masked counts are of another version of shoal; run that one")
+            raise InvalidState(
+                "the checkpoint's rounds of masked counts are of another version of shoal; run that one"
+            )
         try:
             for name, current in self._rounds.items():
                 current.restore(state["rounds"][name])
         except DAMAGED as broken:
-            raise InvalidState(f"the checkpoint's rounds of masked counts are damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's rounds of masked counts are damaged: {broken}"
+            ) from None

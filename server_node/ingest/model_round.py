@@ -1,9 +1,11 @@
-"""Round of masked counts of a model: the server collects a batch, closes it, waits for all helpers, and learns the sum.
+"""Round of masked counts of a model: the server collects a batch, closes it, waits for all helpers,
+and learns the sum.
 
-Everything but the end of a round follows from the log alone, and that is a record of the log itself, so a rebuild gives
-the same models. In a region the upstream federation decides what is counted: the plan of a round is a record of the log
-too, with which the round opens. Of several messages of a client in a round the first counts. A message that is not in
-the batch is dropped: its client sends the window again in a later round, and no window is unmasked twice.
+Everything but the end of a round follows from the log alone, and that is a record of the log
+itself, so a rebuild gives the same models. In a region the upstream federation decides what is
+counted: the plan of a round is a record of the log too, with which the round opens. Of several
+messages of a client in a round the first counts. A message that is not in the batch is dropped: its
+client sends the window again in a later round, and no window is unmasked twice.
 """
 
 from __future__ import annotations
@@ -47,9 +49,11 @@ from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports.base import Record
 
 COHORT: Final = "cohort"
-"""the client that a batch counts as in snapshots and histories: which ones it has cannot be told from its counts"""
+"""the client that a batch counts as in snapshots and histories: which ones it has cannot be told
+from its counts"""
 SUM_DEVIATIONS: Final = 6.0
-"""standard deviations of its noise by which the sum of all counts may lie outside of what its readings allow"""
+"""standard deviations of its noise by which the sum of all counts may lie outside of what its
+readings allow"""
 COUNT_DEVIATIONS: Final = 12.0
 """the same for a single count"""
 
@@ -65,11 +69,14 @@ class ModelRound:
         contribute: Callable[[Update, float, int], None] = lambda *_: None,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`upstream`: the upstream federation, to which batches are passed on by `contribute`; None: there is none, or
-        it does not have the model."""
+        """`upstream`: the upstream federation, to which batches are passed on by `contribute`;
+        None: there is none, or it does not have the model."""
         assert model.counts is not None
-        self._contract, self._model, self._served = contract, model, served
-        self._contribute, self._upstream = contribute, upstream
+        self._contract = contract
+        self._model = model
+        self._served = served
+        self._contribute = contribute
+        self._upstream = upstream
         self._upstream_checks = None if upstream is None else upstream.validator
         self._helpers = {helper.name: helper.key for helper in contract.mode.helpers}
         self._terms: Mapping[str, float] = contract.mode.values
@@ -80,7 +87,8 @@ class ModelRound:
         self.announced = 0
         """the newest round that clients were told of"""
         self.answered: dict[str, int] = {}
-        """client -> number of its newest window that a batch has had; clients that are new or asked last are last"""
+        """client -> number of its newest window that a batch has had; clients that are new or asked
+        last are last"""
         self._expected = 0
         """clients that answered the round before"""
         self._suspects = Suspects()
@@ -109,29 +117,40 @@ class ModelRound:
         self._counter.adopt(self._served.plan)
         self.plan = self._counter.plan_digest[:PLAN_BYTES]
         none = np.empty((0, self._contract.width))
-        self._blank: Counted = self._counter.count(none, np.empty(0, np.bool_), b"", 0, (self.cohort, self.number))
+        self._blank: Counted = self._counter.count(
+            none, np.empty(0, np.bool_), b"", 0, (self.cohort, self.number)
+        )
         self.cells = len(self._blank.counts)
 
     def take_counts(self, message: MaskedCounts, record: Record) -> Applied:
         """Collect one message. Raises `MessageRejected`."""
         if message.round > self.number or (message.round == self.number and not self._is_open):
-            raise MessageRejected("sequence", f"round {message.round} is not open yet; round {self.number} is next")
+            raise MessageRejected(
+                "sequence", f"round {message.round} is not open yet; round {self.number} is next"
+            )
         if message.window <= self.answered.get(message.client, -1):
-            # Its client does not know that the window was taken: it must be among those that the next round names.
+            # Its client does not know that the window was taken: it must be among those that the
+            # next round names.
             self.answered[message.client] = self.answered.pop(message.client)
             return Applied()
         if message.round < self.number or self._closed is not None:
             return Applied()
         if (message.plan, message.cells) != (self.plan, self.cells):
-            raise MessageRejected("arrays", "it was counted under another plan than that of its round")
+            raise MessageRejected(
+                "arrays", "it was counted under another plan than that of its round"
+            )
         if message.places > self._contract.contract.privacy.window_readings:
             raise MessageRejected("claims", "it has more readings than a window")
         if (known := self._by_client.get(message.client)) is not None:
             if self._messages[known][0] != message:
-                raise MessageRejected("conflict", "its client has sent other counts for this round before")
+                raise MessageRejected(
+                    "conflict", "its client has sent other counts for this round before"
+                )
             return Applied()
         if self._messages and record.partition != self._partition:
-            raise MessageRejected("malformed", "it is in another partition than the others of its model")
+            raise MessageRejected(
+                "malformed", "it is in another partition than the others of its model"
+            )
         self._messages[record.offset] = (message, StoredPart(record.value or b""))
         self._by_client[message.client] = record.offset
         self._partition = record.partition
@@ -147,7 +166,9 @@ class ModelRound:
         if close.round < self.number or close == self._closed:  # published again after a kill
             return Applied()
         if close.round == self.number and self._closed is not None:
-            raise MessageRejected("conflict", f"round {close.round} has been closed with another batch before")
+            raise MessageRejected(
+                "conflict", f"round {close.round} has been closed with another batch before"
+            )
         if close.round > self.number:
             raise MessageRejected("sequence", f"round {close.round} is not open yet")
         unknown = [offset for offset in close.places if offset not in self._messages]
@@ -158,17 +179,25 @@ class ModelRound:
         clients = [self._messages[offset][0].client for offset in close.places]
         if not is_check(clients) and any(is_check([client]) for client in clients):
             raise MessageRejected("malformed", "its batch has clients and invented ones")
-        if close.batch != self._digest(close.places) or (close.plan, close.cells) != (self.plan, self.cells):
+        if close.batch != self._digest(close.places) or (close.plan, close.cells) != (
+            self.plan,
+            self.cells,
+        ):
             raise MessageRejected("malformed", "its digest is not that of its batch")
         self._closed = close
         self._expected = self._expected if is_check(clients) else len(self._messages)
         # In the order of the batch, as its digest has them.
         self._messages = {offset: self._messages[offset] for offset in close.places}
-        name, number = self._model.name, str(self.number)
-        return Applied("masked_round_closed", fields={"model": name, "round": number, "clients": str(len(clients))})
+        name = self._model.name
+        number = str(self.number)
+        return Applied(
+            "masked_round_closed",
+            fields={"model": name, "round": number, "clients": str(len(clients))},
+        )
 
     def take_plan(self, message: RoundPlan) -> Applied:
-        """Open the round of a region, under the plan of an upstream snapshot. Raises `MessageRejected`."""
+        """Open the round of a region, under the plan of an upstream snapshot. Raises
+        `MessageRejected`."""
         if self._upstream_checks is None:
             raise MessageRejected("model", "only in a region a round has a plan of its own")
         if message.round > self.number:
@@ -184,8 +213,8 @@ class ModelRound:
         return Applied()
 
     def due_plan(self, now: float) -> RoundPlan | None:
-        """The plan that opens the round of a region, where it is due: with a new upstream snapshot, which has what the
-        round before has contributed, or after a time without one."""
+        """The plan that opens the round of a region, where it is due: with a new upstream snapshot,
+        which has what the round before has contributed, or after a time without one."""
         if self._upstream is None or self._is_open or self._plan_sent:
             return None
         # A clock that was set back must not lengthen the wait.
@@ -196,10 +225,13 @@ class ModelRound:
             return None
         self._plan_sent = True
         value = newest.encode() if newest is not None and is_new else b""
-        return RoundPlan(self._contract.federation, self._contract.digest, self._model.name, self.number, value)
+        return RoundPlan(
+            self._contract.federation, self._contract.digest, self._model.name, self.number, value
+        )
 
     def take_sum(self, message: HelperSum, now: float, made_at: float) -> Applied:
-        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises `MessageRejected`.
+        """Take a helper's sum, and unmask and absorb the batch with the last one. Raises
+        `MessageRejected`.
 
         `made_at`: when the log took it in.
         """
@@ -209,14 +241,20 @@ class ModelRound:
         self._check_signed(message, key)
         if message.round < self.number:  # published again after a kill
             return Applied()
-        if self._closed is None or (message.round, message.batch) != (self.number, self._closed.batch):
+        if self._closed is None or (message.round, message.batch) != (
+            self.number,
+            self._closed.batch,
+        ):
             raise MessageRejected("malformed", "it is not for the batch of the open round")
         # The first counts: the mean of two, each with noise of its own, would have less.
         known = self._sums.setdefault(message.helper, message)
         if known.total != message.total:
-            name, number = self._model.name, str(self.number)
+            name = self._model.name
+            number = str(self.number)
             return Applied(
-                "helper_sums_differ", logging.ERROR, {"model": name, "round": number, "helper": message.helper}
+                "helper_sums_differ",
+                logging.ERROR,
+                {"model": name, "round": number, "helper": message.helper},
             )
         if len(message.total) != 4 * self.cells:
             del self._sums[message.helper]
@@ -234,14 +272,19 @@ class ModelRound:
     def _unmask(self, now: float, made_at: float) -> Applied:
         """Absorb the sum of the batch, and open the next round."""
         messages = [message for message, _ in self._messages.values()]
-        # A round of invented clients, whose sum the server knows: it judges the helpers and is never learnt.
+        # A round of invented clients, whose sum the server knows: it judges the helpers and is
+        # never learnt.
         if is_check(message.client for message in messages):
             return self._judge_helpers([message.entry for message in messages], now)
         sums = [words_of(one.total) for one in self._sums.values()]
         total = unmasked([words_of(one.counts) for one in messages], sums)
         places = sum(message.places for message in messages)
-        name, number, clients = self._model.name, str(self.number), str(len(messages))
-        applied = Applied("masked_round_absorbed", fields={"model": name, "round": number, "clients": clients})
+        name = self._model.name
+        number = str(self.number)
+        clients = str(len(messages))
+        applied = Applied(
+            "masked_round_absorbed", fields={"model": name, "round": number, "clients": clients}
+        )
         if self._is_possible(total, places):
             self._absorb(total, places, now, made_at)
             self._suspects.absorbed(message.client for message in messages)
@@ -262,7 +305,9 @@ class ModelRound:
         assert self._closed is not None
         if self._check.judge(self._closed, entries, self._sums, now + self._terms["batch_s"]):
             self._suspects.trust_helpers()
-        name, number, wrong = self._model.name, str(self.number), self._check.wrong
+        name = self._model.name
+        number = str(self.number)
+        wrong = self._check.wrong
         if wrong:
             self._suspects.blame_helpers()
         self.number += 1
@@ -270,16 +315,25 @@ class ModelRound:
         if not wrong:
             return Applied("masked_helpers_checked", fields={"model": name, "round": number})
         found = "; ".join(f"{helper}: {fault}" for helper, fault in sorted(wrong.items()))
-        return Applied("masked_helper_wrong", logging.ERROR, {"model": name, "round": number, "helpers": found})
+        return Applied(
+            "masked_helper_wrong", logging.ERROR, {"model": name, "round": number, "helpers": found}
+        )
 
     def due_check(self, now: float) -> list[MaskedCounts]:
-        """The messages of invented clients that make the open round a check of helpers, where that is due."""
-        if self._close_sent or self._closed is not None or not self._is_open or not self._check.is_due(now):
+        """The messages of invented clients that make the open round a check of helpers, where that
+        is due."""
+        if (
+            self._close_sent
+            or self._closed is not None
+            or not self._is_open
+            or not self._check.is_due(now)
+        ):
             return []
         return self._check.make_messages(self.number, self.plan, self.cells)
 
     def _is_possible(self, total: Ints, places: int) -> bool:
-        """Whether these can be counts of this many readings with the noise of all helpers, rather than masks."""
+        """Whether these can be counts of this many readings with the noise of all helpers, rather
+        than masks."""
         deviation = math.sqrt(self._model.options["noise_variance"])
         spread = SUM_DEVIATIONS * deviation * math.sqrt(len(total))
         each = COUNT_DEVIATIONS * deviation
@@ -302,11 +356,14 @@ class ModelRound:
         )
         self._served.process(update, now)
         if self._upstream is not None:
-            clients = len(self.answered.keys() | {message.client for message, _ in self._messages.values()})
+            clients = len(
+                self.answered.keys() | {message.client for message, _ in self._messages.values()}
+            )
             self._contribute(replace(update, arrays=self._passed_on(arrays, places)), now, clients)
 
     def _passed_on(self, arrays: Arrays, places: int) -> Arrays:
-        """The noisy sum as the upstream federation takes it: with the number of noises in it, one of each helper."""
+        """The noisy sum as the upstream federation takes it: with the number of noises in it, one
+        of each helper."""
         aggregation = self._model.streaming.aggregation
         assert aggregation is not None, "checked when the upstream federation was loaded"
         aggregator = aggregation.aggregator(self._model.options, self._contract.width)
@@ -323,7 +380,9 @@ class ModelRound:
         late = now >= self._first_at + self._terms["batch_s"]
         if not (late or self._check.secrets) and not 0 < self._expected <= len(self._messages):
             return None
-        answered = {client: self._messages[offset][0].key for client, offset in self._by_client.items()}
+        answered = {
+            client: self._messages[offset][0].key for client, offset in self._by_client.items()
+        }
         least = int(self._terms["batch_min"])
         if self._check.secrets:
             chosen = [client for client in answered if client in self._check.secrets]
@@ -337,7 +396,8 @@ class ModelRound:
         self._close_sent = True
         # The others send their windows again for the next round.
         offsets = sorted(self._by_client[client] for client in chosen)[: self._batch_max]
-        contract, name = self._contract, self._model.name
+        contract = self._contract
+        name = self._model.name
         return CloseRound(
             contract.federation,
             contract.digest,
@@ -357,7 +417,9 @@ class ModelRound:
         self.announced = self.number
         answered = packed_answered(self.answered)
         contract = self._contract
-        return OpenRound(contract.federation, contract.digest, self._model.name, self.number, self.plan, answered)
+        return OpenRound(
+            contract.federation, contract.digest, self._model.name, self.number, self.plan, answered
+        )
 
     @property
     def wrong_helpers(self) -> Mapping[str, str]:
@@ -367,13 +429,21 @@ class ModelRound:
     @property
     def waits_for(self) -> list[str]:
         """The helpers whose sums are missing in a closed round."""
-        return [] if self._closed is None else [name for name in self._helpers if name not in self._sums]
+        return (
+            []
+            if self._closed is None
+            else [name for name in self._helpers if name not in self._sums]
+        )
 
     def _digest(self, offsets: list[int]) -> bytes:
         entries: list[BatchEntry] = [self._messages[offset][0].entry for offset in offsets]
         contract = self._contract
         return batch_digest(
-            (contract.federation, contract.digest, self._model.name), self.number, self.plan, self.cells, entries
+            (contract.federation, contract.digest, self._model.name),
+            self.number,
+            self.plan,
+            self.cells,
+            entries,
         )
 
     def state(self) -> dict[str, Any]:
@@ -398,7 +468,8 @@ class ModelRound:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved one; the model has been restored before. Raises any of `DAMAGED`."""
-        self.number, self.announced = int(state["number"]), int(state["announced"])
+        self.number = int(state["number"])
+        self.announced = int(state["announced"])
         self.answered = {str(client): int(window) for client, window in state["answered"]}
         self._expected = int(state["expected"])
         self._suspects.restore(state["suspects"])
@@ -408,9 +479,12 @@ class ModelRound:
             message = MaskedCounts.decode(value, MaskedCounts.headers())
             self._messages[int(offset)] = (message, StoredPart(value))
             self._by_client[message.client] = int(offset)
-        self._partition, self._first_at = int(state["partition"]), state["first_at"]
-        self._is_open, self._plan_sent = bool(state["is_open"]), bool(state["plan_sent"])
-        self._waits_since, self._close_sent = state["waits_since"], bool(state["close_sent"])
+        self._partition = int(state["partition"])
+        self._first_at = state["first_at"]
+        self._is_open = bool(state["is_open"])
+        self._plan_sent = bool(state["plan_sent"])
+        self._waits_since = state["waits_since"]
+        self._close_sent = bool(state["close_sent"])
         closed = state["closed"]
         self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
         sums = [HelperSum.decode(one, HelperSum.headers()) for one in state["sums"]]
@@ -423,7 +497,8 @@ def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
 
 
 def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
-    """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with noise (cells,)."""
+    """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with
+    noise (cells,)."""
     total = np.zeros(len(sums[0]), dtype=np.uint32)
     for one in messages:
         total += one

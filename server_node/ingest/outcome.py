@@ -1,4 +1,5 @@
-"""The outcome of one step of the server, which monitoring reads, and the records that the step publishes."""
+"""The outcome of one step of the server, which monitoring reads, and the records that the step
+publishes."""
 
 from __future__ import annotations
 
@@ -20,11 +21,18 @@ from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.ingest.quarantine import QuarantineRegister
 from shoal.server_node.ingest.reassembly import IncompleteUpdate
 from shoal.server_node.ingest.requests import Applied, quarantine_records
-from shoal.server_node.models.base import AnswerResult, IncompatibleClient, ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.base import (
+    AnswerResult,
+    IncompatibleClient,
+    ModelEvent,
+    PublishedSnapshot,
+    ServedModel,
+)
 
 
 class IngestOutcome(NamedTuple):
-    """Result of ingesting one record of the updates topic. Small: the arrays of an update are not kept for it."""
+    """Result of ingesting one record of the updates topic. Small: the arrays of an update are not
+    kept for it."""
 
     topic: str
     partition: int
@@ -40,8 +48,9 @@ class IngestOutcome(NamedTuple):
         "superseded",
         "request",
     ]
-    """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in quarantine, not absorbed;
-    `superseded`: of an earlier contract, from which its model cannot learn"""
+    """`chunk`: some chunks of this update are still to come; `quarantined`: of a client in
+    quarantine, not absorbed; `superseded`: of an earlier contract, from which its model cannot
+    learn"""
     model: str = ""
     """empty, as `client`, for a record that could not be read"""
     client: str = ""
@@ -95,7 +104,8 @@ class StepRecords(NamedTuple):
 
     records: Sequence[OutboxRecord]
     history: Sequence[HistoryRecord]
-    """records of the history among them, which the server's own copy takes over once they are published"""
+    """records of the history among them, which the server's own copy takes over once they are
+    published"""
 
 
 def step_records(
@@ -106,7 +116,8 @@ def step_records(
     outcome: StepOutcome,
     now: float,
 ) -> StepRecords:
-    """Snapshots, what has changed in the history, requests to quarantine clients, and lists that have changed."""
+    """Snapshots, what has changed in the history, requests to quarantine clients, and lists that
+    have changed."""
     changed = history_records(history, outcome.published)
     of_history = [one.outbox_record(contract.history_topic) for one in changed]
     records = [record for one in outcome.published for record in snapshot_records(contract, one)]
@@ -120,13 +131,18 @@ def contract_change_records(
     contract: ResolvedContract, standing: Mapping[str, Standing], history: HistoryStore
 ) -> StepRecords:
     """The contract, and the removal of what its models have no more: those of before by `standing`."""
-    agreed, message = contract.contract, PublishedContract.of(contract)
+    agreed = contract.contract
+    message = PublishedContract.of(contract)
     gone = [name for name, one in standing.items() if one == "gone"]
     anew = [name for name, one in standing.items() if one == "anew"]
     changed = [*history.forgotten(gone), *history.forgotten(anew, of=["places"])]
-    records = [OutboxRecord(agreed.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())]
+    records = [
+        OutboxRecord(agreed.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
+    ]
     records += [OutboxRecord(agreed.snapshots_topic, None, name.encode(), ()) for name in gone]
-    records += [OutboxRecord(agreed.history_topic, None, f"{name}/names".encode(), ()) for name in gone]
+    records += [
+        OutboxRecord(agreed.history_topic, None, f"{name}/names".encode(), ()) for name in gone
+    ]
     records += [one.outbox_record(agreed.history_topic) for one in changed]
     return StepRecords(records, changed)
 
@@ -139,15 +155,22 @@ def snapshot_records(contract: Contract, published: PublishedSnapshot) -> Iterat
         yield OutboxRecord(contract.events_topic, event.encode(), key, event.headers())
 
 
-def history_records(history: HistoryStore, published: Sequence[PublishedSnapshot]) -> list[HistoryRecord]:
+def history_records(
+    history: HistoryStore, published: Sequence[PublishedSnapshot]
+) -> list[HistoryRecord]:
     """The bins and names that have changed, and the removal of bins that are too old by now."""
-    changed = [HistoryRecord(message.record_key, message) for one in published for message in one.history]
+    changed = [
+        HistoryRecord(message.record_key, message) for one in published for message in one.history
+    ]
     again = [one.snapshot.model for one in published if one.history_begins_again]
     return changed + history.expired(changed) + history.forgotten(again, changed)
 
 
-def quarantine_requests(contract: Contract, events: Sequence[ModelEvent], now: float) -> Iterator[OutboxRecord]:
-    """Requests to quarantine the clients that keep answers from being combined. They count when they are read."""
+def quarantine_requests(
+    contract: Contract, events: Sequence[ModelEvent], now: float
+) -> Iterator[OutboxRecord]:
+    """Requests to quarantine the clients that keep answers from being combined. They count when
+    they are read."""
     for event in events:
         match event:
             case IncompatibleClient():
@@ -169,8 +192,11 @@ def list_records(
 
 
 def _conflict_list(contract: Contract, models: Mapping[str, ServedModel]) -> OutboxRecord:
-    """The record that tells clients that their updates are refused because of their numbers, or that two publish."""
+    """The record that tells clients that their updates are refused because of their numbers, or
+    that two publish."""
     found = [list(one) for name, model in models.items() for one in model.clients.conflicts(name)]
     copies = [list(one) for name, model in models.items() for one in model.clients.copies(name)]
     message = ConflictList(contract.federation, found[-CONFLICTS_MAX:], copies[-CONFLICTS_MAX:])
-    return OutboxRecord(contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers())
+    return OutboxRecord(
+        contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers()
+    )

@@ -1,8 +1,10 @@
-"""The register of clients in quarantine: for each model and client, from which record on nothing is absorbed.
+"""The register of clients in quarantine: for each model and client, from which record on nothing is
+absorbed.
 
-The register changes only when a request is read from the topic of updates, so its order with the updates of a model is
-that of the log, and a rebuild repeats it. A part of the server that decides by itself that a client must be quarantined
-publishes the same requests (`quarantine.requests`), through the outbox.
+The register changes only when a request is read from the topic of updates, so its order with the
+updates of a model is that of the log, and a rebuild repeats it. A part of the server that decides
+by itself that a client must be quarantined publishes the same requests (`quarantine.requests`),
+through the outbox.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from typing import Any, Final, NamedTuple
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
-from shoal.protocol.quarantine import LIST_KEY, LIST_MAX, QuarantinedClient, QuarantineList, QuarantineRequest
+from shoal.protocol.quarantine import (
+    LIST_KEY,
+    LIST_MAX,
+    QuarantinedClient,
+    QuarantineList,
+    QuarantineRequest,
+)
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Record
 
@@ -38,15 +46,18 @@ class QuarantineRegister:
         self._unlearned: dict[tuple[str, str], Place] = {}
         """(model, client) -> the newest request to unlearn it: nothing before that record counts"""
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
-        """(model, client) -> the highest number of the updates that came in quarantine, and when the newest was made"""
+        """(model, client) -> the highest number of the updates that came in quarantine, and when
+        the newest was made"""
 
     def __len__(self) -> int:
         return len({client for _, client in self._active})
 
     def excludes(self, update: Update, record: Record) -> bool:
-        """Whether an update must not be absorbed: its client is in quarantine, or it came while the client was.
+        """Whether an update must not be absorbed: its client is in quarantine, or it came while the
+        client was.
 
-        Without the second, any reader of the log could publish all of them again once the client is released.
+        Without the second, any reader of the log could publish all of them again once the client is
+        released.
         """
         key = (update.model, update.client)
         number, made_at = self._seen.get(key, (0, -math.inf))
@@ -62,14 +73,17 @@ class QuarantineRegister:
     def begin(self, request: QuarantineRequest) -> None:
         """Put a client into quarantine."""
         # The first of several requests counts, so that `since` is when absorbing ended.
-        self._active.setdefault((request.model, request.client), _Entry(request.made_at, request.detail))
+        self._active.setdefault(
+            (request.model, request.client), _Entry(request.made_at, request.detail)
+        )
 
     def end(self, request: QuarantineRequest) -> None:
         """Release a client from quarantine."""
         self._active.pop((request.model, request.client), None)
 
     def unlearn(self, request: QuarantineRequest, place: Place) -> bool:
-        """Count nothing of a client before the request at `place`; whether its model has to be rebuilt without it.
+        """Count nothing of a client before the request at `place`; whether its model has to be
+        rebuilt without it.
 
         It has not where the request is read again after a rebuild, or a later one was read before.
         """
@@ -84,8 +98,10 @@ class QuarantineRegister:
         return (model, client) in self._active and (model, client) in self._unlearned
 
     def begin_again(self) -> None:
-        """The log is read from its start once more: requests in it are applied again, in their order."""
-        self._active, self._seen = {}, {}
+        """The log is read from its start once more: requests in it are applied again, in their
+        order."""
+        self._active = {}
+        self._seen = {}
 
     def keep(self, models: Collection[str]) -> None:
         """Forget what is of other models than these."""
@@ -102,10 +118,13 @@ class QuarantineRegister:
 
     def list_record(self, contract: Contract) -> OutboxRecord:
         """The record that shows the register to `shoal quarantine list`."""
-        # A list is one record: where not all have room, those that came last are what an operator looks for.
+        # A list is one record: where not all have room, those that came last are what an operator
+        # looks for.
         newest = sorted(self.clients(), key=lambda entry: -entry.since)[:LIST_MAX]
         message = QuarantineList(contract.federation, [list(entry) for entry in sorted(newest)])
-        return OutboxRecord(contract.snapshots_topic, message.encode(), LIST_KEY, QuarantineList.headers())
+        return OutboxRecord(
+            contract.snapshots_topic, message.encode(), LIST_KEY, QuarantineList.headers()
+        )
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
@@ -118,16 +137,27 @@ class QuarantineRegister:
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved one. Raises `InvalidState`."""
         try:
-            self._active = {(m, client): _Entry(since, detail) for m, client, since, detail in state["active"]}
-            self._unlearned = {(m, client): (partition, offset) for m, client, partition, offset in state["unlearned"]}
-            self._seen = {(m, client): (number, float(made_at)) for m, client, number, made_at in state["seen"]}
+            self._active = {
+                (m, client): _Entry(since, detail) for m, client, since, detail in state["active"]
+            }
+            self._unlearned = {
+                (m, client): (partition, offset)
+                for m, client, partition, offset in state["unlearned"]
+            }
+            self._seen = {
+                (m, client): (number, float(made_at))
+                for m, client, number, made_at in state["seen"]
+            }
         except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's list of clients in quarantine is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's list of clients in quarantine is damaged: {broken}"
+            ) from None
 
     def _was_unlearned_after(self, key: tuple[str, str], place: Place) -> bool:
         """Whether a request to unlearn the client comes after `place`.
 
-        All updates of a model are in the partition of its requests; one in another partition has no order with them.
+        All updates of a model are in the partition of its requests; one in another partition has no
+        order with them.
         """
         request = self._unlearned.get(key)
         return request is not None and (place[0] != request[0] or place[1] < request[1])

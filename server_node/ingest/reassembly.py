@@ -1,6 +1,8 @@
-"""Reassembly of updates that travel in chunks: chunks are kept until the last one has come, and then joined.
+"""Reassembly of updates that travel in chunks: chunks are kept until the last one has come, and
+then joined.
 
-What is kept depends on the order of the log alone and is part of the checkpoint. It is bounded whatever is sent.
+What is kept depends on the order of the log alone and is part of the checkpoint. It is bounded
+whatever is sent.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class IncompleteUpdate(NamedTuple):
 class Reassembly:
     """Updates whose chunks are coming in: for each client and model one, the newest.
 
-    A client sends one update after the other and repeats them in order, so a chunk of another update means that nothing
-    more will come of this one, or that all of it will come again.
+    A client sends one update after the other and repeats them in order, so a chunk of another
+    update means that nothing more will come of this one, or that all of it will come again.
     """
 
     def __init__(self) -> None:
@@ -80,10 +82,11 @@ class Reassembly:
         return len(self._waiting)
 
     def take(self, chunk: Update, value: bytes) -> Update | None:
-        """Keep a validated chunk, `value` as it travelled; the whole update once all chunks are here.
+        """Keep a validated chunk, `value` as it travelled; the whole update once all chunks are
+        here.
 
-        A chunk that is here already changes nothing. Raises `MessageRejected` ("chunks", "oversized") for one that
-        contradicts the others or has no room.
+        A chunk that is here already changes nothing. Raises `MessageRejected` ("chunks",
+        "oversized") for one that contradicts the others or has no room.
         """
         self._received += 1
         key = (chunk.model, chunk.client)
@@ -91,7 +94,9 @@ class Reassembly:
         waiting = self._matching(key, chunk, hashlib.sha256(common_bytes(chunk, table)).digest())
         here = waiting.values.get(chunk.chunk)
         if here is not None and here.value != value:
-            raise MessageRejected("chunks", f"another chunk {chunk.chunk} of update {chunk.sequence} came before it")
+            raise MessageRejected(
+                "chunks", f"another chunk {chunk.chunk} of update {chunk.sequence} came before it"
+            )
         if here is None:
             self._make_room(key, waiting, len(value))
             waiting.values[chunk.chunk] = StoredPart(value)
@@ -103,22 +108,28 @@ class Reassembly:
             return None
         self._remove(key)
         values = (waiting.values[number].value for number in range(1, waiting.chunks + 1))
-        return join_chunks([type(chunk).decode(value, type(chunk).headers()) for value in values], table)
+        return join_chunks(
+            [type(chunk).decode(value, type(chunk).headers()) for value in values], table
+        )
 
     def drop(self, model: str, client: str) -> None:
         """Give up the update that waits, if one does: its client has gone on to its next one."""
         if waiting := self._remove((model, client)):
             came = len(waiting.values)
-            self._incomplete.append(IncompleteUpdate(model, client, waiting.sequence, came, waiting.chunks))
+            self._incomplete.append(
+                IncompleteUpdate(model, client, waiting.sequence, came, waiting.chunks)
+            )
 
     def clear(self) -> None:
         """Drop every chunk: all of them will be read again."""
-        self._waiting, self._size = {}, 0
+        self._waiting = {}
+        self._size = 0
         self._size_of.clear()
 
     def collect_incomplete(self) -> list[IncompleteUpdate]:
         """The updates given up since the last call."""
-        collected, self._incomplete = self._incomplete, []
+        collected = self._incomplete
+        self._incomplete = []
         return collected
 
     def state(self) -> dict[str, Any]:
@@ -143,7 +154,9 @@ class Reassembly:
                 self._waiting[model, client] = waiting
                 self._count(client, waiting.size)
         except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
-            raise InvalidState(f"the checkpoint's updates in chunks are damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's updates in chunks are damaged: {broken}"
+            ) from None
 
     def _matching(self, key: tuple[str, str], chunk: Update, common: bytes) -> _WaitingUpdate:
         """The waiting update that this chunk belongs to, or a new one."""
@@ -155,23 +168,33 @@ class Reassembly:
             of_region = chunk.TYPE == RegionUpdate.TYPE
             return _WaitingUpdate(chunk.sequence, chunk.chunks, common, self._received, of_region)
         if waiting.common != common:
-            raise MessageRejected("chunks", f"it contradicts the chunks of update {chunk.sequence} that came before it")
+            raise MessageRejected(
+                "chunks",
+                f"it contradicts the chunks of update {chunk.sequence} that came before it",
+            )
         return waiting
 
     def _make_room(self, key: tuple[str, str], waiting: _WaitingUpdate, size: int) -> None:
         """Make room for a chunk of this size.
 
-        A client makes room for itself; then stale updates are dropped, then those of the client with the most bytes.
-        Raises `MessageRejected` where that is this client, and for an update that is too large.
+        A client makes room for itself; then stale updates are dropped, then those of the client
+        with the most bytes. Raises `MessageRejected` where that is this client, and for an update
+        that is too large.
         """
-        # Before others are dropped for it: an update that can never be whole must not cost them theirs.
+        # Before others are dropped for it: an update that can never be whole must not cost them
+        # theirs.
         if waiting.size + size > UPDATE_BYTES_MAX:
-            raise MessageRejected("oversized", f"the chunks of an update may have {UPDATE_BYTES_MAX} bytes together")
+            raise MessageRejected(
+                "oversized", f"the chunks of an update may have {UPDATE_BYTES_MAX} bytes together"
+            )
         client = key[1]
         while self._size_of[client] + size > CLIENT_BYTES_MAX:
             self.drop(*self._oldest_of(client, but=key))
         one_more = key not in self._waiting
-        while len(self._waiting) + one_more > WAITING_UPDATES_MAX or self._size + size > WAITING_BYTES_MAX:
+        while (
+            len(self._waiting) + one_more > WAITING_UPDATES_MAX
+            or self._size + size > WAITING_BYTES_MAX
+        ):
             oldest, update = next(iter(self._waiting.items()))
             if oldest != key and update.newest < self._received - STALE_AFTER_CHUNKS:
                 self.drop(*oldest)
@@ -179,8 +202,14 @@ class Reassembly:
             # Of equal sizes the client with the later name: the same one in every run over the log.
             largest = max(self._size_of, key=lambda one: (self._size_of[one], one))
             too_many = len(self._waiting) + one_more > WAITING_UPDATES_MAX
-            if too_many or largest == client or self._size_of[largest] <= self._size_of[client] + size:
-                raise MessageRejected("chunks", f"{len(self)} updates wait for their other chunks already: no room")
+            if (
+                too_many
+                or largest == client
+                or self._size_of[largest] <= self._size_of[client] + size
+            ):
+                raise MessageRejected(
+                    "chunks", f"{len(self)} updates wait for their other chunks already: no room"
+                )
             self.drop(*self._oldest_of(largest))
 
     def _oldest_of(self, client: str, but: tuple[str, str] | None = None) -> tuple[str, str]:

@@ -1,6 +1,8 @@
-"""Requests on the topic of updates: one class for each, with its check, what it does, and its event.
+"""Requests on the topic of updates: one class for each, with its check, what it does, and its
+event.
 
-`REQUESTS` is the table of all. A new request is a message in `shoal.protocol`, a class here and its line in the table.
+`REQUESTS` is the table of all. A new request is a message in `shoal.protocol`, a class here and its
+line in the table.
 """
 
 from __future__ import annotations
@@ -31,30 +33,39 @@ from shoal.server_node.regions.hierarchy import Hierarchy
 from shoal.transports.base import Headers, Record
 
 SUBJECTS_MAX: Final = 10_000
-"""subjects, counted for each model, that requests of one type may be about: each is kept, and in every checkpoint"""
+"""subjects, counted for each model, that requests of one type may be about: each is kept, and in
+every checkpoint"""
 
 
 class TakenRequests:
     """Times of the newest request about each subject, so that a request is taken once.
 
-    A signature does not show that a request is new: any reader of the log could publish an earlier one again and undo a
-    later one. What was taken follows from the log, so a rebuild takes the same.
+    A signature does not show that a request is new: any reader of the log could publish an earlier
+    one again and undo a later one. What was taken follows from the log, so a rebuild takes the
+    same.
     """
 
     def __init__(self) -> None:
         self._newest: dict[str, dict[tuple[str, str], float]] = {}
-        """type of message -> (model, subject) -> when the newest request was made, seconds since 1970"""
+        """type of message -> (model, subject) -> when the newest request was made, seconds since
+        1970"""
 
     def check(self, request: OperatorRequest) -> None:
-        """Raises `MessageRejected` ("repeated") for one that was not made after the newest about its subject.
+        """Raises `MessageRejected` ("repeated") for one that was not made after the newest about
+        its subject.
 
         And ("quota") for one about a further subject where there are `SUBJECTS_MAX`.
         """
-        newest, key = self._newest.get(request.TYPE, {}), (request.model, request.subject)
+        newest = self._newest.get(request.TYPE, {})
+        key = (request.model, request.subject)
         if request.made_at <= newest.get(key, -math.inf):
-            raise MessageRejected("repeated", "not made after the newest request about the same; compare the clocks")
+            raise MessageRejected(
+                "repeated", "not made after the newest request about the same; compare the clocks"
+            )
         if key not in newest and len(newest) >= SUBJECTS_MAX:
-            raise MessageRejected("quota", f"there have been requests of this type about {SUBJECTS_MAX} already")
+            raise MessageRejected(
+                "quota", f"there have been requests of this type about {SUBJECTS_MAX} already"
+            )
 
     def remember(self, request: OperatorRequest) -> None:
         """The request has been taken."""
@@ -67,7 +78,9 @@ class TakenRequests:
     def state(self) -> list[list[Any]]:
         """Plain values for `restore`."""
         return [
-            [kind, *key, made_at] for kind, one in sorted(self._newest.items()) for key, made_at in sorted(one.items())
+            [kind, *key, made_at]
+            for kind, one in sorted(self._newest.items())
+            for key, made_at in sorted(one.items())
         ]
 
     def restore(self, state: list[list[Any]]) -> None:
@@ -82,7 +95,8 @@ class TakenRequests:
 
 @dataclass(frozen=True)
 class ServerParts:
-    """The parts of a server that a record of the topic of updates can change, and the checks that it passes before."""
+    """The parts of a server that a record of the topic of updates can change, and the checks that
+    it passes before."""
 
     validator: Validator
     models: Mapping[str, ServedModel]
@@ -115,7 +129,8 @@ class Request(ABC):
     action: ClassVar[str] = ""
     """tells requests with the same type of message apart"""
     once: ClassVar[bool] = True
-    """whether it is taken once: one that is published again, or made before the newest one about the same, is not"""
+    """whether it is taken once: one that is published again, or made before the newest one about
+    the same, is not"""
     event: ClassVar[str] = ""
     """name of the event to log; empty for none"""
     level: ClassVar[int] = logging.INFO
@@ -124,8 +139,11 @@ class Request(ABC):
     """fields of the message that the event has"""
 
     def __init__(self, message: ModelMessage, place: Place, logged_at: float) -> None:
-        """`place` is that of its record in the topic of updates, `logged_at` when the log took it in, s since 1970."""
-        self.message, self.place, self.logged_at = message, place, logged_at
+        """`place` is that of its record in the topic of updates, `logged_at` when the log took it
+        in, s since 1970."""
+        self.message = message
+        self.place = place
+        self.logged_at = logged_at
 
     @property
     def model(self) -> str:
@@ -133,23 +151,28 @@ class Request(ABC):
         return self.message.model
 
     def check(self, server: ServerParts) -> None:
-        """Raises `MessageRejected` for a request that is not for this federation, or asks for what cannot be.
+        """Raises `MessageRejected` for a request that is not for this federation, or asks for what
+        cannot be.
 
         And for one that was taken before, or is from the future, where no other one could be newer.
         """
         server.validator.check_request(self.message)
         if isinstance(self.message, OperatorRequest):
             if self.message.made_at > self.logged_at + AHEAD_S_MAX:
-                raise MessageRejected("malformed", "made_at lies more than a day after the log took the request in")
+                raise MessageRejected(
+                    "malformed", "made_at lies more than a day after the log took the request in"
+                )
             if self.once:
                 server.taken.check(self.message)
 
     def take(self, server: ServerParts, record: Record) -> Applied:
-        """Check and apply it, and remember that it was taken. Raises `MessageRejected`; then nothing has changed."""
+        """Check and apply it, and remember that it was taken. Raises `MessageRejected`; then
+        nothing has changed."""
         self.check(server)
         if not self.once or not isinstance(self.message, OperatorRequest):
             return self.apply(server)
-        # After the check, so that requests that are published again do not use up the quota of operators.
+        # After the check, so that requests that are published again do not use up the quota of
+        # operators.
         server.quotas.check_request(self.message, record)
         applied = self.apply(server)
         server.taken.remember(self.message)
@@ -160,7 +183,8 @@ class Request(ABC):
         """Do what is asked for. Raises `MessageRejected`."""
 
     def applied(self) -> Applied:
-        """The result of `apply`: the event that the class declares, with its fields from the message."""
+        """The result of `apply`: the event that the class declares, with its fields from the
+        message."""
         fields = {name: str(getattr(self.message, name)) for name in self.event_fields}
         return Applied(self.event, self.level, fields if self.event else {})
 
@@ -191,7 +215,8 @@ class NameCluster(Request):
     event = "name_requested"
 
     def apply(self, server: ServerParts) -> Applied:
-        """Name the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
+        """Name the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there
+        is none."""
         name = cast("ClusterName", self.message)
         change = ClusterChange(name.identity, EventKind.NAMED, {"name": name.name})
         server.models[self.model].change_cluster(change, self.place)
@@ -208,10 +233,13 @@ class AlertsRequest(Request):
     confirmed: ClassVar[bool] = False
 
     def apply(self, server: ServerParts) -> Applied:
-        """Change the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if there is none."""
+        """Change the cluster in all snapshots to come. Raises `MessageRejected` ("cluster") if
+        there is none."""
         asked = cast("ClusterAlerts", self.message)
         values = {"confirmed": self.confirmed, "muted_until": asked.until}
-        server.models[self.model].change_cluster(ClusterChange(asked.identity, self.kind, values), self.place)
+        server.models[self.model].change_cluster(
+            ClusterChange(asked.identity, self.kind, values), self.place
+        )
         return self.applied()
 
 
@@ -238,7 +266,8 @@ class UnmuteCluster(AlertsRequest):
 
 
 class ContributeUpstream(Request):
-    """Asks a region to contribute upstream what a model has learnt; the region's own server writes it."""
+    """Asks a region to contribute upstream what a model has learnt; the region's own server writes
+    it."""
 
     message_type = Contribute
     once = False
@@ -268,7 +297,8 @@ class ClientRequest(Request):
         super().check(server)
 
     def applied(self) -> Applied:
-        """Apply it as every request; the published list of clients in quarantine has to be made anew."""
+        """Apply it as every request; the published list of clients in quarantine has to be made
+        anew."""
         return super().applied()._replace(quarantine_changed=True)
 
 
@@ -278,7 +308,8 @@ class QuarantineClient(ClientRequest):
     action = "quarantine"
 
     def apply(self, server: ServerParts) -> Applied:
-        """Absorb nothing more of the client, give up what waits of it, and let no round wait for it."""
+        """Absorb nothing more of the client, give up what waits of it, and let no round wait for
+        it."""
         server.quarantine.begin(self.request)
         # No further chunk of it is taken: what waits would only use up room.
         server.reassembly.drop(self.model, self.request.client)
@@ -298,7 +329,8 @@ class ReleaseClient(ClientRequest):
         """Absorb the client's next updates, whatever their numbers."""
         server.quarantine.end(self.request)
         model = server.models[self.model]
-        # It has counted on while it was in quarantine, so its next number does not follow the last one.
+        # It has counted on while it was in quarantine, so its next number does not follow the last
+        # one.
         model.clients.allow_jump(self.request.client)
         if model.rounds is not None:
             model.rounds.release(self.request.client)
@@ -306,7 +338,8 @@ class ReleaseClient(ClientRequest):
 
 
 class UnlearnClient(QuarantineClient):
-    """Puts a client into quarantine and has the model rebuilt without it, by the step that read the request."""
+    """Puts a client into quarantine and has the model rebuilt without it, by the step that read the
+    request."""
 
     action = "unlearn"
 
@@ -316,19 +349,24 @@ class UnlearnClient(QuarantineClient):
         super().check(server)
 
     def apply(self, server: ServerParts) -> Applied:
-        """Apply it as a quarantine; a rebuild follows unless this record, or a later one, has led to one before."""
+        """Apply it as a quarantine; a rebuild follows unless this record, or a later one, has led
+        to one before."""
         super().apply(server)
         is_new = server.quarantine.unlearn(self.request, self.place)
         # Its place is free once no model has anything of it.
-        if all(server.quarantine.is_unlearned(model, self.request.client) for model in server.models):
+        if all(
+            server.quarantine.is_unlearned(model, self.request.client) for model in server.models
+        ):
             server.quotas.forget(self.request.client)
         return self.applied()._replace(unlearn=self.request.client if is_new else "")
 
 
 class ForgetClient(ClientRequest):
-    """Frees the place of a client that is gone, so that there is room for another one. The models keep what it sent.
+    """Frees the place of a client that is gone, so that there is room for another one. The models
+    keep what it sent.
 
-    One that is published again frees a place again, which a client that is there takes; so none is remembered.
+    One that is published again frees a place again, which a client that is there takes; so none is
+    remembered.
     """
 
     action = "forget"
@@ -360,7 +398,8 @@ _BY_ACTION: Final = {(kind.message_type, kind.action): kind for kind in REQUESTS
 
 
 def request_in(record: Record) -> Request | None:
-    """The request in a record; None for a record that is none. Raises `MessageRejected` for one that cannot be read."""
+    """The request in a record; None for a record that is none. Raises `MessageRejected` for one
+    that cannot be read."""
     message_type = _MESSAGES.get(dict(record.headers).get("type", b""))
     if message_type is None:
         return None
@@ -369,27 +408,51 @@ def request_in(record: Record) -> Request | None:
     return kind(message, (record.partition, record.offset), record.timestamp_ms / 1000)
 
 
-def quarantine_records(contract: Contract, client: str, action: str, detail: str, made_at: float) -> list[OutboxRecord]:
-    """The records of a request about a client, one for each model, for the log or for the outbox of the server.
+def quarantine_records(
+    contract: Contract, client: str, action: str, detail: str, made_at: float
+) -> list[OutboxRecord]:
+    """The records of a request about a client, one for each model, for the log or for the outbox of
+    the server.
 
     Raises `MessageRejected` ("malformed") for a wrong name, action or detail.
     """
     requests = [
-        QuarantineRequest(contract.federation, contract.digest, model.name, client, action, detail, made_at=made_at)
+        QuarantineRequest(
+            contract.federation,
+            contract.digest,
+            model.name,
+            client,
+            action,
+            detail,
+            made_at=made_at,
+        )
         for model in contract.models
     ]
     return [
-        OutboxRecord(contract.updates_topic, one.encode(), contract.update_key(one.model), QuarantineRequest.headers())
+        OutboxRecord(
+            contract.updates_topic,
+            one.encode(),
+            contract.update_key(one.model),
+            QuarantineRequest.headers(),
+        )
         for one in requests
     ]
 
 
-def request_signer(settings: ServerSettings, *, as_server: bool = False) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives the headers to add to a record: a signature of a request, where those are signed.
+def request_signer(
+    settings: ServerSettings, *, as_server: bool = False
+) -> Callable[[OutboxRecord], Headers]:
+    """A function that gives the headers to add to a record: a signature of a request, where those
+    are signed.
 
-    `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key that cannot be read.
+    `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key
+    that cannot be read.
     """
-    types: tuple[type[ModelMessage], ...] = (*(kind.message_type for kind in REQUESTS), CloseRound, RoundPlan)
+    types: tuple[type[ModelMessage], ...] = (
+        *(kind.message_type for kind in REQUESTS),
+        CloseRound,
+        RoundPlan,
+    )
     kinds = {("type", kind.TYPE.encode()): kind.TYPE for kind in types}
     signer = RequestSigner(settings, as_server=as_server)
 

@@ -1,18 +1,20 @@
-"""Who has spoiled a batch of masked counts: a client, found by halves of the suspects, or a helper, found by a check.
+"""Who has spoiled a batch of masked counts: a client, found by halves of the suspects, or a helper,
+found by a check.
 
-The counts of one client cannot be read. But a sum that is none of counts shows that some message of its batch had
-wrong masks or wrong counts. All clients of such a batch are suspects. A later batch has clients that are none, and half
-of the suspects: if it is absorbed, they are none either; if it is void, one of them has spoiled it. A client that was
-the only suspect in a void batch is left out from then on.
+The counts of one client cannot be read. But a sum that is none of counts shows that some message of
+its batch had wrong masks or wrong counts. All clients of such a batch are suspects. A later batch
+has clients that are none, and half of the suspects: if it is absorbed, they are none either; if it
+is void, one of them has spoiled it. A client that was the only suspect in a void batch is left out
+from then on.
 
-A helper whose sums are wrong spoils every batch. So no client is left out before some batch has been absorbed since the
-first void one, or a check has shown that the helpers are right. And no batch has all suspects that the one before had:
-it would spend their windows, and tell nothing.
+A helper whose sums are wrong spoils every batch. So no client is left out before some batch has
+been absorbed since the first void one, or a check has shown that the helpers are right. And no
+batch has all suspects that the one before had: it would spend their windows, and tell nothing.
 
-A check of the helpers is a round of invented clients alone: after a void batch the server answers a round itself, as
-many clients as a batch needs, each with nothing but masks. No reading is in it, and no client's window is spent. What a
-helper publishes for it must be the sum of these masks but for its noise. Only the server knows in advance which rounds
-these are.
+A check of the helpers is a round of invented clients alone: after a void batch the server answers a
+round itself, as many clients as a batch needs, each with nothing but masks. No reading is in it,
+and no client's window is spent. What a helper publishes for it must be the sum of these masks but
+for its noise. Only the server knows in advance which rounds these are.
 """
 
 from __future__ import annotations
@@ -53,13 +55,19 @@ class Suspects:
         """client -> its public key, of those that are left out"""
 
     def chosen(self, answered: Mapping[str, bytes], batch_min: int, fill: bool = True) -> list[str]:
-        """The clients of the next batch, of those that have answered, with their public keys: all without suspects.
+        """The clients of the next batch, of those that have answered, with their public keys: all
+        without suspects.
 
-        With `fill`, more suspects make the batch full where too few others have answered; then a void batch tells less.
+        With `fill`, more suspects make the batch full where too few others have answered; then a
+        void batch tells less.
         """
-        suspects = [client for client in self._clients if self._keys.get(client) == answered.get(client)]
+        suspects = [
+            client for client in self._clients if self._keys.get(client) == answered.get(client)
+        ]
         trusted = [
-            client for client, key in answered.items() if self.left_out.get(client) != key and client not in suspects
+            client
+            for client, key in answered.items()
+            if self.left_out.get(client) != key and client not in suspects
         ]
         present = [client for client in suspects if client in answered]
         front = [client for client in self._clients[: self._front] if client in present]
@@ -73,10 +81,13 @@ class Suspects:
 
     def blame_helpers(self) -> None:
         """A check has shown that a helper is wrong, so that void batches say nothing of clients."""
-        self._clients, self._front, self._helpers_work = [], 0, False
+        self._clients = []
+        self._front = 0
+        self._helpers_work = False
 
     def trust_helpers(self) -> None:
-        """A check has shown that the helpers are right, so that some client has spoiled the void batches."""
+        """A check has shown that the helpers are right, so that some client has spoiled the void
+        batches."""
         self._helpers_work = bool(self._clients)
 
     def absorbed(self, batch: Iterable[str]) -> None:
@@ -90,23 +101,28 @@ class Suspects:
         self._helpers_work = bool(self._clients)
 
     def void(self, batch: Mapping[str, bytes]) -> str | None:
-        """A batch of these clients, with their public keys, was none. The client that is left out from now on."""
+        """A batch of these clients, with their public keys, was none. The client that is left out
+        from now on."""
         self._keys |= batch
         if not self._clients:
-            self._clients, self._helpers_work = sorted(batch), False
+            self._clients = sorted(batch)
+            self._helpers_work = False
             self._front = len(self._clients)
             return None
         hit = [client for client in self._clients if client in batch]
         others = [client for client in self._clients if client not in batch]
         if len(hit) == 1 and self._helpers_work:
             self.left_out[hit[0]] = batch[hit[0]]
-            self._clients, self._front = others, len(others)
+            self._clients = others
+            self._front = len(others)
             return hit[0]
         # A new one spoils batches as well: the search begins with those of this batch.
         if not hit:
-            hit, others = sorted(batch), [client for client in others if client not in batch]
+            hit = sorted(batch)
+            others = [client for client in others if client not in batch]
         # The first one goes to the end, so that the next half is another one.
-        self._clients, self._front = [*hit[1:], hit[0], *others], len(hit)
+        self._clients = [*hit[1:], hit[0], *others]
+        self._front = len(hit)
         return None
 
     def state(self) -> list[Any]:
@@ -119,7 +135,8 @@ class Suspects:
         """Become the saved ones. Raises any of `DAMAGED`."""
         clients, front, helpers_work, left_out, keys = state
         self._keys = {str(client): bytes(key) for client, key in keys}
-        self._clients, self._front = [str(client) for client in clients], int(front)
+        self._clients = [str(client) for client in clients]
+        self._front = int(front)
         self._helpers_work = bool(helpers_work)
         self.left_out = {str(client): bytes(key) for client, key in left_out}
 
@@ -132,7 +149,8 @@ TOO_LITTLE: Final = 4.75
 """standard deviations below which the squares of noise, added up, are in one of 10^6 rounds"""
 VOIDS_BETWEEN: Final = 8
 """void batches between two checks, as long as none is absorbed"""
-WRONG_SUMS, LITTLE_NOISE = "wrong sums", "too little noise"
+WRONG_SUMS = "wrong sums"
+LITTLE_NOISE = "too little noise"
 
 
 def is_check(clients: Iterable[str]) -> bool:
@@ -156,7 +174,9 @@ class HelperCheck:
 
     def note_absorbed(self) -> None:
         """A batch was a sum of counts: all helpers are right."""
-        self._voids, self._due_at, self.wrong = 0, None, {}
+        self._voids = 0
+        self._due_at = None
+        self.wrong = {}
 
     def note_void(self, now: float) -> None:
         """A batch was none."""
@@ -172,40 +192,64 @@ class HelperCheck:
         """The messages of as many invented clients as a batch needs."""
         from shoal.privacy.masks import client_public  # noqa: PLC0415 - needs an extra, in this mode only
 
-        self.secrets = {f"{PREFIX}{secrets.token_hex(8)}": secrets.token_bytes(32) for _ in range(self._size)}
+        self.secrets = {
+            f"{PREFIX}{secrets.token_hex(8)}": secrets.token_bytes(32) for _ in range(self._size)
+        }
         messages = []
         for client, secret in self.secrets.items():
-            entry = BatchEntry(client, round_, 1, client_public(secret), secrets.token_bytes(NONCE_BYTES))
+            entry = BatchEntry(
+                client, round_, 1, client_public(secret), secrets.token_bytes(NONCE_BYTES)
+            )
             total = np.zeros(cells, dtype=np.uint32)
             for helper in self._mode.helpers:
                 total += self._mask(helper.name, helper.key, entry, round_, plan, cells)
             messages.append(
                 MaskedCounts(
-                    *self._names, client, entry.key, round_, entry.window, 1, plan, entry.nonce, bytes_of(total)
+                    *self._names,
+                    client,
+                    entry.key,
+                    round_,
+                    entry.window,
+                    1,
+                    plan,
+                    entry.nonce,
+                    bytes_of(total),
                 )
             )
         return messages
 
     def judge(
-        self, close: CloseRound, entries: Sequence[BatchEntry], sums: Mapping[str, HelperSum], retry_at: float
+        self,
+        close: CloseRound,
+        entries: Sequence[BatchEntry],
+        sums: Mapping[str, HelperSum],
+        retry_at: float,
     ) -> bool:
         """Compare what each helper has published with the masks; whether all are right.
 
-        Those that are not are checked again at `retry_at`. A server that does not know the masks any more learns
-        nothing.
+        Those that are not are checked again at `retry_at`. A server that does not know the masks
+        any more learns nothing.
         """
         if {entry.client for entry in entries} != self.secrets.keys():
-            self.secrets, self._due_at = {}, None
+            self.secrets = {}
+            self._due_at = None
             return False
         found = {
-            helper.name: self._fault(helper.name, helper.key, close, entries, sums) for helper in self._mode.helpers
+            helper.name: self._fault(helper.name, helper.key, close, entries, sums)
+            for helper in self._mode.helpers
         }
         self.wrong = {name: fault for name, fault in found.items() if fault}
-        self.secrets, self._due_at = {}, retry_at if self.wrong else None
+        self.secrets = {}
+        self._due_at = retry_at if self.wrong else None
         return not self.wrong
 
     def _fault(
-        self, name: str, key: bytes, close: CloseRound, entries: Sequence[BatchEntry], sums: Mapping[str, HelperSum]
+        self,
+        name: str,
+        key: bytes,
+        close: CloseRound,
+        entries: Sequence[BatchEntry],
+        sums: Mapping[str, HelperSum],
     ) -> str:
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
@@ -219,7 +263,9 @@ class HelperCheck:
         little = len(noise) * max(0.0, 1.0 - spread - TOO_LITTLE * math.sqrt(spread)) ** 3
         return LITTLE_NOISE if float(squares.sum()) < little else ""
 
-    def _mask(self, helper: str, key: bytes, entry: BatchEntry, round_: int, plan: bytes, cells: int) -> Any:
+    def _mask(
+        self, helper: str, key: bytes, entry: BatchEntry, round_: int, plan: bytes, cells: int
+    ) -> Any:
         from shoal.privacy.masks import mask, pair_key  # noqa: PLC0415 - needs an extra, in this mode only
 
         pair = pair_key(self.secrets[entry.client], key, (*self._names, helper, entry.client))
@@ -227,10 +273,16 @@ class HelperCheck:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {"secrets": self.secrets, "wrong": self.wrong, "voids": self._voids, "due_at": self._due_at}
+        return {
+            "secrets": self.secrets,
+            "wrong": self.wrong,
+            "voids": self._voids,
+            "due_at": self._due_at,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved one. Raises any of `DAMAGED`."""
         self.secrets = {str(client): bytes(secret) for client, secret in state["secrets"].items()}
         self.wrong = {str(helper): str(fault) for helper, fault in state["wrong"].items()}
-        self._voids, self._due_at = int(state["voids"]), state["due_at"]
+        self._voids = int(state["voids"])
+        self._due_at = state["due_at"]

@@ -1,4 +1,5 @@
-"""The contract of one served model, what the server asks of it whatever its family, and the events that it reports."""
+"""The contract of one served model, what the server asks of it whatever its family, and the events
+that it reports."""
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ class RoundClosed(ModelEvent):
 
 @dataclass(frozen=True)
 class RoundFailed(ModelEvent):
-    """The answers of a round cannot be combined, though each alone is valid. Without those of incompatible
-    clients the round closes after all; it is opened again if none is found."""
+    """The answers of a round cannot be combined, though each alone is valid. Without those of
+    incompatible clients the round closes after all; it is opened again if none is found."""
 
     event = "round_failed"
     level = logging.WARNING
@@ -85,8 +86,8 @@ class RoundFailed(ModelEvent):
 
 @dataclass(frozen=True)
 class IncompatibleClient(ModelEvent):
-    """An answer or update of this client keeps those of the others from being combined: it is set aside, and the client
-    is to be put into quarantine."""
+    """An answer or update of this client keeps those of the others from being combined: it is set
+    aside, and the client is to be put into quarantine."""
 
     event = "incompatible_client"
     level = logging.WARNING
@@ -97,7 +98,8 @@ class IncompatibleClient(ModelEvent):
 
 @dataclass(frozen=True)
 class DriftDetected(ModelEvent):
-    """The first round after a sleep has moved the model by its tolerance or more; more rounds follow."""
+    """The first round after a sleep has moved the model by its tolerance or more; more rounds
+    follow."""
 
     event = "drift_detected"
 
@@ -107,7 +109,8 @@ class DriftDetected(ModelEvent):
 
 @dataclass(frozen=True)
 class ModelSleeping(ModelEvent):
-    """The model has converged, or run its most rounds in a row, and asks for nothing until it wakes."""
+    """The model has converged, or run its most rounds in a row, and asks for nothing until it
+    wakes."""
 
     event = "model_sleeping"
 
@@ -127,7 +130,8 @@ class ModelRestarted(ModelEvent):
 
 
 AnswerResult = Literal["in_time", "late", "too_late", "repeated"]
-"""answers to the open round, to a closed one that still counts, to one too old to count; and one processed before"""
+"""answers to the open round, to a closed one that still counts, to one too old to count; and one
+processed before"""
 
 
 class Processed(NamedTuple):
@@ -188,14 +192,16 @@ class LearningModel(Protocol):
         ...
 
     def skip(self, update: Update, now: float, content: Content) -> Processed:
-        """Count a validated update of an earlier contract after which the model began anew. Raises as `process`."""
+        """Count a validated update of an earlier contract after which the model began anew. Raises
+        as `process`."""
         ...
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
         """Forget everything that came of this client, which is in quarantine.
 
-        The log is read from its start once more, without that client: a model that learns from the log alone begins
-        again, any other drops what it knows already. `read_up_to` is how far the log has been read, by partition.
+        The log is read from its start once more, without that client: a model that learns from the
+        log alone begins again, any other drops what it knows already. `read_up_to` is how far the
+        log has been read, by partition.
         """
         ...
 
@@ -219,14 +225,16 @@ class PublishingModel(Protocol):
         ...
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
-        """Change a known cluster, in all snapshots to come; `place` is (partition, offset) of the request.
+        """Change a known cluster, in all snapshots to come; `place` is (partition, offset) of the
+        request.
 
         Raises `MessageRejected` ("cluster") if there is none.
         """
         ...
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Do what is due by the clock; one event at least for anything done. `now` in seconds since 1970."""
+        """Do what is due by the clock; one event at least for anything done. `now` in seconds since
+        1970."""
         ...
 
     def snapshot_due(self, now: float) -> bool:
@@ -234,12 +242,16 @@ class PublishingModel(Protocol):
         ...
 
     def snapshot_wait_s(self, now: float) -> float:
-        """Seconds until a snapshot will be due by the clock, whatever comes; infinite if the clock alone makes none."""
+        """Seconds until a snapshot will be due by the clock, whatever comes; infinite if the clock
+        alone makes none."""
         ...
 
-    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
-        """The next snapshot. `positions` is where the updates are read on, `statement` the
-        privacy statement of the contract. Raises `MessageRejected` ("oversized") for one too large to travel."""
+    def take_snapshot(
+        self, positions: Positions, statement: Mapping[str, Any], now: float
+    ) -> PublishedSnapshot:
+        """The next snapshot. `positions` is where the updates are read on, `statement` the privacy
+        statement of the contract. Raises `MessageRejected` ("oversized") for one too large to
+        travel."""
         ...
 
     def status(self) -> ModelStatus:
@@ -251,7 +263,8 @@ class SavedModel(SavedPart, Protocol):
     """A model that a checkpoint keeps, and that can be rebuilt without one."""
 
     def rebuild(self, published: Snapshot) -> None:
-        """Prepare to process the log again from its start, without a checkpoint; `published` is the newest snapshot."""
+        """Prepare to process the log again from its start, without a checkpoint; `published` is the
+        newest snapshot."""
         ...
 
     def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
@@ -284,15 +297,17 @@ class ModelRounds(Protocol):
 
 
 class ServedModel(LearningModel, PublishingModel, SavedModel, Protocol):
-    """One model of the contract on the server. Everything it decides by the clock is in its `state`."""
+    """One model of the contract on the server. Everything it decides by the clock is in its
+    `state`."""
 
     @property
     def rounds(self) -> ModelRounds | None:
         """The rounds of the model; None for a streaming model.
 
-        A round must not close before the answers that are in the log in time have been read. So the timers of a model
-        with rounds may only be looked at once every update in the log has been processed, and after those of models
-        without, from whose clusters it may start in the same step.
+        A round must not close before the answers that are in the log in time have been read. So the
+        timers of a model with rounds may only be looked at once every update in the log has been
+        processed, and after those of models without, from whose clusters it may start in the same
+        step.
         """
         ...
 
@@ -306,17 +321,22 @@ COMPUTING_ERRORS: Final = (
     TypeError,
     ValueError,
 )
-"""errors that a computation on unforeseen arrays can raise; singular matrices are among the `ValueError`s"""
+"""errors that a computation on unforeseen arrays can raise; singular matrices are among the
+`ValueError`s"""
 LEAVE_ONE_OUT_MAX: Final = 200
 """clients up to which each is left out in turn"""
 
 
-def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Collection[str]], bool]) -> list[str]:
-    """The clients, sorted, without whose answers the others combine: as few as are found, none if none are.
+def incompatible_clients(
+    answers: Mapping[str, Arrays], combines: Callable[[Collection[str]], bool]
+) -> list[str]:
+    """The clients, sorted, without whose answers the others combine: as few as are found, none if
+    none are.
 
-    `combines` tries the answers of some clients. Those that fail alone are incompatible; else the one without whom the
-    others combine, the most unusual one if there are several; else those that fail when answers are added one by one,
-    the most usual ones first. A pure function of the answers: a rebuild finds the same ones.
+    `combines` tries the answers of some clients. Those that fail alone are incompatible; else the
+    one without whom the others combine, the most unusual one if there are several; else those that
+    fail when answers are added one by one, the most usual ones first. A pure function of the
+    answers: a rebuild finds the same ones.
     """
     clients = sorted(answers)
     alone = {client for client in clients if not combines([client])}
@@ -325,7 +345,8 @@ def incompatible_clients(answers: Mapping[str, Arrays], combines: Callable[[Coll
     if alone and combines([client for client in clients if client not in alone]):
         return sorted(alone)
     unusual = _unusual(answers, clients)
-    # The most usual first; of equally usual ones by name, so that every run leaves out the same client.
+    # The most usual first; of equally usual ones by name, so that every run leaves out the same
+    # client.
     usual = sorted(clients, key=lambda client: (unusual[client], client))
     if len(clients) <= LEAVE_ONE_OUT_MAX:
         # The most unusual is the likeliest one, and each try combines all answers once more.
@@ -344,12 +365,21 @@ def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str,
     # A size may overflow or be no number: such an answer is the one to find.
     with np.errstate(over="ignore", invalid="ignore"):
         sizes = {
-            client: np.array([float(np.abs(array).max(initial=0.0)) for _, array in sorted(answers[client].items())])
+            client: np.array(
+                [
+                    float(np.abs(array).max(initial=0.0))
+                    for _, array in sorted(answers[client].items())
+                ]
+            )
             for client in clients
         }
         # The median: a few wild answers cannot move what the others are compared with.
         middle = np.median(np.stack([sizes[client] for client in clients]), axis=0)
         return {
-            client: float(np.nan_to_num(np.abs(sizes[client] - middle) / (middle + 1e-12), nan=np.inf).max(initial=0.0))
+            client: float(
+                np.nan_to_num(np.abs(sizes[client] - middle) / (middle + 1e-12), nan=np.inf).max(
+                    initial=0.0
+                )
+            )
             for client in clients
         }

@@ -1,6 +1,8 @@
-"""The clients of one model: which updates of each have been processed, totals, rates, and what is odd about them.
+"""The clients of one model: which updates of each have been processed, totals, rates, and what is
+odd about them.
 
-Values by client are kept in groups, such that a checkpoint costs what has changed and not the number of clients.
+Values by client are kept in groups, such that a checkpoint costs what has changed and not the
+number of clients.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from shoal.server_node.models.sequences import (
 )
 
 GROUPS: Final = 512
-"""a checkpoint lists all of them and writes those anew in which a client has changed, with its other clients"""
+"""a checkpoint lists all of them and writes those anew in which a client has changed, with its
+other clients"""
 
 
 class ClientGroups:
@@ -40,15 +43,18 @@ class ClientGroups:
         self._changed: set[str] = set()
 
     def change(self, client: str) -> None:
-        """The value of this client is another one than at the last `state`, or there is one, or none any more."""
+        """The value of this client is another one than at the last `state`, or there is one, or
+        none any more."""
         self._changed.add(client)
 
     def begin_again(self, clients: Iterable[str]) -> None:
         """Begin with these clients, and with nothing known of their values."""
-        self._parts, self._changed = {}, set(clients)
+        self._parts = {}
+        self._changed = set(clients)
 
     def state(self, value_of: Callable[[str], Any]) -> list[StoredPart]:
-        """The groups in their order. `value_of` gives a client's plain value, None to leave the client out."""
+        """The groups in their order. `value_of` gives a client's plain value, None to leave the
+        client out."""
         changed: dict[int, dict[str, Any]] = {}
         for client in self._changed:
             changed.setdefault(crc32(client.encode()) % GROUPS, {})[client] = value_of(client)
@@ -57,8 +63,11 @@ class ClientGroups:
             old = self._parts.get(group)
             # Clients in groups by a hash: a change of one writes its group, not all clients.
             merged = values if old is None else old.value | values
-            # Sorted: a group with equal values must be equal bytes, or a checkpoint would write it again.
-            kept = {client: merged[client] for client in sorted(merged) if merged[client] is not None}
+            # Sorted: a group with equal values must be equal bytes, or a checkpoint would write it
+            # again.
+            kept = {
+                client: merged[client] for client in sorted(merged) if merged[client] is not None
+            }
             if kept:
                 self._parts[group] = StoredPart(kept)
             else:
@@ -67,7 +76,8 @@ class ClientGroups:
 
 
 def values_by_client(state: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Values by client that `ClientGroups.state` was made of. Raises `TypeError` or `ValueError` for a damaged one."""
+    """Values by client that `ClientGroups.state` was made of. Raises `TypeError` or `ValueError`
+    for a damaged one."""
     return {client: value for group in state for client, value in dict(group).items()}
 
 
@@ -87,23 +97,28 @@ INTERVALS_MAX = 8
 INCARNATIONS_MAX = 8
 """newest incarnations of a client that are known"""
 INTERVAL_UNKNOWN_S = 600.0
-"""the interval of a client until it is known: that after which a window of private counts is closed by default"""
+"""the interval of a client until it is known: that after which a window of private counts is closed
+by default"""
 
 
 class Clients:
     """All clients of one model: their sequence numbers, totals, and when each was last seen.
 
-    Memory grows with the number of clients only. Totals and times are for people; no model depends on them.
+    Memory grows with the number of clients only. Totals and times are for people; no model depends
+    on them.
     """
 
     def __init__(self) -> None:
         self._sequences: dict[str, ClientSequences] = {}
         self._conflicts: dict[str, tuple[int, bytes]] = {}
-        """client -> (sequence number, digest) of the newest update that was refused because of its number"""
+        """client -> (sequence number, digest) of the newest update that was refused because of its
+        number"""
         self._incarnations: dict[str, list[Any]] = {}
-        """client -> [partition of the log, mark of the newest, incarnations before it, the newest of them first]"""
+        """client -> [partition of the log, mark of the newest, incarnations before it, the newest
+        of them first]"""
         self._copies: dict[str, Copy] = {}
-        """client -> the newest update that an older process has published after a newer one; of no model here"""
+        """client -> the newest update that an older process has published after a newer one; of no
+        model here"""
         self._copy_is_new = False
         self._totals: dict[str, list[Any]] = {}
         """client -> [updates, readings, last seen]"""
@@ -112,23 +127,28 @@ class Clients:
         self._recent: dict[str, deque[tuple[float, int]]] = {}
         """client -> (time, readings) of its newest updates"""
         self._made_at: dict[str, list[float]] = {}
-        """client -> when its newest updates were made, by its own clock, so that a late reader knows it too"""
+        """client -> when its newest updates were made, by its own clock, so that a late reader
+        knows it too"""
         self._spans: dict[str, deque[tuple[float, float, int]]] = {}
-        """client -> (oldest, newest, readings) of its newest updates, by the times of readings, since this start"""
+        """client -> (oldest, newest, readings) of its newest updates, by the times of readings,
+        since this start"""
         self._groups = ClientGroups()
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def knows(self, client: str, sequence: int, content: Content = NO_CONTENT) -> bool:
-        """Whether this update has been processed. Raises `MessageRejected` ("sequence", "conflict")."""
+        """Whether this update has been processed. Raises `MessageRejected` ("sequence",
+        "conflict")."""
         try:
             return (self._sequences.get(client) or ClientSequences()).contains(sequence, content)
         except MessageRejected as refused:
             self._keep_conflict(client, sequence, content, refused)
             raise
 
-    def take(self, client: str, sequence: int, readings: int, now: float, content: Content = NO_CONTENT) -> bool:
+    def take(
+        self, client: str, sequence: int, readings: int, now: float, content: Content = NO_CONTENT
+    ) -> bool:
         """Mark this update as processed; False if it was already. Raises as `knows` does."""
         sequences = self._sequences.get(client) or ClientSequences()
         try:
@@ -146,7 +166,9 @@ class Clients:
         totals[1] = min(COUNT_MAX, totals[1] + readings)
         totals[2] = now
         if math.isfinite(content.made_at):
-            self._made_at[client] = [*self._made_at.get(client, ()), content.made_at][-INTERVALS_MAX - 1 :]
+            self._made_at[client] = [*self._made_at.get(client, ()), content.made_at][
+                -INTERVALS_MAX - 1 :
+            ]
         if content.oldest_reading_at is not None and content.newest_reading_at is not None:
             span = (content.oldest_reading_at, content.newest_reading_at, readings)
             self._spans.setdefault(client, deque(maxlen=INTERVALS_MAX)).append(span)
@@ -155,7 +177,9 @@ class Clients:
         _drop_old(recent, now)
         return True
 
-    def _keep_conflict(self, client: str, sequence: int, content: Content, refused: MessageRejected) -> None:
+    def _keep_conflict(
+        self, client: str, sequence: int, content: Content, refused: MessageRejected
+    ) -> None:
         if refused.reason != "conflict":
             return
         self._note_incarnation(client, sequence, content)
@@ -165,14 +189,17 @@ class Clients:
             del self._conflicts[next(iter(self._conflicts))]
 
     def _note_incarnation(self, client: str, sequence: int, content: Content) -> None:
-        """What is new comes from the newest process of a client; from an older one, two of them run at once."""
+        """What is new comes from the newest process of a client; from an older one, two of them run
+        at once."""
         if content.mark is None:
             return
         partition, newest, before = self._incarnations.get(client, (content.partition, b"", []))
-        incarnation, packed = content.mark.incarnation, content.mark.packed()
+        incarnation = content.mark.incarnation
+        packed = content.mark.packed()
         if partition != content.partition:
             # The topic has more partitions now: nothing orders the records of two of them.
-            newest, before = b"", []
+            newest = b""
+            before = []
         if newest.startswith(incarnation):
             return
         if incarnation not in before:
@@ -190,16 +217,19 @@ class Clients:
 
     def take_copy(self) -> bool:
         """Whether a client that publishes from two processes was found since the last call."""
-        found, self._copy_is_new = self._copy_is_new, False
+        found = self._copy_is_new
+        self._copy_is_new = False
         return found
 
     def set_readings(self, client: str, readings: int) -> None:
-        """Replace the readings of a known client: its newest answer is about all rows that it holds."""
+        """Replace the readings of a known client: its newest answer is about all rows that it
+        holds."""
         self._totals[client][1] = readings
         self._groups.change(client)
 
     def note_rejected(self, client: str, readings: int | None) -> None:
-        """Keep how many readings a known client has rejected, as its newest update says; None: it must not say."""
+        """Keep how many readings a known client has rejected, as its newest update says; None: it
+        must not say."""
         if readings is not None:
             # Updates may come in another order, and the number only grows.
             self._rejected[client] = max(readings, self._rejected.get(client, 0))
@@ -256,8 +286,8 @@ class Clients:
     def usual_interval_s(self, client: str) -> float:
         """Seconds that usually pass at most between two updates of a client.
 
-        It is the longest but one of the newest intervals, so that neither one outage nor a burst after it counts;
-        `INTERVAL_UNKNOWN_S` until there are two updates.
+        It is the longest but one of the newest intervals, so that neither one outage nor a burst
+        after it counts; `INTERVAL_UNKNOWN_S` until there are two updates.
         """
         times = self._made_at.get(client, ())
         # A client's clock may be set back between two updates.
@@ -265,10 +295,12 @@ class Clients:
         return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
 
     def daily_rate(self, client: str) -> DailyRate | None:
-        """What the client publishes in a day at the rate of its newest updates; None until it is known.
+        """What the client publishes in a day at the rate of its newest updates; None until it is
+        known.
 
-        Their readings' own times count where updates have them and they give a lower rate. Neither counts over less
-        than `DAILY_SPAN_S_MIN`: no rate of a day follows from a file that is replayed in seconds.
+        Their readings' own times count where updates have them and they give a lower rate. Neither
+        counts over less than `DAILY_SPAN_S_MIN`: no rate of a day follows from a file that is
+        replayed in seconds.
         """
         times = sorted(self._made_at.get(client, ()))
         total, readings, _ = self._totals.get(client, (0, 0, 0.0))
@@ -277,14 +309,16 @@ class Clients:
             updates = DAY_S * (len(times) - 1) / (times[-1] - times[0])
             found.append(DailyRate(updates * readings / total, updates))
         spans = self._spans.get(client, ())
-        oldest, newest = min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=0.0)
+        oldest = min((one[0] for one in spans), default=0.0)
+        newest = max((one[1] for one in spans), default=0.0)
         if newest - oldest >= DAILY_SPAN_S_MIN:
             per_day = DAY_S / (newest - oldest)
             found.append(DailyRate(per_day * sum(one[2] for one in spans), per_day * len(spans)))
         return min((rate for rate in found if rate.readings > 0), default=None)
 
     def conflicts(self, model: str) -> list[Conflict]:
-        """The newest update of each client that was refused because of its number; `model` is the name of this one."""
+        """The newest update of each client that was refused because of its number; `model` is the
+        name of this one."""
         return [Conflict(model, client, *refused) for client, refused in self._conflicts.items()]
 
     def copies(self, model: str) -> list[Copy]:
@@ -302,12 +336,19 @@ class Clients:
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            known, conflicts = values_by_client(state["known"]), state["conflicts"]
-            self._sequences = {client: restored_sequences(windows) for client, (windows, *_) in known.items()}
+            known = values_by_client(state["known"])
+            conflicts = state["conflicts"]
+            self._sequences = {
+                client: restored_sequences(windows) for client, (windows, *_) in known.items()
+            }
             self._totals = {client: list(totals) for client, (_, totals, *_) in known.items()}
             self._made_at = {client: list(times) for client, (_, _, times, *_) in known.items()}
-            self._rejected = {client: int(one) for client, (_, _, _, one, _) in known.items() if one is not None}
-            self._incarnations = {client: list(found) for client, (*_, found) in known.items() if found}
+            self._rejected = {
+                client: int(one) for client, (_, _, _, one, _) in known.items() if one is not None
+            }
+            self._incarnations = {
+                client: list(found) for client, (*_, found) in known.items() if found
+            }
             self._copies = {one[1]: Copy(*one) for one in state["copies"]}
             self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
         except (AttributeError, KeyError, TypeError, ValueError) as broken:

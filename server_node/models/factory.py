@@ -18,7 +18,11 @@ class StreamingForm(Protocol):
     """A class of streaming models, or a function that makes them."""
 
     def __call__(
-        self, contract: ResolvedContract, model: ResolvedModel, settings: ServerSettings, history: PublishedHistory
+        self,
+        contract: ResolvedContract,
+        model: ResolvedModel,
+        settings: ServerSettings,
+        history: PublishedHistory,
     ) -> StreamingBase: ...
 
 
@@ -39,7 +43,8 @@ def make_models(
     history: PublishedHistory = NOTHING_PUBLISHED,
     forms: ModelForms = PLAIN,
 ) -> dict[str, ServedModel]:
-    """name -> model without any update yet, in the order of the contract; their histories go on from `history`."""
+    """name -> model without any update yet, in the order of the contract; their histories go on
+    from `history`."""
     streaming: dict[str, StreamingBase] = {}
     rounds: dict[str, RoundsModel] = {}
     for name, model in contract.models.items():

@@ -1,4 +1,5 @@
-"""Parts that every model on the server has, whatever its family: clients, totals, sizes, the newest snapshot."""
+"""Parts that every model on the server has, whatever its family: clients, totals, sizes, the newest
+snapshot."""
 
 from __future__ import annotations
 
@@ -22,9 +23,18 @@ from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.clusters.description import describe
 from shoal.server_node.clusters.event_messages import event_messages
-from shoal.server_node.clusters.history.attribution import POINTS_MAX, WaitingUpdate, WaitingUpdates, points_compared
+from shoal.server_node.clusters.history.attribution import (
+    POINTS_MAX,
+    WaitingUpdate,
+    WaitingUpdates,
+    points_compared,
+)
 from shoal.server_node.clusters.history.places import PlacesRecorder
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory, Recorder
+from shoal.server_node.clusters.history.recorder import (
+    NOTHING_PUBLISHED,
+    PublishedHistory,
+    Recorder,
+)
 from shoal.server_node.clusters.history.times import Times
 from shoal.server_node.clusters.history.unusual import UnusualWatch
 from shoal.server_node.clusters.lineage import (
@@ -50,7 +60,8 @@ HISTORY_MAX = 600
 
 
 def as_columns(history: Sequence[HistoryPoint]) -> list[AnyArray]:
-    """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a checkpoint."""
+    """times (n,) and sizes (n, 3): a list for each point would cost more than all else in a
+    checkpoint."""
     times = np.array([point.time for point in history], dtype=np.float64)
     sizes = np.array([point[1:] for point in history], dtype=np.int64).reshape(-1, 3)
     return [times, sizes]
@@ -58,21 +69,27 @@ def as_columns(history: Sequence[HistoryPoint]) -> list[AnyArray]:
 
 def from_columns(times: Floats, sizes: Ints) -> list[HistoryPoint]:
     """The history of times (n,) and sizes (n, 3), as `as_columns` made them."""
-    return [HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)]
+    return [
+        HistoryPoint(time, *row) for time, row in zip(times.tolist(), sizes.tolist(), strict=True)
+    ]
 
 
 def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
-    """`HISTORY_MAX` points at most: of too many every second one is left out; the first and the newest stay.
+    """`HISTORY_MAX` points at most: of too many every second one is left out; the first and the
+    newest stay.
 
-    Recent history is kept finely and the distant past coarsely, and the page can still show the first day.
+    Recent history is kept finely and the distant past coarsely, and the page can still show the
+    first day.
     """
     while len(history) > HISTORY_MAX:
         history = history[:-1:2] + history[-1:]
     return history
 
 
-DENSER_WEIGHT, SPARSER_WEIGHT = 0.3, 0.02
-"""weights of an update in the seconds between readings, where it has more readings than usual in its time, and fewer"""
+DENSER_WEIGHT = 0.3
+SPARSER_WEIGHT = 0.02
+"""weights of an update in the seconds between readings, where it has more readings than usual in
+its time, and fewer"""
 
 
 EVENTS_MAX = 100
@@ -94,12 +111,14 @@ class SnapshotCounts(SavedFields):
     snapshot_at: float = 0.0
     """time at which it was made, seconds since 1970"""
     lineage_from_update: int = 0
-    """updates behind the snapshot that a rebuild has taken the identities from; as many must be read again before the
-    identities are followed any further"""
+    """updates behind the snapshot that a rebuild has taken the identities from; as many must be
+    read again before the identities are followed any further"""
     changed: list[tuple[int, str]] = field(default_factory=list)
-    """identities that operators have named, confirmed or muted since the newest snapshot, and the kind of the event"""
+    """identities that operators have named, confirmed or muted since the newest snapshot, and the
+    kind of the event"""
     rebuilt: bool = False
-    """whether the model has been rebuilt since the newest snapshot, so that its nodes have other numbers"""
+    """whether the model has been rebuilt since the newest snapshot, so that its nodes have other
+    numbers"""
 
 
 class ModelPublisher:
@@ -112,10 +131,12 @@ class ModelPublisher:
         published_history: PublishedHistory = NOTHING_PUBLISHED,
         unusual_per_month: float = 0.0,
     ) -> None:
-        """`unusual_per_month`: false alarms of unusual shares in a month; 0: unusual shares are not looked for."""
+        """`unusual_per_month`: false alarms of unusual shares in a month; 0: unusual shares are not
+        looked for."""
         self._contract = contract.contract
         self._digest = contract.digest
-        self._model, self.name = model.declared, model.name
+        self._model = model.declared
+        self.name = model.name
         self._algorithm = model.algorithm
         self.clients = Clients()
         self.counts = SnapshotCounts()
@@ -130,8 +151,11 @@ class ModelPublisher:
         self._changes_from: Positions = {}
         """positions from which on requests to change clusters are new to a rebuild"""
         self._carried: CarriedIdentities | None = None
-        """clusters known before the newest change of the contract after which the model began anew"""
-        self._began_anew = any(one.standing.get(model.name) == "anew" for one in contract.earlier.values())
+        """clusters known before the newest change of the contract after which the model began anew
+        """
+        self._began_anew = any(
+            one.standing.get(model.name) == "anew" for one in contract.earlier.values()
+        )
         self.history: list[HistoryPoint] = []
         """sizes from the first snapshot to the newest, thinner the further back"""
         self.events: list[RecentEvent] = []
@@ -144,38 +168,54 @@ class ModelPublisher:
         self._parts = Parts()
         self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
-        """updates that the history does not have yet; never beyond the snapshot by which they are counted"""
+        """updates that the history does not have yet; never beyond the snapshot by which they are
+        counted"""
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
         self.counts.updates += 1
         if update.newest_reading_at is not None:
             before = self.counts.newest_reading_at
-            self.counts.newest_reading_at = max(before or update.newest_reading_at, update.newest_reading_at)
-        found, known = update.reading_s, self.counts.reading_s
+            self.counts.newest_reading_at = max(
+                before or update.newest_reading_at, update.newest_reading_at
+            )
+        found = update.reading_s
+        known = self.counts.reading_s
         if found is not None:
-            # After a pause of a sensor, or an answer in between, an update has fewer readings in its time: seldom more.
+            # After a pause of a sensor, or an answer in between, an update has fewer readings in
+            # its time: seldom more.
             weight = DENSER_WEIGHT if known is None or found < known else SPARSER_WEIGHT
             moved = 0.0 if known is None else weight * (min(found, 2 * known) - known)
             self.counts.reading_s = found if known is None else known + moved
 
     def count_readings(self, readings: int) -> None:
-        """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot can carry."""
+        """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot
+        can carry."""
         self.counts.readings = min(COUNT_MAX, self.counts.readings + readings)
 
     def record(self, update: Update, points: Rows, weights: Floats, now: float) -> None:
-        """Put the readings behind an update, counted before, into the history of the clusters that they fell to.
+        """Put the readings behind an update, counted before, into the history of the clusters that
+        they fell to.
 
-        `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings of each, relative to
-        each other. Their time ends with that of the newest reading, which cannot be later than `now`.
+        `points` (n, d) are those that the update has in feature space, `weights` (n,) the readings
+        of each, relative to each other. Their time ends with that of the newest reading, which
+        cannot be later than `now`.
         """
         # A sensor whose clock is ahead must not put its readings into bins of the future.
-        newest = min(update.made_at if update.newest_reading_at is None else update.newest_reading_at, now)
-        span = 0.0 if update.oldest_reading_at is None else max(0.0, newest - update.oldest_reading_at)
-        # Without clusters there is nothing to attribute points to; their number counts all the same.
+        newest = min(
+            update.made_at if update.newest_reading_at is None else update.newest_reading_at, now
+        )
+        span = (
+            0.0 if update.oldest_reading_at is None else max(0.0, newest - update.oldest_reading_at)
+        )
+        # Without clusters there is nothing to attribute points to; their number counts all the
+        # same.
         if self.snapshot is None:
-            points, weights = points[:0], weights[:0]
-        one = WaitingUpdate(newest, update.client, update.readings, self.counts.updates, points, weights, span)
+            points = points[:0]
+            weights = weights[:0]
+        one = WaitingUpdate(
+            newest, update.client, update.readings, self.counts.updates, points, weights, span
+        )
         if update.readings and self._uncounted.add(one):
             self._count_waiting()
 
@@ -198,29 +238,37 @@ class ModelPublisher:
         self.adopt_identities(published)
 
     def adopt_identities(self, published: Snapshot) -> None:
-        """Go on with the identities and names of a published snapshot once all updates behind it have been read."""
+        """Go on with the identities and names of a published snapshot once all updates behind it
+        have been read."""
         self.lineage = lineage_of(published, self._algorithm.view(published.arrays))
         self.counts.lineage_from_update = published.updates
         self._parts.adopt(published)
         self._changes_from = published.read_up_to
         if self._began_anew:
-            self._carried = CarriedIdentities.published(published, self._algorithm.view(published.arrays))
+            self._carried = CarriedIdentities.published(
+                published, self._algorithm.view(published.arrays)
+            )
 
     def begin_anew(self, state: Mapping[str, Any], earlier: ResolvedContract) -> None:
-        """Go on from the saved state of the same model under an earlier contract, without what that had learnt.
+        """Go on from the saved state of the same model under an earlier contract, without what that
+        had learnt.
 
-        Its clients, numbers, sizes, events and history stay. Identities and names stay with the known clusters until
-        those are found again by their places.
+        Its clients, numbers, sizes, events and history stay. Identities and names stay with the
+        known clusters until those are found again by their places.
         """
         before = ModelPublisher(earlier, earlier.models[self._model.name], self._published_history)
         before.restore(state)
         common = common_places(earlier.contract, self._contract)
-        self.clients, self.counts = before.clients, before.counts
+        self.clients = before.clients
+        self.counts = before.counts
         streaming = not self._algorithm.family.in_rounds
         self.counts.rebuilt = streaming
-        self.history, self.events, self._changes_from = before.history, before.events, before._changes_from
+        self.history = before.history
+        self.events = before.events
+        self._changes_from = before._changes_from
         self._carried = CarriedIdentities.of(before.lineage, before.view, common, before._carried)
-        # Until as many readings have come as it had learnt; a model in rounds finds all its clusters at once.
+        # Until as many readings have come as it had learnt; a model in rounds finds all its
+        # clusters at once.
         self.lineage = without_nodes(before.lineage, before.lineage.readings if streaming else 0)
         self._recorder.restore(before._recorder.state())
 
@@ -243,19 +291,25 @@ class ModelPublisher:
         return Processed(new, None if update.round is None else "too_late")
 
     def begin_again(self, read_up_to: Positions) -> None:
-        """The model learns the log from its start once more, without a client that it had learnt from.
+        """The model learns the log from its start once more, without a client that it had learnt
+        from.
 
-        Identities are carried over by place with the next snapshot; what operators have changed of clusters up to
-        `read_up_to` is kept.
+        Identities are carried over by place with the next snapshot; what operators have changed of
+        clusters up to `read_up_to` is kept.
         """
         self.clients = Clients()
         self.begin_history_again()
-        self.counts.updates, self.counts.readings, self.counts.newest_reading_at = 0, 0, None
+        self.counts.updates = 0
+        self.counts.readings = 0
+        self.counts.newest_reading_at = None
         self.counts.reading_s = None
-        self.counts.lineage_from_update, self._changes_from, self.counts.rebuilt = 0, dict(read_up_to), True
+        self.counts.lineage_from_update = 0
+        self._changes_from = dict(read_up_to)
+        self.counts.rebuilt = True
 
     def begin_history_again(self) -> None:
-        """Forget the history, whose bins do not show which of their readings came from a client that is unlearned."""
+        """Forget the history, whose bins do not show which of their readings came from a client
+        that is unlearned."""
         self._uncounted.clear()
         self._recorder.begin_again()
         self._places.begin_again()
@@ -264,16 +318,20 @@ class ModelPublisher:
         self._parts.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
-        """Change a known cluster; `place` is (partition, offset) of the request. Raises `MessageRejected`.
+        """Change a known cluster; `place` is (partition, offset) of the request. Raises
+        `MessageRejected`.
 
-        False while rebuilding, as the snapshot that the identities were taken from has the change already.
+        False while rebuilding, as the snapshot that the identities were taken from has the change
+        already.
         """
         partition, offset = place
         if offset < self._changes_from.get(partition, 0):
             return False
         changed = self.lineage.changed(change)
         if changed is None:
-            raise MessageRejected("cluster", f"model {self._model.name} has no known cluster {change.identity}")
+            raise MessageRejected(
+                "cluster", f"model {self._model.name} has no known cluster {change.identity}"
+            )
         self.lineage = changed
         self.counts.changed.append((change.identity, change.kind.value))
         return True
@@ -292,15 +350,17 @@ class ModelPublisher:
     ) -> PublishedSnapshot:
         """Make the next snapshot.
 
-        `positions` is where the updates are read on, `pooled` how many updates were merged
-        together to begin with, `clustered_readings` how many readings the clusters were learnt from where these are not
-        those of the federation's own clients, `number` the round of a model in rounds and `request` that of its open
-        round.
+        `positions` is where the updates are read on, `pooled` how many updates were merged together
+        to begin with, `clustered_readings` how many readings the clusters were learnt from where
+        these are not those of the federation's own clients, `number` the round of a model in rounds
+        and `request` that of its open round.
         """
         self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
-        lineage, changes = self._next_lineage(view, clustered_readings, now, in_round=request is not None)
+        lineage, changes = self._next_lineage(
+            view, clustered_readings, now, in_round=request is not None
+        )
         # A request has told clients the version of its snapshot already.
         self.counts.version = self.counts.version + 1 if request is None else request.version
         snapshot = Snapshot(
@@ -327,16 +387,24 @@ class ModelPublisher:
             active=len(lineage.active),
             next_identity=lineage.next_identity,
             identities=[list(one) for one in published_identities(lineage)],
-            parts=[list(one) for one in self._parts.follow(view, lineage, self._contract, self.counts.readings)],
+            parts=[
+                list(one)
+                for one in self._parts.follow(view, lineage, self._contract, self.counts.readings)
+            ],
         )
         value = snapshot.encode()
         self._keep(snapshot, value, view)
         described = describe(view, self._contract, lineage.times) if changes else {}
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
-        self.lineage, self.counts.changed, self.counts.snapshot_at = lineage, [], now
-        again, news = self._recorder.begins_again, self._changed_history()
-        return PublishedSnapshot(snapshot, value, view, lineage, events, news, again, self._watch.unusual)
+        self.lineage = lineage
+        self.counts.changed = []
+        self.counts.snapshot_at = now
+        again = self._recorder.begins_again
+        news = self._changed_history()
+        return PublishedSnapshot(
+            snapshot, value, view, lineage, events, news, again, self._watch.unusual
+        )
 
     def _changed_history(self) -> list[HistoryMessage]:
         return [
@@ -344,12 +412,19 @@ class ModelPublisher:
             *self._places.take_changed(self.counts.updates),
         ]
 
-    def _remember(self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]) -> None:
-        """Keep sizes and events for people to read, and give the clusters of the history their names."""
-        point = HistoryPoint(snapshot.reading_time, snapshot.known, snapshot.nodes, snapshot.readings)
+    def _remember(
+        self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]
+    ) -> None:
+        """Keep sizes and events for people to read, and give the clusters of the history their
+        names."""
+        point = HistoryPoint(
+            snapshot.reading_time, snapshot.known, snapshot.nodes, snapshot.readings
+        )
         self.history = thinned([*self.history, point])
         at = snapshot.reading_time
-        recent = [RecentEvent(at, event.kind, event.cluster, event.other, event.text) for event in events]
+        recent = [
+            RecentEvent(at, event.kind, event.cluster, event.other, event.text) for event in events
+        ]
         self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
         for cluster in lineage.known:
@@ -361,47 +436,69 @@ class ModelPublisher:
         # Where a model in rounds begins anew is no place of its clusters yet.
         if in_round and self._carried is not None and not self.lineage.of_node:
             return self.lineage, []
-        # A log that is read again comes to the snapshot that the identities are of: until then they stay as they are.
+        # A log that is read again comes to the snapshot that the identities are of: until then they
+        # stay as they are.
         if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.changed:
             return self.lineage, []
-        before, readings = self.lineage, self.counts.readings if clustered is None else clustered
+        before = self.lineage
+        readings = self.counts.readings if clustered is None else clustered
         if self.counts.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.counts.rebuilt = False
         if self._carried is not None:
             self._carried, before, view = self._carried.follow(before, view)
         newest = self.counts.newest_reading_at
-        # By the time of readings: events of a log that is read late or again have the dates at which they happened.
-        lineage, events = advance(before, view, readings, now if newest is None else min(newest, now))
+        # By the time of readings: events of a log that is read late or again have the dates at
+        # which they happened.
+        lineage, events = advance(
+            before, view, readings, now if newest is None else min(newest, now)
+        )
         asked = [
             ClusterEvent(EventKind(kind), identity)
             for identity, kind in self.counts.changed
             if identity in lineage.clusters
         ]
         given = {cluster.identity: cluster.time for cluster in lineage.known}
-        times = self._times.look(self._published_history, self._model.name, self._recorder.newest(COARSE_S), given)
-        events = events + asked + self._unusual_events(lineage, now if newest is None else min(newest, now))
+        times = self._times.look(
+            self._published_history, self._model.name, self._recorder.newest(COARSE_S), given
+        )
+        events = (
+            events
+            + asked
+            + self._unusual_events(lineage, now if newest is None else min(newest, now))
+        )
         return lineage.with_times(times), events
 
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
-        """Events of shares that are unusual, or usual again, but for those of clusters that raise no alerts."""
+        """Events of shares that are unusual, or usual again, but for those of clusters that raise
+        no alerts."""
         if not self._unusual_per_month:
             return []
         clusters = {cluster.identity: cluster.muted(at) for cluster in lineage.known}
         newest = self._recorder.newest(COARSE_S)
-        found = self._watch.look(self._published_history, self._model.name, newest, clusters, self._unusual_per_month)
+        found = self._watch.look(
+            self._published_history, self._model.name, newest, clusters, self._unusual_per_month
+        )
         kinds = {True: EventKind.UNUSUAL, False: EventKind.USUAL_AGAIN}
-        # The cluster that an alarm has named may be gone when it ends: the end is reported all the same.
+        # The cluster that an alarm has named may be gone when it ends: the end is reported all the
+        # same.
         largest = max(lineage.known, key=lambda cluster: cluster.mass, default=None)
         return [
             ClusterEvent(kinds[one.unusual], identity, share=one.share, share_before=one.usual)
             for one in found
-            for identity in ([one.identity] if one.identity in clusters else [largest.identity] if largest else [])
+            for identity in (
+                [one.identity]
+                if one.identity in clusters
+                else [largest.identity]
+                if largest
+                else []
+            )
         ]
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""
-        name, algorithm = self._model.name, self._model.algorithm
+        name = self._model.name
+        algorithm = self._model.algorithm
         parts = (self.history, rounds, self.lineage, self.events, self._watch.unusual)
         return ModelStatus(name, algorithm, self.snapshot, waiting_for, *parts)
 
@@ -420,10 +517,16 @@ class ModelPublisher:
             "counts": self.counts,
             "snapshot": SavedValue(lambda: self._encoded, self._restore_snapshot),
             "lineage": SavedValue(self.lineage.state, self._restore_lineage),
-            "carried": SavedValue(lambda: self._carried and self._carried.state(), self._restore_carried),
-            "changes_from": SavedValue(lambda: pairs_of(self._changes_from), self._restore_changes_from),
+            "carried": SavedValue(
+                lambda: self._carried and self._carried.state(), self._restore_carried
+            ),
+            "changes_from": SavedValue(
+                lambda: pairs_of(self._changes_from), self._restore_changes_from
+            ),
             "history": SavedValue(lambda: as_columns(self.history), self._restore_history),
-            "events": SavedValue(lambda: [list(event) for event in self.events], self._restore_events),
+            "events": SavedValue(
+                lambda: [list(event) for event in self.events], self._restore_events
+            ),
             "recorder": self._recorder,
             "places": self._places,
             "unusual": self._watch,
@@ -453,7 +556,9 @@ class ModelPublisher:
         self.events = [RecentEvent(*event) for event in state]
 
     def _keep(self, snapshot: Snapshot, value: bytes, view: ClusteringView) -> None:
-        self.snapshot, self._encoded, self.view = snapshot, value, view
+        self.snapshot = snapshot
+        self._encoded = value
+        self.view = view
 
 
 class PublishedModel:

@@ -1,4 +1,5 @@
-"""The state of a model in rounds: one immutable value with an explicit phase, and who has answered the open round.
+"""The state of a model in rounds: one immutable value with an explicit phase, and who has answered
+the open round.
 
 `round_transitions` moves it on.
 """
@@ -23,7 +24,8 @@ from shoal.protocol.messages import RoundRequest, Update, new_round_request
 DRAWS_MAX = 10_000
 """versions tried to find a request whose sample of clients has at least one that is known"""
 MISSED_ROUNDS_MAX = 3
-"""rounds in a row that a client may leave unanswered before no round waits for it; its next answer still counts"""
+"""rounds in a row that a client may leave unanswered before no round waits for it; its next answer
+still counts"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class ReceivedAnswer:
 
     @cached_property
     def part(self) -> StoredPart:
-        """Its arrays as a part of the state: in all checkpoints until its round has closed, and stored once."""
+        """Its arrays as a part of the state: in all checkpoints until its round has closed, and
+        stored once."""
         return StoredPart(dict(self.answer.stats))
 
     @property
@@ -53,7 +56,8 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True)
 class Participation:
-    """The newest answer of each client that no round has combined yet, and the rounds each client has missed."""
+    """The newest answer of each client that no round has combined yet, and the rounds each client
+    has missed."""
 
     received: Mapping[str, ReceivedAnswer] = field(default_factory=dict)
     """client -> answer, to the open round or a late one to an earlier round"""
@@ -80,8 +84,12 @@ class Participation:
         return replace(self, received=received, missed_rounds=missed, received_bytes=size)
 
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
-        """The state with one more missed round for each expected client, and none for those that answered."""
-        missed = {**self.missed_rounds, **{client: self.missed_rounds.get(client, 0) + 1 for client in expected}}
+        """The state with one more missed round for each expected client, and none for those that
+        answered."""
+        missed = {
+            **self.missed_rounds,
+            **{client: self.missed_rounds.get(client, 0) + 1 for client in expected},
+        }
         for client in answered:
             missed.pop(client, None)
         return replace(self, missed_rounds=missed)
@@ -93,7 +101,8 @@ class Participation:
 
     @property
     def readings(self) -> int:
-        """Rows behind the answers that wait. Clients claim these numbers: the sum is capped at what can be encoded."""
+        """Rows behind the answers that wait. Clients claim these numbers: the sum is capped at what
+        can be encoded."""
         return min(COUNT_MAX, sum(received.readings for received in self.received.values()))
 
     def newest_round_of(self, client: str) -> int | None:
@@ -102,17 +111,27 @@ class Participation:
 
     def answered(self, number: int) -> list[str]:
         """Clients whose answers to round `number` are here."""
-        return [client for client, received in self.received.items() if received.answer.round == number]
+        return [
+            client for client, received in self.received.items() if received.answer.round == number
+        ]
 
     def participating(self, known: Sequence[str]) -> list[str]:
         """Known clients that have not missed too many rounds."""
         return [client for client in known if self.missed_rounds.get(client, 0) < MISSED_ROUNDS_MAX]
 
-    def expected(self, contract: Contract, request: RoundRequest, known: Sequence[str]) -> list[str]:
+    def expected(
+        self, contract: Contract, request: RoundRequest, known: Sequence[str]
+    ) -> list[str]:
         """Participating clients that a request asks."""
-        return [client for client in self.participating(known) if request.selects(contract.federation, client)]
+        return [
+            client
+            for client in self.participating(known)
+            if request.selects(contract.federation, client)
+        ]
 
-    def has_quorum(self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float) -> bool:
+    def has_quorum(
+        self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float
+    ) -> bool:
         """Whether this share of the expected clients, and one at least, has answered."""
         answered = len(self.answered(request.round))
         if not answered:
@@ -121,16 +140,29 @@ class Participation:
         return answered >= math.ceil(share * len(self.expected(contract, request, known)) - 1e-9)
 
     def request(
-        self, contract: Contract, model: Model, number: int, version: int, now: float, known: Sequence[str]
+        self,
+        contract: Contract,
+        model: Model,
+        number: int,
+        version: int,
+        now: float,
+        known: Sequence[str],
     ) -> RoundRequest:
-        """The request of round `number`, in a version after `version`, that asks at least one participating client."""
-        requests = (new_round_request(model.rounds, model.name, number, later, now) for later in count(version + 1))
+        """The request of round `number`, in a version after `version`, that asks at least one
+        participating client."""
+        requests = (
+            new_round_request(model.rounds, model.name, number, later, now)
+            for later in count(version + 1)
+        )
         first = next(requests)
-        # In a small federation the sample may be empty: it is drawn again, by leaving a version out.
+        # In a small federation the sample may be empty: it is drawn again, by leaving a version
+        # out.
         if not self.participating(known):
             return first
         drawn = chain([first], islice(requests, DRAWS_MAX))
-        return next((request for request in drawn if self.expected(contract, request, known)), first)
+        return next(
+            (request for request in drawn if self.expected(contract, request, known)), first
+        )
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore_participation` takes them as a checkpoint loads them."""
@@ -176,7 +208,8 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class RoundState:
-    """Everything a model in rounds must not lose. Raises `ValueError` for a combination that cannot be."""
+    """Everything a model in rounds must not lose. Raises `ValueError` for a combination that cannot
+    be."""
 
     phase: Phase = Phase.WAITING_FOR_CLUSTERS
     params: Params | None = None
@@ -184,7 +217,8 @@ class RoundState:
     round: int = 0
     """number of the newest round, open or closed"""
     first_round: int = 1
-    """the first round since the model last started; answers to earlier ones are to other parameters"""
+    """the first round since the model last started; answers to earlier ones are to other parameters
+    """
     closed_rounds: int = 0
     """rounds closed since the model last started or woke"""
     initial: bool = True
@@ -199,7 +233,8 @@ class RoundState:
     policy_state: PolicyState = field(default_factory=PolicyState)
     """memory of the policy from round to round"""
     shift: float = math.inf
-    """distance by which the newest closed round moved the parameters, in the algorithm's own measure"""
+    """distance by which the newest closed round moved the parameters, in the algorithm's own
+    measure"""
     combined_answers: int = 0
     """answers combined in the newest closed round"""
     combined_readings: int = 0
@@ -211,11 +246,15 @@ class RoundState:
         if (self.phase is Phase.COLLECTING) != (self.request is not None):
             raise ValueError(f"a model that is {self.phase} has {self.request} as its open request")
         if (self.phase is Phase.WAITING_FOR_CLUSTERS) != (self.params is None):
-            raise ValueError(f"a model that is {self.phase} has {'no ' if self.params is None else ''}parameters")
+            raise ValueError(
+                f"a model that is {self.phase} has {'no ' if self.params is None else ''}parameters"
+            )
 
     def newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""
-        return self.participation.newest_round_of(client) or self.policy_state.newest_answered.get(client, 0)
+        return self.participation.newest_round_of(client) or self.policy_state.newest_answered.get(
+            client, 0
+        )
 
     def saved(self) -> dict[str, Any]:
         """Plain values, arrays and parts for `restore_round_state`."""
@@ -233,8 +272,8 @@ class RoundState:
 def restore_round_state(saved: Mapping[str, Any]) -> RoundState:
     """The state that `saved` was made of.
 
-    Raises `InvalidState`, or `AttributeError`, `MessageRejected`, `KeyError`, `TypeError` or `ValueError` for a damaged
-    one.
+    Raises `InvalidState`, or `AttributeError`, `MessageRejected`, `KeyError`, `TypeError` or
+    `ValueError` for a damaged one.
     """
     made = {
         "phase": Phase(saved["phase"]),

@@ -1,8 +1,10 @@
-"""Transitions of a model in rounds: pure functions from its state to the next state and the events on the way.
+"""Transitions of a model in rounds: pure functions from its state to the next state and the events
+on the way.
 
-A round is opened by a request to clients, and closed by a quorum of answers or by its deadline. Closing it combines
-the answers to the next parameters; another round follows until the model has converged. Then it sleeps, and wakes for
-one round now and then, to see whether the rows of its clients have moved.
+A round is opened by a request to clients, and closed by a quorum of answers or by its deadline.
+Closing it combines the answers to the next parameters; another round follows until the model has
+converged. Then it sleeps, and wakes for one round now and then, to see whether the rows of its
+clients have moved.
 """
 
 from __future__ import annotations
@@ -56,18 +58,21 @@ class Moment:
     version: int
     """version of the newest snapshot"""
     init_hint: Callable[[], InitHint | None]
-    """clusters that it could start from now; None while it waits for clusters that no other model has found yet"""
+    """clusters that it could start from now; None while it waits for clusters that no other model
+    has found yet"""
 
 
 class Transition(NamedTuple):
-    """The next state, and the events in order. Each transition ends with an open round or with a sleep."""
+    """The next state, and the events in order. Each transition ends with an open round or with a
+    sleep."""
 
     state: RoundState
     events: tuple[ModelEvent, ...]
 
 
 def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | None:
-    """The transition that is due now, None for none. Every answer that is in the log must have been read before."""
+    """The transition that is due now, None for none. Every answer that is in the log must have been
+    read before."""
     if state.phase is Phase.WAITING_FOR_CLUSTERS:
         return start(rules, state, moment)
     if state.phase is Phase.SLEEPING:
@@ -75,12 +80,18 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
     # Before the deadline is looked at: at a moment with both, the round was complete.
     if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)
-    return time_out(rules, state, moment) if moment.now >= state.opened_at + rules.model.rounds.deadline_s else None
+    return (
+        time_out(rules, state, moment)
+        if moment.now >= state.opened_at + rules.model.rounds.deadline_s
+        else None
+    )
 
 
 def with_clock(rules: RoundRules, state: RoundState, now: float) -> RoundState:
-    """The state with no time further ahead than it can be: a clock that was set back must not lengthen a wait."""
-    opened_at, wake_at = min(state.opened_at, now), min(state.wake_at, now + rules.model.rounds.wake_s)
+    """The state with no time further ahead than it can be: a clock that was set back must not
+    lengthen a wait."""
+    opened_at = min(state.opened_at, now)
+    wake_at = min(state.wake_at, now + rules.model.rounds.wake_s)
     if (opened_at, wake_at) == (state.opened_at, state.wake_at):
         return state
     return replace(state, opened_at=opened_at, wake_at=wake_at)
@@ -114,25 +125,33 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
 def open_round(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> Transition:
     """Open round `number`: ask clients for answers to the newest parameters."""
     request = make_request(rules, state, number, moment)
-    opened = replace(state, phase=Phase.COLLECTING, request=request, round=number, opened_at=moment.now)
+    opened = replace(
+        state, phase=Phase.COLLECTING, request=request, round=number, opened_at=moment.now
+    )
     return Transition(opened, (_opened(request),))
 
 
 def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
-    """Close the round at the deadline with the answers that are here, or open it again if there are none."""
+    """Close the round at the deadline with the answers that are here, or open it again if there are
+    none."""
     if state.participation.answered(state.round):
         return close_round(rules, state, "deadline", moment)
-    missed = replace(state, participation=state.participation.closed(expected_clients(rules, state, moment), ()))
-    # Before any client has answered, nothing is lost by starting from what has been found meanwhile.
+    missed = replace(
+        state, participation=state.participation.closed(expected_clients(rules, state, moment), ())
+    )
+    # Before any client has answered, nothing is lost by starting from what has been found
+    # meanwhile.
     restarted = start(rules, missed, moment) if state.initial else None
     return restarted or open_round(rules, missed, state.round, moment)
 
 
-def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment) -> Transition:
+def close_round(
+    rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment
+) -> Transition:
     """Combine the answers to the next parameters, and open the next round or sleep.
 
-    Where answers that are valid one by one cannot be combined, the incompatible ones are left out. If none is found,
-    all are dropped, and the round is opened again.
+    Where answers that are valid one by one cannot be combined, the incompatible ones are left out.
+    If none is found, all are dropped, and the round is opened again.
     """
     assert state.params is not None, "an open round has parameters"
     participation = state.participation
@@ -140,10 +159,12 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
         policy_state, params = _combined(rules, state)
     except COMPUTING_ERRORS as refused:
         return _without_incompatible_answers(rules, state, by, moment, refused)
-    expected, shift = expected_clients(rules, state, moment), float(rules.terms.algorithm.shift(state.params, params))
+    expected = expected_clients(rules, state, moment)
+    shift = float(rules.terms.algorithm.shift(state.params, params))
     first_round = state.first_round
     if epoch_changed(rules.terms.algorithm, state.params, params):
-        policy_state, first_round = policy_state.without_earlier_answers(), state.round + 1
+        policy_state = policy_state.without_earlier_answers()
+        first_round = state.round + 1
     closed = replace(
         state,
         params=params,
@@ -151,7 +172,9 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
         initial=False,
         closed_rounds=state.closed_rounds + 1,
         policy_state=policy_state,
-        participation=participation.closed(expected, participation.answered(state.round)).without_answers(),
+        participation=participation.closed(
+            expected, participation.answered(state.round)
+        ).without_answers(),
         shift=shift,
         combined_answers=len(participation.received),
         combined_readings=participation.readings,
@@ -159,7 +182,13 @@ def close_round(rules: RoundRules, state: RoundState, by: Literal["quorum", "dea
     # A clock that was set back must not make a duration negative.
     duration_s = max(0.0, moment.now - state.opened_at)
     event = RoundClosed(
-        rules.model.name, state.round, closed.combined_answers, len(expected), by, shift, duration_s=duration_s
+        rules.model.name,
+        state.round,
+        closed.combined_answers,
+        len(expected),
+        by,
+        shift,
+        duration_s=duration_s,
     )
     return _after(event, _go_on(rules, closed, moment))
 
@@ -177,15 +206,23 @@ def _combined(rules: RoundRules, state: RoundState) -> tuple[PolicyState, Params
 
 
 def _without_incompatible_answers(
-    rules: RoundRules, state: RoundState, by: Literal["quorum", "deadline"], moment: Moment, refused: Exception
+    rules: RoundRules,
+    state: RoundState,
+    by: Literal["quorum", "deadline"],
+    moment: Moment,
+    refused: Exception,
 ) -> Transition:
-    """Close the round without the answers that keep the others from being combined, or open it again."""
+    """Close the round without the answers that keep the others from being combined, or open it
+    again."""
     detail = _detail_of(refused)
     failed = RoundFailed(rules.model.name, state.round, detail)
     kept = {answer.client: answer.stats for answer in state.policy_state.cached.values()}
     new = {answer.client: answer.stats for answer in state.participation.answers}
-    # Cached answers of earlier rounds are combined too, so one of those can be the one that does not fit.
-    left_out = incompatible_clients({**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules))
+    # Cached answers of earlier rounds are combined too, so one of those can be the one that does
+    # not fit.
+    left_out = incompatible_clients(
+        {**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules)
+    )
     rest = _of_clients(state, ({**kept, **new}).keys() - set(left_out))
     if not left_out or not rest.participation.answered(state.round):
         rest = replace(rest, participation=state.participation.without_answers())
@@ -226,7 +263,9 @@ def _combines(state: RoundState, rules: RoundRules) -> bool:
 
 def sleep(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     """Ask for nothing until it is time to wake."""
-    sleeping = replace(state, phase=Phase.SLEEPING, request=None, wake_at=moment.now + rules.model.rounds.wake_s)
+    sleeping = replace(
+        state, phase=Phase.SLEEPING, request=None, wake_at=moment.now + rules.model.rounds.wake_s
+    )
     event = ModelSleeping(rules.model.name, state.round, state.closed_rounds, state.shift)
     return Transition(sleeping, (event,))
 
@@ -234,15 +273,16 @@ def sleep(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
 def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     """Open one round to see whether the rows have moved; if they have, more follow.
 
-    A model that takes over the clusters of another one, or chooses their number from its nodes, restarts when the
-    number has changed.
+    A model that takes over the clusters of another one, or chooses their number from its nodes,
+    restarts when the number has changed.
     """
     assert state.params is not None, "a model that sleeps has parameters"
     woken = replace(state, closed_rounds=0)
     hint = moment.init_hint() if rules.terms.starts_from_another else None
     if hint is not None and hint.points is not None:
         clusters = len(hint.points)
-        # Parameters for another number of clusters cannot be compared with the newest ones: only a start makes them.
+        # Parameters for another number of clusters cannot be compared with the newest ones: only a
+        # start makes them.
         if clusters != len(rules.terms.algorithm.view(state.params).centres):
             restarted = start(rules, woken, replace(moment, init_hint=lambda: hint))
             assert restarted is not None, "there is a hint"
@@ -256,7 +296,11 @@ def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
     # With a tolerance of 0 nothing is below it, and a shift of exactly 0 can never become smaller.
     converged = closed.shift < agreed.tolerance or closed.shift == 0.0
     last = converged or rules.terms.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
-    going_on = sleep(rules, closed, moment) if last else open_round(rules, closed, closed.round + 1, moment)
+    going_on = (
+        sleep(rules, closed, moment)
+        if last
+        else open_round(rules, closed, closed.round + 1, moment)
+    )
     # The first round after a sleep: the very first of a model has moved for another reason.
     if closed.closed_rounds == 1 and closed.round > closed.first_round and not converged:
         return _after(DriftDetected(rules.model.name, closed.round, closed.shift), going_on)
@@ -268,7 +312,9 @@ def has_quorum(rules: RoundRules, state: RoundState, moment: Moment) -> bool:
     assert state.request is not None, "an open round has a request"
     if state.initial and len(moment.known) < rules.first_clients:
         return False
-    return state.participation.has_quorum(rules.contract, state.request, moment.known, rules.model.rounds.quorum)
+    return state.participation.has_quorum(
+        rules.contract, state.request, moment.known, rules.model.rounds.quorum
+    )
 
 
 def expected_clients(rules: RoundRules, state: RoundState, moment: Moment) -> list[str]:
@@ -279,7 +325,9 @@ def expected_clients(rules: RoundRules, state: RoundState, moment: Moment) -> li
 
 def make_request(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> RoundRequest:
     """The request of round `number` at this moment."""
-    return state.participation.request(rules.contract, rules.model, number, moment.version, moment.now, moment.known)
+    return state.participation.request(
+        rules.contract, rules.model, number, moment.version, moment.now, moment.known
+    )
 
 
 def _opened(request: RoundRequest) -> RoundOpened:

@@ -1,7 +1,9 @@
-"""A model in rounds on the server: it asks clients for answers, combines them, and publishes the next parameters.
+"""A model in rounds on the server: it asks clients for answers, combines them, and publishes the
+next parameters.
 
-Which clients are asked, how long it waits and which answers count is the same for every algorithm of the family. What
-closes a round is decided once: the new parameters and the next request are stored before they are published.
+Which clients are asked, how long it waits and which answers count is the same for every algorithm
+of the family. What closes a round is decided once: the new parameters and the next request are
+stored before they are published.
 
 It starts from the clusters that its source has found, or from the bounds of the contract.
 """
@@ -31,26 +33,48 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
 from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.clusters.lineage import ClusterChange
-from shoal.server_node.models.base import ModelEvent, ModelRounds, Processed, PublishedSnapshot, ServedModel
+from shoal.server_node.models.base import (
+    ModelEvent,
+    ModelRounds,
+    Processed,
+    PublishedSnapshot,
+    ServedModel,
+)
 from shoal.server_node.models.publisher import ModelPublisher, PublishedModel
-from shoal.server_node.models.round_state import Participation, Phase, ReceivedAnswer, RoundState, restore_round_state
-from shoal.server_node.models.round_transitions import Moment, RoundRules, due_transition, with_clock
+from shoal.server_node.models.round_state import (
+    Participation,
+    Phase,
+    ReceivedAnswer,
+    RoundState,
+    restore_round_state,
+)
+from shoal.server_node.models.round_transitions import (
+    Moment,
+    RoundRules,
+    due_transition,
+    with_clock,
+)
 from shoal.server_node.models.sequences import NO_CONTENT, Content
 from shoal.server_node.status import ModelStatus, RoundStatus
 from shoal.transports.base import Positions
 
 
 def init_hint_for(
-    contract: ResolvedContract, model: ResolvedModel, source: ServedModel | None, present: int | None = None
+    contract: ResolvedContract,
+    model: ResolvedModel,
+    source: ServedModel | None,
+    present: int | None = None,
 ) -> InitHint | None:
-    """The hint to start from now: the known clusters of the source, or those that the model's criterion chooses from
-    the source's nodes. `present` is the number of clusters that the model has, if it has started.
+    """The hint to start from now: the known clusters of the source, or those that the model's
+    criterion chooses from the source's nodes. `present` is the number of clusters that the model
+    has, if it has started.
 
-    Other models of the contract have no part in it, so adding one changes no other. None while the model is to take
-    over clusters and there are none yet.
+    Other models of the contract have no part in it, so adding one changes no other. None while the
+    model is to take over clusters and there are none yet.
     """
     assert model.rounds is not None, "only models in rounds start from a hint"
-    low, high = np.zeros(contract.width), np.ones(contract.width)
+    low = np.zeros(contract.width)
+    high = np.ones(contract.width)
     names = [feature.name for feature in contract.features]
     # The seed is a function of the names, so that a restart draws the same start.
     digest = hashlib.sha256(f"shoal start 1\n{contract.federation}\n{model.name}".encode()).digest()
@@ -64,20 +88,29 @@ def init_hint_for(
 
 
 def _chosen(
-    terms: RoundTerms, options: Mapping[str, Any], source: ServedModel, seed: int, present: int | None
+    terms: RoundTerms,
+    options: Mapping[str, Any],
+    source: ServedModel,
+    seed: int,
+    present: int | None,
 ) -> tuple[Floats, Floats]:
-    """-> centres (k, d) and mass (k,) of the clusters that the model's criterion chooses from the nodes of `source`."""
+    """-> centres (k, d) and mass (k,) of the clusters that the model's criterion chooses from the
+    nodes of `source`."""
     assert source.view is not None, "a model without a view has no known clusters"
     landmarks = Landmarks(source.view.nodes, source.view.mass.astype(np.float64))
     parsed = terms.algorithm.options.parse(options).as_dict()
     form = parsed.get("covariance", "full")
-    return choose_clusters(parsed["clusters"], landmarks, parsed["clusters_max"], seed, form, present)
+    return choose_clusters(
+        parsed["clusters"], landmarks, parsed["clusters_max"], seed, form, present
+    )
 
 
 def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:
-    """-> centres (k, d) and mass (k,) of the known clusters in the newest snapshot, in the order of their identities.
+    """-> centres (k, d) and mass (k,) of the known clusters in the newest snapshot, in the order of
+    their identities.
 
-    Only known clusters count: they are confirmed, so their number does not follow every group that comes and goes.
+    Only known clusters count: they are confirmed, so their number does not follow every group that
+    comes and goes.
     """
     view = source.view
     numbers: defaultdict[int, list[int]] = defaultdict(list)
@@ -85,7 +118,8 @@ def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:
         numbers[identity].append(number)
     if view is None or not numbers:
         return np.empty((0, 0)), np.empty(0)
-    centres, masses = [], []
+    centres = []
+    masses = []
     # In the order of identities, so that a restart starts from the same centres.
     for identity in sorted(numbers):
         # A part that is not confirmed yet still counts as the cluster it parts from.
@@ -97,7 +131,8 @@ def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:
 
 
 def quarantined(state: RoundState, client: str) -> RoundState:
-    """No round waits for the client any more, and nothing that it has answered counts in the next one.
+    """No round waits for the client any more, and nothing that it has answered counts in the next
+    one.
 
     A model that sleeps wakes at once, to move to where the other clients' answers lead.
     """
@@ -114,14 +149,20 @@ def quarantined(state: RoundState, client: str) -> RoundState:
 def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     """The state without anything that the client has ever answered.
 
-    Where answers depend on nothing that earlier answers have changed (`RoundsAlgorithm.forget`), the answers of the
-    others are combined anew, as they are kept. Elsewhere every answer since the client's first one is to parameters
-    that the client had a part in, so the model starts again and asks the others.
+    Where answers depend on nothing that earlier answers have changed (`RoundsAlgorithm.forget`),
+    the answers of the others are combined anew, as they are kept. Elsewhere every answer since the
+    client's first one is to parameters that the client had a part in, so the model starts again and
+    asks the others.
     """
     without = quarantined(state, client)
     kept = [answer.stats for _, answer in sorted(without.policy_state.cached.items())]
     forget = rules.terms.algorithm.forget
-    if forget is not None and kept and without.params is not None and not rules.terms.starts_from_another:
+    if (
+        forget is not None
+        and kept
+        and without.params is not None
+        and not rules.terms.starts_from_another
+    ):
         params = rules.terms.algorithm.combine(forget(without.params), kept)
         return replace(
             without,
@@ -152,7 +193,8 @@ STATE_VERSION = 13
 
 
 class RoundsModel(PublishedModel):
-    """Stores, publishes and reports the rounds of one model; `round_transitions` decides. A `ServedModel`."""
+    """Stores, publishes and reports the rounds of one model; `round_transitions` decides. A
+    `ServedModel`."""
 
     needs_whole_log = False
 
@@ -167,11 +209,17 @@ class RoundsModel(PublishedModel):
     ) -> None:
         """`source` is the model whose clusters it starts from."""
         assert model.rounds is not None, "made for models in rounds alone"
-        self._resolved, self._terms = contract, model.rounds
-        self._contract, self._model = contract.contract, model.declared
-        self._validator, self._source, self._settings = validator, source, settings
+        self._resolved = contract
+        self._terms = model.rounds
+        self._contract = contract.contract
+        self._model = model.declared
+        self._validator = validator
+        self._source = source
+        self._settings = settings
         check_params = partial(validator.check_params, model.name)
-        self._rules = RoundRules(self._contract, self._model, self._terms, settings.pool_clients, check_params)
+        self._rules = RoundRules(
+            self._contract, self._model, self._terms, settings.pool_clients, check_params
+        )
         self._publisher = ModelPublisher(contract, model, history, settings.unusual_per_month)
         self._state = RoundState()
         self._arrived: dict[str, ReceivedAnswer] = {}
@@ -187,10 +235,12 @@ class RoundsModel(PublishedModel):
         return participation.with_answers(self._arrived) if self._arrived else participation
 
     def _join_arrived(self) -> None:
-        """Put the answers that have arrived into the state, together: each by itself would copy all before it."""
+        """Put the answers that have arrived into the state, together: each by itself would copy all
+        before it."""
         if self._arrived:
             self._state = replace(self._state, participation=self._participation)
-            self._arrived, self._arrived_bytes = {}, 0
+            self._arrived = {}
+            self._arrived_bytes = 0
 
     @property
     def rounds(self) -> ModelRounds:
@@ -220,16 +270,22 @@ class RoundsModel(PublishedModel):
         return self._state.params
 
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
-        """Take in one validated answer. Raises `MessageRejected`, with the reasons of `ServedModel.process`."""
+        """Take in one validated answer. Raises `MessageRejected`, with the reasons of
+        `ServedModel.process`."""
         if update.is_report:
             new = self.clients.take(update.client, update.sequence, 0, now, content)
             self.clients.note_rejected(update.client, update.rejected)
             return Processed(new)
         assert update.round is not None, "the validator lets no answer pass without its round"
-        state, answer = self._state, ReceivedAnswer.of(update)
+        state = self._state
+        answer = ReceivedAnswer.of(update)
         if update.round > state.round:
-            raise MessageRejected("sequence", f"answers round {update.round}, which was never opened")
-        usable = update.round >= max(state.first_round, state.round - self._model.rounds.late_rounds)
+            raise MessageRejected(
+                "sequence", f"answers round {update.round}, which was never opened"
+            )
+        usable = update.round >= max(
+            state.first_round, state.round - self._model.rounds.late_rounds
+        )
         alone = None
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
@@ -268,17 +324,28 @@ class RoundsModel(PublishedModel):
 
     def _check_room(self, answer: ReceivedAnswer) -> None:
         """Raises `MessageRejected` ("quota") unless an answer may be kept."""
-        size, settings, state = answer.size, self._settings, self._state
+        size = answer.size
+        settings = self._settings
+        state = self._state
         if size > settings.client_bytes_max:
-            raise MessageRejected("quota", f"its arrays have {size} bytes, more than client_bytes_max")
+            raise MessageRejected(
+                "quota", f"its arrays have {size} bytes, more than client_bytes_max"
+            )
         # The client's own answers count too: it may have one of each kind.
-        kept = state.participation.received_bytes + self._arrived_bytes + state.policy_state.cached_bytes
+        kept = (
+            state.participation.received_bytes
+            + self._arrived_bytes
+            + state.policy_state.cached_bytes
+        )
         if size + kept > settings.answers_bytes_max:
-            raise MessageRejected("quota", f"answers of {settings.answers_bytes_max} bytes are kept already")
+            raise MessageRejected(
+                "quota", f"answers of {settings.answers_bytes_max} bytes are kept already"
+            )
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
         """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
-        # A snapshot of an open round would be a request of its own, so the change waits for the next one that is due.
+        # A snapshot of an open round would be a request of its own, so the change waits for the
+        # next one that is due.
         self._publisher.change_cluster(change, place)
         self._snapshot_due |= self.sleeping
 
@@ -305,7 +372,8 @@ class RoundsModel(PublishedModel):
             self._state = replace(self._state, wake_at=-math.inf)
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Open, close or reopen a round, start or wake: what is due. Every answer in the log must have been read."""
+        """Open, close or reopen a round, start or wake: what is due. Every answer in the log must
+        have been read."""
         self._join_arrived()
         self._state = with_clock(self._rules, self._state, now)
         transition = due_transition(self._rules, self._state, self._moment(now))
@@ -321,13 +389,18 @@ class RoundsModel(PublishedModel):
         return self._snapshot_due
 
     def snapshot_wait_s(self, now: float) -> float:
-        """Seconds without end: a transition makes each snapshot, and the server looks for these with every step."""
+        """Seconds without end: a transition makes each snapshot, and the server looks for these
+        with every step."""
         return math.inf
 
-    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+    def take_snapshot(
+        self, positions: Positions, statement: Mapping[str, Any], now: float
+    ) -> PublishedSnapshot:
         """The newest parameters, with the request of the open round if there is one."""
         state = self._state
-        assert state.params is not None, "a snapshot is due only after a transition, which leaves parameters"
+        assert state.params is not None, (
+            "a snapshot is due only after a transition, which leaves parameters"
+        )
         self._snapshot_due = False
         return self._publisher.publish(
             state.params, positions, statement, now, number=state.round, request=state.request
@@ -335,11 +408,15 @@ class RoundsModel(PublishedModel):
 
     def status(self) -> ModelStatus:
         """The model as people may see it."""
-        state, participation, expected = self._state, self._participation, 0
+        state = self._state
+        participation = self._participation
+        expected = 0
         if state.request is not None:
             expected = len(participation.expected(self._contract, state.request, self._known()))
         received = len(participation.answered(state.round))
-        rounds = RoundStatus(state.round, state.phase, state.combined_answers, received, state.shift, expected)
+        rounds = RoundStatus(
+            state.round, state.phase, state.combined_answers, received, state.shift, expected
+        )
         return self._publisher.status(self._waiting_for(), rounds)
 
     def state(self) -> dict[str, Any]:
@@ -361,14 +438,17 @@ class RoundsModel(PublishedModel):
         return SavedParts(whole, self._parts(), {"version": version})
 
     def _restore_rounds(self, state: Mapping[str, Any]) -> None:
-        self._state, self._arrived, self._arrived_bytes = restore_round_state(state), {}, 0
+        self._state = restore_round_state(state)
+        self._arrived = {}
+        self._arrived_bytes = 0
         if self._state.params is not None:
             # Parameters that could not be published are damaged, whatever bytes they have.
             self._validator.check_params(self.name, self._state.params)
             self._terms.algorithm.view(self._state.params)
 
     def rebuild(self, published: Snapshot) -> None:
-        """Go on with the newest parameters that were published; answers to earlier rounds are not needed."""
+        """Go on with the newest parameters that were published; answers to earlier rounds are not
+        needed."""
         assert published.round is not None, "the validator lets no snapshot pass without its round"
         self._publisher.adopt(published)
         request = round_request_of(published)
@@ -406,7 +486,9 @@ class RoundsModel(PublishedModel):
     def _init_hint(self) -> InitHint | None:
         params = self._state.params
         present = None if params is None else len(self._terms.algorithm.view(params).centres)
-        return init_hint_for(self._resolved, self._resolved.models[self.name], self._source, present)
+        return init_hint_for(
+            self._resolved, self._resolved.models[self.name], self._source, present
+        )
 
     def _waiting_for(self) -> str:
         if self._state.params is None:

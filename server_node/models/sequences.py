@@ -1,4 +1,5 @@
-"""Which updates of one client have been processed: by sequence numbers, digests, and when they were made."""
+"""Which updates of one client have been processed: by sequence numbers, digests, and when they were
+made."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import DIGEST_BYTES, Mark
 
 AHEAD_MAX = 1024
-"""numbers by which a sequence number may be above the highest processed, and below it one may still come late"""
+"""numbers by which a sequence number may be above the highest processed, and below it one may still
+come late"""
 DIGESTS_MAX = 64
 """newest updates whose digests are kept"""
 RUNS_MAX = 8
@@ -39,10 +41,12 @@ UNKNOWN: Final = bytes(DIGEST_BYTES)
 
 
 class SequenceWindow:
-    """The sequence numbers of one run that have been processed: all below `seen_below`, and those in `ahead`.
+    """The sequence numbers of one run that have been processed: all below `seen_below`, and those
+    in `ahead`.
 
-    A number that never comes, because its update was damaged or lost, is waited for until the highest is `AHEAD_MAX`
-    above it, and then no more: one lost update must not block a client for ever.
+    A number that never comes, because its update was damaged or lost, is waited for until the
+    highest is `AHEAD_MAX` above it, and then no more: one lost update must not block a client for
+    ever.
     """
 
     def __init__(
@@ -55,9 +59,11 @@ class SequenceWindow:
         digests: bytes = b"",
         newest_made_at: float = -math.inf,
     ) -> None:
-        """`may_jump`: the next number may be any. So may the first one, as a log does not reach back for ever.
+        """`may_jump`: the next number may be any. So may the first one, as a log does not reach
+        back for ever.
 
-        `digests` are those of the updates `numbers` (n,), one after the other; of zeros where one is not known.
+        `digests` are those of the updates `numbers` (n,), one after the other; of zeros where one
+        is not known.
         """
         if len(digests) != DIGEST_BYTES * len(numbers):
             raise ValueError("a digest for each number")
@@ -67,7 +73,9 @@ class SequenceWindow:
         self.may_jump = may_jump
         self.first = first
         """numbers below it are of no update of this run"""
-        parts = (digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES))
+        parts = (
+            digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)
+        )
         self._contents = dict(zip(numbers, parts, strict=True))
         """number -> digest of the newest updates, in the order in which they came"""
         self._newest_made_at = newest_made_at
@@ -77,27 +85,33 @@ class SequenceWindow:
         return self.first <= sequence <= self._highest + AHEAD_MAX
 
     def contains(self, sequence: int) -> bool:
-        """Whether `sequence` has been processed. Raises `MessageRejected` ("sequence") for one that cannot be."""
+        """Whether `sequence` has been processed. Raises `MessageRejected` ("sequence") for one that
+        cannot be."""
         if sequence < self._seen_below or sequence in self._ahead:
             return True
         if sequence > self._highest + AHEAD_MAX and not self.may_jump:
-            raise MessageRejected("sequence", f"{sequence} is more than {AHEAD_MAX} above {self._highest}")
+            raise MessageRejected(
+                "sequence", f"{sequence} is more than {AHEAD_MAX} above {self._highest}"
+            )
         return False
 
     def check_same(self, sequence: int, content: Content) -> None:
         """Raises `MessageRejected` ("conflict") for a number that was processed with other content.
 
-        Of an update too old for its digest to be kept, the time tells: one that was made after all that were processed
-        cannot be among them.
+        Of an update too old for its digest to be kept, the time tells: one that was made after all
+        that were processed cannot be among them.
         """
         known = self._contents.get(sequence)
         if (known not in (None, UNKNOWN) and content.digest and known != content.digest) or (
             known is None and content.made_at > self._newest_made_at
         ):
-            raise MessageRejected("conflict", f"another update {sequence} of this client was processed before")
+            raise MessageRejected(
+                "conflict", f"another update {sequence} of this client was processed before"
+            )
 
     def take(self, sequence: int, content: Content = NO_CONTENT) -> bool:
-        """Mark `sequence` as processed; False if it was already. Raises `MessageRejected` as `contains` does."""
+        """Mark `sequence` as processed; False if it was already. Raises `MessageRejected` as
+        `contains` does."""
         if self.contains(sequence):
             return False
         if not self._ahead and self._seen_below == self.first == 1:
@@ -137,9 +151,10 @@ class SequenceWindow:
 class ClientSequences:
     """The runs of sequence numbers of one client, the one used last at the end.
 
-    A client has one run. Any writer can send an update in a client's name before the client does, where updates are not
-    signed, and its number may be any. So a number below all that a run can have begins a run of its own, and the
-    client's updates are processed whatever number was sent first.
+    A client has one run. Any writer can send an update in a client's name before the client does,
+    where updates are not signed, and its number may be any. So a number below all that a run can
+    have begins a run of its own, and the client's updates are processed whatever number was sent
+    first.
     """
 
     def __init__(self, windows: Iterable[SequenceWindow] = ()) -> None:
@@ -162,7 +177,9 @@ class ClientSequences:
         if self._windows != [window]:
             for other in self._windows:
                 other.may_jump = False
-            self._windows = [*(other for other in self._windows if other is not window), window][-RUNS_MAX:]
+            self._windows = [*(other for other in self._windows if other is not window), window][
+                -RUNS_MAX:
+            ]
         return True
 
     def allow_jump(self) -> None:
@@ -175,7 +192,8 @@ class ClientSequences:
         return [window.state() for window in self._windows]
 
     def _window_of(self, sequence: int) -> SequenceWindow | None:
-        """The run of a number; None for one that begins a run. Raises `MessageRejected` ("sequence")."""
+        """The run of a number; None for one that begins a run. Raises `MessageRejected`
+        ("sequence")."""
         near = [window for window in self._windows if window.reaches(sequence)]
         if len(near) == 1:
             return near[0]
@@ -184,7 +202,9 @@ class ClientSequences:
                 return window
         if near:
             return near[-1]
-        if not self._windows or any(window.may_jump or sequence < window.first for window in self._windows):
+        if not self._windows or any(
+            window.may_jump or sequence < window.first for window in self._windows
+        ):
             return None
         self._windows[-1].contains(sequence)  # which says how far it is
         return None

@@ -1,4 +1,5 @@
-"""A streaming model on the server: it pools the first updates of several clients, then absorbs each as it comes."""
+"""A streaming model on the server: it pools the first updates of several clients, then absorbs each
+as it comes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from shoal.transports.base import Positions
 POOL_BYTES_MAX = 64 * 1024 * 1024
 """bytes of arrays in the pool, which is kept in memory and in every checkpoint"""
 SNAPSHOTS_SHARE: Final = 0.08
-"""share of a server's time that snapshots of one model may take: those that take long are published less often"""
+"""share of a server's time that snapshots of one model may take: those that take long are published
+less often"""
 SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
@@ -57,7 +59,8 @@ class _News(SavedFields):
 
     updates: int = 0
     other: bool = False
-    """whether something besides updates has come: the name of a cluster, or another snapshot that the model follows"""
+    """whether something besides updates has come: the name of a cluster, or another snapshot that
+    the model follows"""
 
 
 class StreamingBase(PublishedModel, ABC):
@@ -75,7 +78,8 @@ class StreamingBase(PublishedModel, ABC):
         history: PublishedHistory,
         paced: bool,
     ) -> None:
-        """`paced`: snapshots that take long on this machine come less often; else the log decides alone."""
+        """`paced`: snapshots that take long on this machine come less often; else the log decides
+        alone."""
         self._contract = contract
         self._paced = paced
         self._model = model
@@ -88,7 +92,8 @@ class StreamingBase(PublishedModel, ABC):
 
     @property
     def plan(self) -> Arrays:
-        """The snapshot as of now, published or not: it has the plan that a round of masked counts is counted under."""
+        """The snapshot as of now, published or not: it has the plan that a round of masked counts
+        is counted under."""
         return self._half.snapshot()
 
     @property
@@ -112,7 +117,8 @@ class StreamingBase(PublishedModel, ABC):
         return Processed(True)
 
     def skip(self, update: Update, now: float, content: Content) -> Processed:
-        """Count an update of an earlier contract, which this model cannot learn from. Raises as `process` does."""
+        """Count an update of an earlier contract, which this model cannot learn from. Raises as
+        `process` does."""
         processed = self._publisher.skip(update, now, content)
         self._news.updates += processed.new and not update.is_report
         return processed
@@ -122,7 +128,8 @@ class StreamingBase(PublishedModel, ABC):
         self._news.other |= self._publisher.change_cluster(change, place)
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
-        """Begin again from nothing: the log, read once more without this client, is what the model is made of."""
+        """Begin again from nothing: the log, read once more without this client, is what the model
+        is made of."""
         self._half = self._empty_half()
         self._publisher.begin_again(read_up_to)
         self._news = _News()
@@ -136,29 +143,49 @@ class StreamingBase(PublishedModel, ABC):
         # A clock that was set back must not lengthen the wait.
         self._publisher.counts.snapshot_at = min(self._publisher.counts.snapshot_at, now)
         by_number = self._news.updates >= self._settings.snapshot_updates
-        return by_number or self._news.other or now >= self._publisher.counts.snapshot_at + self._interval_s
+        return (
+            by_number
+            or self._news.other
+            or now >= self._publisher.counts.snapshot_at + self._interval_s
+        )
 
     @property
     def _interval_s(self) -> float:
         """Seconds between two snapshots that are due by the clock."""
-        return max(self._settings.snapshot_s, min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S))
+        return max(
+            self._settings.snapshot_s,
+            min(self._snapshot_takes_s / SNAPSHOTS_SHARE, SNAPSHOT_WAIT_MAX_S),
+        )
 
     def snapshot_wait_s(self, now: float) -> float:
-        """Seconds until a snapshot is due by the clock; infinite while nothing has come since the newest one."""
+        """Seconds until a snapshot is due by the clock; infinite while nothing has come since the
+        newest one."""
         if not self._news.updates:
             return math.inf
         return max(0.0, self._publisher.counts.snapshot_at + self._interval_s - now)
 
-    def take_snapshot(self, positions: Positions, statement: Mapping[str, Any], now: float) -> PublishedSnapshot:
+    def take_snapshot(
+        self, positions: Positions, statement: Mapping[str, Any], now: float
+    ) -> PublishedSnapshot:
         """The next snapshot of everything absorbed so far."""
-        began, pooled, clustered = time.thread_time(), self._pooled_updates, self._clustered_readings
+        began = time.thread_time()
+        pooled = self._pooled_updates
+        clustered = self._clustered_readings
         published = self._publisher.publish(
-            self._half.snapshot(), positions, statement, now, pooled=pooled, clustered_readings=clustered
+            self._half.snapshot(),
+            positions,
+            statement,
+            now,
+            pooled=pooled,
+            clustered_readings=clustered,
         )
         self._news = _News()
         if self._paced:
-            # A snapshot with new clusters takes many times as long as the others, so one alone must not set the pace.
-            self._snapshot_takes_s += SNAPSHOT_WEIGHT * (time.thread_time() - began - self._snapshot_takes_s)
+            # A snapshot with new clusters takes many times as long as the others, so one alone must
+            # not set the pace.
+            self._snapshot_takes_s += SNAPSHOT_WEIGHT * (
+                time.thread_time() - began - self._snapshot_takes_s
+            )
         return published
 
     def status(self) -> ModelStatus:
@@ -227,7 +254,8 @@ class _Pool(SavedFields):
     merged: int = 0
     """updates that were merged"""
     wanted: int | None = None
-    """updates that were pooled when the model began, for a rebuild; None: the clock and the clients decide"""
+    """updates that were pooled when the model began, for a rebuild; None: the clock and the clients
+    decide"""
 
     def add(self, contribution: Contribution, now: float) -> None:
         """Keep one more."""
@@ -247,26 +275,38 @@ class _Pool(SavedFields):
     def take(self) -> list[Contribution]:
         """Every update in it, to be merged."""
         # Sorted by client, so that it does not matter whose update happened to be first in the log.
-        taken = sorted(self.waiting or (), key=lambda contribution: (contribution.client, contribution.sequence))
-        self.waiting, self.size, self.merged = None, 0, len(taken)
+        taken = sorted(
+            self.waiting or (),
+            key=lambda contribution: (contribution.client, contribution.sequence),
+        )
+        self.waiting = None
+        self.size = 0
+        self.merged = len(taken)
         return taken
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
-        waiting = None if self.waiting is None else [[c.client, c.sequence, dict(c.arrays)] for c in self.waiting]
+        waiting = (
+            None
+            if self.waiting is None
+            else [[c.client, c.sequence, dict(c.arrays)] for c in self.waiting]
+        )
         return super().state() | {"waiting": waiting}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved pool. Raises `KeyError` or `TypeError` for a damaged state."""
         saved = state["waiting"]
-        super().restore({**state, "waiting": None if saved is None else [Contribution(*one) for one in saved]})
+        super().restore(
+            {**state, "waiting": None if saved is None else [Contribution(*one) for one in saved]}
+        )
 
 
 class StreamingModel(StreamingBase):
     """Absorbs the updates of one model. A `ServedModel`.
 
-    The pool holds the updates that came before enough clients had sent one, or before the configured time was over:
-    they are merged together, in an order that does not depend on who was first.
+    The pool holds the updates that came before enough clients had sent one, or before the
+    configured time was over: they are merged together, in an order that does not depend on who was
+    first.
     """
 
     _half: ServerHalf
@@ -290,7 +330,8 @@ class StreamingModel(StreamingBase):
         return self._pool.merged
 
     def process(self, update: Update, now: float, content: Content = NO_CONTENT) -> Processed:
-        """Take in one validated update, and learn it. Raises `MessageRejected` ("sequence", "conflict")."""
+        """Take in one validated update, and learn it. Raises `MessageRejected` ("sequence",
+        "conflict")."""
         processed = super().process(update, now, content)
         if not processed.new or update.is_report:
             return processed
@@ -304,12 +345,14 @@ class StreamingModel(StreamingBase):
         return processed
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
-        """Begin again from nothing, with a pool: the log, read once more without this client, gives the model."""
+        """Begin again from nothing, with a pool: the log, read once more without this client, gives
+        the model."""
         super().unlearn(client, read_up_to)
         self._pool = _Pool()
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Merge the pool when the time for more clients is over; report clients that were left out of it."""
+        """Merge the pool when the time for more clients is over; report clients that were left out
+        of it."""
         events: list[ModelEvent] = []
         if self._pool.is_over(now, self._settings.pool_s):
             self._merge_pool()
@@ -319,17 +362,22 @@ class StreamingModel(StreamingBase):
         return events
 
     def snapshot_due(self, now: float) -> bool:
-        """Whether the pool has been merged, and a snapshot is due by the updates or the time since the newest one."""
-        return (self._pool.waiting is None or self._publisher.counts.rebuilt) and super().snapshot_due(now)
+        """Whether the pool has been merged, and a snapshot is due by the updates or the time since
+        the newest one."""
+        return (
+            self._pool.waiting is None or self._publisher.counts.rebuilt
+        ) and super().snapshot_due(now)
 
     def snapshot_wait_s(self, now: float) -> float:
         """Seconds as `StreamingBase` has them, and without end until the pool has been merged."""
         return super().snapshot_wait_s(now) if self._pool.waiting is None else math.inf
 
     def rebuild(self, published: Snapshot) -> None:
-        """Pool as many updates as the server that published this had pooled, whatever the clock says."""
+        """Pool as many updates as the server that published this had pooled, whatever the clock
+        says."""
         super().rebuild(published)
-        # A snapshot that shows no update yet, after all have been unlearned, does not show whether the pool is full.
+        # A snapshot that shows no update yet, after all have been unlearned, does not show whether
+        # the pool is full.
         self._pool.wanted = published.pooled or None
 
     def _parts(self) -> dict[str, SavedPart]:
@@ -358,7 +406,9 @@ class StreamingModel(StreamingBase):
             if not left_out:
                 raise
             detail = f"merging the first updates raised {type(refused).__name__}"
-            self._incompatible = [IncompatibleClient(self.name, client, detail) for client in left_out]
+            self._incompatible = [
+                IncompatibleClient(self.name, client, detail) for client in left_out
+            ]
             self._half = self._empty_half()
             self._absorb([one for one in pool if one.client not in left_out])
 
@@ -377,13 +427,18 @@ class StreamingModel(StreamingBase):
 
     def _key(self, contributions: list[Contribution]) -> bytes:
         """Bytes that seed any shuffling: they depend on which updates are merged, never on when."""
-        names = "\n".join(f"{contribution.client} {contribution.sequence}" for contribution in contributions)
-        return hashlib.sha256(f"{self._contract.federation}\n{self._model.name}\n{names}".encode()).digest()
+        names = "\n".join(
+            f"{contribution.client} {contribution.sequence}" for contribution in contributions
+        )
+        return hashlib.sha256(
+            f"{self._contract.federation}\n{self._model.name}\n{names}".encode()
+        ).digest()
 
     def _waiting_for(self) -> str:
         if self._pool.waiting is None:
             return super()._waiting_for()
-        clients, wanted = len(self.clients), self._settings.pool_clients
+        clients = len(self.clients)
+        wanted = self._settings.pool_clients
         if not clients:
             return "No client has sent an update yet. Start a producer and a client; the first updates show here."
         return (
@@ -393,7 +448,8 @@ class StreamingModel(StreamingBase):
 
 
 class MaskedModel(StreamingModel):
-    """A model that learns from sums of masked counts. A `ServedModel`, whose updates are those of whole batches."""
+    """A model that learns from sums of masked counts. A `ServedModel`, whose updates are those of
+    whole batches."""
 
     def snapshot_due(self, now: float) -> bool:
         """Publish at once after every batch: clients count the next round under its plan."""

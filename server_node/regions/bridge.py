@@ -1,9 +1,11 @@
-"""The bridge to the upstream federation: it copies a region's contributions there and reads snapshots from there.
+"""The bridge to the upstream federation: it copies a region's contributions there and reads
+snapshots from there.
 
-Contributions wait in a topic of the region's own log, where the server publishes them with the state they belong to. So
-a region serves its clients as ever while its upstream federation cannot be reached. The bridge is as a client of the
-upstream federation is: it signs what it publishes, repeats what a kill has left unsure, and stops when the upstream
-server has refused an update because of its number.
+Contributions wait in a topic of the region's own log, where the server publishes them with the
+state they belong to. So a region serves its clients as ever while its upstream federation cannot be
+reached. The bridge is as a client of the upstream federation is: it signs what it publishes,
+repeats what a kill has left unsure, and stops when the upstream server has refused an update
+because of its number.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from typing import Any, Final
 from shoal.config.settings import Config, LogSettings
 from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, LogFolderMissing, LogUnavailable, MessageRejected, ShoalError
-from shoal.protocol.conflicts import CONFLICTS_KEY, PublishedDigests, check_no_conflict, content_digest
+from shoal.protocol.conflicts import (
+    CONFLICTS_KEY,
+    PublishedDigests,
+    check_no_conflict,
+    content_digest,
+)
 from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract
@@ -44,7 +51,8 @@ RECORDS_MAX: Final = 200
 
 
 class Bridge:
-    """Copies contributions upstream and reads snapshots from there, one step at a time. For one thread.
+    """Copies contributions upstream and reads snapshots from there, one step at a time. For one
+    thread.
 
     After an error a new one, resumed from the checkpoint, goes on.
     """
@@ -61,12 +69,18 @@ class Bridge:
     ) -> None:
         """`on_snapshot` is called with each newer snapshot of the upstream federation."""
         self._clock = clock
-        self._contract, self._upstream_contract = config.contract, upstream.contract
-        self._own_log, self._upstream_log = own_log, upstream_log
+        self._contract = config.contract
+        self._upstream_contract = upstream.contract
+        self._own_log = own_log
+        self._upstream_log = upstream_log
         self._checkpoint = checkpoint
         self._on_snapshot = on_snapshot
         template = upstream.client.signing_key_file
-        self._key = None if template is None else read_keys(client_file(template, self._contract.federation))[0]
+        self._key = (
+            None
+            if template is None
+            else read_keys(client_file(template, self._contract.federation))[0]
+        )
         self._validator = Validator(upstream.resolved)
         self._digests = PublishedDigests()
         self._positions: Positions = {}
@@ -76,9 +90,9 @@ class Bridge:
     def resume(self) -> None:
         """Restore the checkpoint. Once, before the first step.
 
-        A log of the upstream federation that was made anew gets all contributions that are kept. Raises `InvalidState`
-        for the checkpoint of another log, and when the upstream server has refused a contribution because another
-        update has its number; and as the logs do.
+        A log of the upstream federation that was made anew gets all contributions that are kept.
+        Raises `InvalidState` for the checkpoint of another log, and when the upstream server has
+        refused a contribution because another update has its number; and as the logs do.
         """
         topic = self._contract.contributions_topic
         self._identities = [
@@ -92,12 +106,17 @@ class Bridge:
             self._restore(state)
             newest = latest(self._upstream_log, self._upstream_contract.snapshots_topic)
             check_no_conflict(newest.get(CONFLICTS_KEY), self._contract.federation, self._digests)
-        self._snapshot_positions = beginning(self._upstream_log, self._upstream_contract.snapshots_topic)
+        self._snapshot_positions = beginning(
+            self._upstream_log, self._upstream_contract.snapshots_topic
+        )
 
     def step(self) -> bool:
-        """Copy the next contributions and read the next snapshots. False when there was nothing to do."""
+        """Copy the next contributions and read the next snapshots. False when there was nothing to
+        do."""
         snapshots = self._read_snapshots()
-        records, after = self._own_log.read(self._contract.contributions_topic, self._positions, RECORDS_MAX)
+        records, after = self._own_log.read(
+            self._contract.contributions_topic, self._positions, RECORDS_MAX
+        )
         for record in records:
             self._copy(record)
         if records:
@@ -120,13 +139,19 @@ class Bridge:
 
     def _copy(self, record: Record) -> None:
         update = decode_update(record.value, record.headers)
-        value, topic = record.value or b"", self._upstream_contract.updates_topic
-        self._digests.add(update.model, update.sequence, content_digest(update, value, update_arrays(update)))
-        signed: Headers = () if self._key is None else ((HEADER, signature(self._key, topic, value)),)
+        value = record.value or b""
+        topic = self._upstream_contract.updates_topic
+        self._digests.add(
+            update.model, update.sequence, content_digest(update, value, update_arrays(update))
+        )
+        signed: Headers = (
+            () if self._key is None else ((HEADER, signature(self._key, topic, value)),)
+        )
         self._upstream_log.publish(topic, value, record.key, record.headers + signed)
 
     def _read_snapshots(self) -> Sequence[Record]:
-        """The records of the topic of snapshots since the last call; the snapshots among them are passed on.
+        """The records of the topic of snapshots since the last call; the snapshots among them are
+        passed on.
 
         Raises `ContractDiffers`.
         """
@@ -138,27 +163,39 @@ class Bridge:
         for record in records:
             if is_lease(record):
                 self._newest.take_lease(record)
-            elif record.value is not None and not is_for_servers(record) and ("type", b"snapshot") in record.headers:
+            elif (
+                record.value is not None
+                and not is_for_servers(record)
+                and ("type", b"snapshot") in record.headers
+            ):
                 self._take_snapshot(record)
         return records
 
     def _take_snapshot(self, record: Record) -> None:
-        """Pass a snapshot on if it is the newest, as if made now where its time is yet to come: of two versions, the
-        region follows the higher or the later one."""
+        """Pass a snapshot on if it is the newest, as if made now where its time is yet to come: of
+        two versions, the region follows the higher or the later one."""
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
             self._validator.check_snapshot(snapshot)
             is_newest = self._newest.take(snapshot, record)
         except MessageRejected as rejected:
-            log_event("snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail)
+            log_event(
+                "snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail
+            )
             return
         if is_newest:
             self._on_snapshot(replace(snapshot, made_at=min(snapshot.made_at, self._clock())))
 
     def _state(self) -> dict[str, Any]:
         positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
-        logs, digests = list(self._identities), self._digests.state()
-        return {"version": STATE_VERSION, "logs": logs, "positions": positions, "published": digests}
+        logs = list(self._identities)
+        digests = self._digests.state()
+        return {
+            "version": STATE_VERSION,
+            "logs": logs,
+            "positions": positions,
+            "published": digests,
+        }
 
     def _restore(self, state: dict[str, Any]) -> None:
         if state["version"] != STATE_VERSION:
@@ -173,13 +210,15 @@ class Bridge:
 
 
 class BridgeThread:
-    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends ends the server.
+    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends
+    ends the server.
 
     Without an upstream federation it does nothing.
     """
 
     def __init__(self, config: Config, upstream: Upstream | None) -> None:
-        self._config, self._upstream = config, upstream
+        self._config = config
+        self._upstream = upstream
         self._newest: dict[str, Snapshot] = {}
         self._waiting = 0
         self._stop = threading.Event()
@@ -191,7 +230,9 @@ class BridgeThread:
         """The upstream federation as the server needs it; None if there is none."""
         if self._upstream is None:
             return None
-        return UpstreamState(self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting)
+        return UpstreamState(
+            self._upstream, self._config.upstream, self._newest.get, lambda: self._waiting
+        )
 
     @property
     def logs(self) -> list[LogSettings]:
@@ -204,7 +245,8 @@ class BridgeThread:
         if self._upstream is None:
             yield
             return
-        self._stop, self._error = threading.Event(), None
+        self._stop = threading.Event()
+        self._error = None
         arguments = [self._upstream.config, self._stop]
         thread = threading.Thread(target=self._run, args=arguments, name="upstream", daemon=True)
         thread.start()
@@ -237,12 +279,20 @@ class BridgeThread:
             raise
 
     def _log_unavailable(self, error: ShoalError) -> None:
-        # Once the wait has grown to its longest, this is no outage that passes: people must look at the address.
+        # Once the wait has grown to its longest, this is no outage that passes: people must look at
+        # the address.
         if self._retry_s < RETRY_MAX_S:
-            log_event("upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s)
+            log_event(
+                "upstream_unavailable", logging.WARNING, error=str(error), retry_s=self._retry_s
+            )
             return
         advice = "or [log] address in the upstream file is wrong"
-        log_event("upstream_still_unavailable", logging.ERROR, error=f"{error}; {advice}", retry_s=self._retry_s)
+        log_event(
+            "upstream_still_unavailable",
+            logging.ERROR,
+            error=f"{error}; {advice}",
+            retry_s=self._retry_s,
+        )
 
     def _work(self, bridge: Bridge, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -257,8 +307,11 @@ class BridgeThread:
 
 
 @contextmanager
-def open_bridge(config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]) -> Iterator[Bridge]:
-    """Open the bridge of a region: its checkpoint and both logs. `resumed` resumes it and closes all.
+def open_bridge(
+    config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]
+) -> Iterator[Bridge]:
+    """Open the bridge of a region: its checkpoint and both logs. `resumed` resumes it and closes
+    all.
 
     Raises as the logs do, and `LogUnavailable` where the upstream federation has no log yet.
     """

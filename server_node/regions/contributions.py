@@ -1,9 +1,10 @@
-"""Contributions of a region to upstream models: its clients' updates put together, numbered, for its own topic.
+"""Contributions of a region to upstream models: its clients' updates put together, numbered, for
+its own topic.
 
-A contribution is made after a number of readings, or where the log has a request to contribute, which the server
-writes when it is time to. So what a region publishes, and under which numbers, is a function of its log of updates
-alone: after a kill, and after a rebuild without a checkpoint, it publishes the same again, and the upstream server
-drops it as repeated.
+A contribution is made after a number of readings, or where the log has a request to contribute,
+which the server writes when it is time to. So what a region publishes, and under which numbers, is
+a function of its log of updates alone: after a kill, and after a rebuild without a checkpoint, it
+publishes the same again, and the upstream server drops it as repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from shoal.config.upstream import Upstream
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import encode_update
 from shoal.protocol.messages import Update
-from shoal.protocol.regions import SEPARATOR, Contribute, Region, RegionUpdate, decode_update, update_arrays
+from shoal.protocol.regions import (
+    SEPARATOR,
+    Contribute,
+    Region,
+    RegionUpdate,
+    decode_update,
+    update_arrays,
+)
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.server_node.models.base import ServedModel
@@ -52,12 +60,17 @@ class Regions:
 
     def state(self) -> dict[str, list[list[Any]]]:
         """Plain values for `restore`."""
-        return {client: [list(region) for region in tree] for client, tree in sorted(self._below.items())}
+        return {
+            client: [list(region) for region in tree]
+            for client, tree in sorted(self._below.items())
+        }
 
     def restore(self, state: dict[str, list[list[Any]]]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            self._below = {client: [Region(*region) for region in tree] for client, tree in state.items()}
+            self._below = {
+                client: [Region(*region) for region in tree] for client, tree in state.items()
+            }
         except (AttributeError, TypeError) as broken:
             raise InvalidState(f"the checkpoint's list of regions is damaged: {broken}") from None
 
@@ -82,11 +95,17 @@ class RegionUpdates:
     """Makes a region's updates for all models of both federations, and numbers them."""
 
     def __init__(
-        self, contract: Contract, upstream: Upstream, validator: Validator, models: Mapping[str, ServedModel]
+        self,
+        contract: Contract,
+        upstream: Upstream,
+        validator: Validator,
+        models: Mapping[str, ServedModel],
     ) -> None:
         """`contract` and `models` are the region's, `validator` is that of its upstream federation."""
         resolved = upstream.config.resolved
-        self._contract, self._resolved, self._upstream_contract = contract, resolved, resolved.contract
+        self._contract = contract
+        self._resolved = resolved
+        self._upstream_contract = resolved.contract
         self._record_bytes_max = upstream.config.log.update_bytes_max
         self._models = models
         self._validator = validator
@@ -95,7 +114,8 @@ class RegionUpdates:
         self._records: list[OutboxRecord] = []
 
     def add(self, contribution: RegionContribution, regions: Regions) -> None:
-        """Make the next update of a model. One that the upstream server would reject is logged instead."""
+        """Make the next update of a model. One that the upstream server would reject is logged
+        instead."""
         update = self._update(contribution, regions)
         try:
             self._validator.check_update(update)
@@ -103,24 +123,35 @@ class RegionUpdates:
         except MessageRejected as refused:
             # What the upstream server would reject must not end this one.
             log_event(
-                "contribution_rejected", logging.ERROR, model=update.model, reason=refused.reason, detail=refused.detail
+                "contribution_rejected",
+                logging.ERROR,
+                model=update.model,
+                reason=refused.reason,
+                detail=refused.detail,
             )
             return
         self._sequences[update.model] = update.sequence
-        topic, key = self._contract.contributions_topic, self._upstream_contract.update_key(update.model)
-        self._records += [OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()) for chunk in chunks]
+        topic = self._contract.contributions_topic
+        key = self._upstream_contract.update_key(update.model)
+        self._records += [
+            OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()) for chunk in chunks
+        ]
 
     def take_records(self) -> list[OutboxRecord]:
         """The updates made since the last call, for the outbox."""
-        taken, self._records = self._records, []
+        taken = self._records
+        self._records = []
         return taken
 
     def go_on_after(self, log: Log, model: str) -> None:
-        """Number a model's next update after the newest one in the topic of contributions, without a checkpoint.
+        """Number a model's next update after the newest one in the topic of contributions, without
+        a checkpoint.
 
         Raises as the log does, and `MessageRejected` for a record that no region has published.
         """
-        record = latest(log, self._contract.contributions_topic).get(self._upstream_contract.update_key(model))
+        record = latest(log, self._contract.contributions_topic).get(
+            self._upstream_contract.update_key(model)
+        )
         if record is not None:
             self._sequences[model] = decode_update(record.value, record.headers).sequence
 
@@ -133,10 +164,14 @@ class RegionUpdates:
         self._sequences |= {name: int(state[name]) for name in self._sequences if name in state}
 
     def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
-        own, upstream, region = self._resolved.models[made.model], self._resolved, self._contract.federation
+        own = self._resolved.models[made.model]
+        upstream = self._resolved
+        region = self._contract.federation
         clients = made.clients
         if clients is None:
-            clients = sum(client not in regions for client in self._models[made.model].clients.names())
+            clients = sum(
+                client not in regions for client in self._models[made.model].clients.names()
+            )
         return RegionUpdate(
             federation=upstream.federation,
             contract=upstream.digest,
@@ -179,7 +214,8 @@ class _Pending:
     def add(self, update: Update, now: float) -> None:
         self.aggregator.add(update.arrays, update.readings, update.client)
         self.readings += update.readings
-        # Clocks of clients differ: an update that comes later may have been made earlier by its own.
+        # Clocks of clients differ: an update that comes later may have been made earlier by its
+        # own.
         self.made_at = max(self.made_at, update.made_at)
         times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
         self.newest_reading_at = max(times, default=None)
@@ -188,7 +224,9 @@ class _Pending:
         self.since = now if self.since is None else self.since
 
     def begin_again(self) -> None:
-        self.readings, self.since, self.requested = 0, None, False
+        self.readings = 0
+        self.since = None
+        self.requested = False
         self.newest_reading_at = self.oldest_reading_at = None
 
     def state(self) -> dict[str, Any]:
@@ -206,21 +244,28 @@ class Contributions:
         publish_readings: int,
         publish_s: float,
     ) -> None:
-        """`contract` is the region's, `models` are those of the upstream federation that it contributes to.
+        """`contract` is the region's, `models` are those of the upstream federation that it
+        contributes to.
 
         `publish_readings`, `publish_s`: after how much a model contributes.
         """
-        self._contract, self._updates = contract, updates
-        self._publish_readings, self._publish_s = publish_readings, publish_s
+        self._contract = contract
+        self._updates = updates
+        self._publish_readings = publish_readings
+        self._publish_s = publish_s
         streaming = [model for model in models if not model.family.in_rounds]
         # What is of masked counts is passed on batch by batch, and a batch has its own limit.
         self._readings_max = {
-            model.name: 1 if model.mode.masked else model.declared.readings_max for model in streaming
+            model.name: 1 if model.mode.masked else model.declared.readings_max
+            for model in streaming
         }
-        self._pending = {model.name: _Pending(_aggregator(model, contract.width)) for model in streaming}
+        self._pending = {
+            model.name: _Pending(_aggregator(model, contract.width)) for model in streaming
+        }
 
     def add(self, update: Update, regions: Regions, now: float, clients: int | None = None) -> None:
-        """An update that its model has taken in. Contributes when it is the last one of a contribution.
+        """An update that its model has taken in. Contributes when it is the last one of a
+        contribution.
 
         `clients`: as in `RegionContribution`.
         """
@@ -229,7 +274,8 @@ class Contributions:
             return
         most = self._readings_max[update.model]
         has_room = pending.aggregator.has_room(update.arrays, update.readings)
-        # What is held goes first, so that no contribution is above the limits that the upstream server checks.
+        # What is held goes first, so that no contribution is above the limits that the upstream
+        # server checks.
         if not has_room or pending.readings + update.readings > most:
             self.contribute(update.model, regions)
         pending.add(update, now)
@@ -243,10 +289,13 @@ class Contributions:
         if pending is None or pending.since is None:
             return
         arrays = pending.aggregator.contribute()
-        # Updates that only report rejected readings add up to nothing: a contribution would only use up a number.
+        # Updates that only report rejected readings add up to nothing: a contribution would only
+        # use up a number.
         if any(array.size for array in arrays.values()):
             times = pending.made_at, pending.newest_reading_at, pending.oldest_reading_at
-            made = RegionContribution(model, arrays, pending.readings, *times, clients=pending.clients)
+            made = RegionContribution(
+                model, arrays, pending.readings, *times, clients=pending.clients
+            )
             self._updates.add(made, regions)
         pending.begin_again()
 
@@ -255,21 +304,29 @@ class Contributions:
         for model, pending in self._pending.items():
             if pending.since is None or pending.requested:
                 continue
-            pending.since = min(pending.since, now)  # a clock that was set back must not lengthen the wait
+            # a clock that was set back must not lengthen the wait
+            pending.since = min(pending.since, now)
             if now >= pending.since + self._publish_s:
                 pending.requested = True
                 request = Contribute(self._contract.federation, self._contract.digest, model)
-                key, topic = self._contract.update_key(model), self._contract.updates_topic
+                key = self._contract.update_key(model)
+                topic = self._contract.updates_topic
                 yield OutboxRecord(topic, request.encode(), key, Contribute.headers())
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
-        return {"version": STATE_VERSION, "models": {name: one.state() for name, one in self._pending.items()}}
+        return {
+            "version": STATE_VERSION,
+            "models": {name: one.state() for name, one in self._pending.items()},
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become the saved ones; a model that has come since begins with nothing. Raises `InvalidState`."""
+        """Become the saved ones; a model that has come since begins with nothing. Raises
+        `InvalidState`."""
         if state.get("version") != STATE_VERSION:
-            raise InvalidState("the checkpoint's contributions are of another version of shoal; run that one")
+            raise InvalidState(
+                "the checkpoint's contributions are of another version of shoal; run that one"
+            )
         for name, pending in self._pending.items():
             if name not in state["models"]:
                 continue
@@ -278,7 +335,9 @@ class Contributions:
                 pending.aggregator.restore(saved.pop("aggregator"))
                 self._pending[name] = _Pending(pending.aggregator, **saved)
             except (KeyError, TypeError) as broken:
-                raise InvalidState(f"the checkpoint's contributions of {name} are damaged: {broken}") from None
+                raise InvalidState(
+                    f"the checkpoint's contributions of {name} are damaged: {broken}"
+                ) from None
 
 
 def _aggregator(model: ResolvedModel, width: int) -> Aggregator:

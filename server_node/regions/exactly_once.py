@@ -1,7 +1,8 @@
 """Whether the brokers' transactions hold what replicas promise: all of a commit once, or nothing.
 
-Before KIP-890 a transaction of a process that was killed could be left open for ever, or records of it could end up in
-the transaction after it: Kafka 3.6 verifies a producer's records, 3.7 its offsets too, and all later versions both.
+Before KIP-890 a transaction of a process that was killed could be left open for ever, or records of
+it could end up in the transaction after it: Kafka 3.6 verifies a producer's records, 3.7 its
+offsets too, and all later versions both.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ SEVERAL: Final = 3
 
 
 def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
-    """Raises `SettingsError` for brokers on which a commit may count in part or twice, and as the log does.
+    """Raises `SettingsError` for brokers on which a commit may count in part or twice, and as the
+    log does.
 
-    What is only weaker than it could be is logged (`transactions_weak`), also that the user may not read the settings.
+    What is only weaker than it could be is logged (`transactions_weak`), also that the user may not
+    read the settings.
     """
     servers = servers_of(parse_address(log.address).location)
     where = ",".join(servers)
@@ -50,11 +53,15 @@ def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
             )
             return
         numbers = [str(broker["broker_id"]) for broker in cluster["brokers"]]
-        asked = [ConfigResource(ConfigResourceType.BROKER, number, dict.fromkeys(CONFIGS)) for number in numbers]
+        asked = [
+            ConfigResource(ConfigResourceType.BROKER, number, dict.fromkeys(CONFIGS))
+            for number in numbers
+        ]
         described = admin.describe_configs(asked, config_filter="all")["broker"]
         features = admin.describe_features()
     values = {
-        number: {name: str(about["value"]) for name, about in described.get(number, {}).items()} for number in numbers
+        number: {name: str(about["value"]) for name, about in described.get(number, {}).items()}
+        for number in numbers
     }
     level = features.get("metadata.version", {}).get("supported", (0, OFFSETS_VERIFIED))[1]
     for reason in weaknesses(values, level):
@@ -62,7 +69,8 @@ def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
 
 
 def weaknesses(brokers: Mapping[str, Mapping[str, Any]], level: int) -> list[str]:
-    """What the settings of brokers (number -> name -> value) and their newest metadata.version leave to chance.
+    """What the settings of brokers (number -> name -> value) and their newest metadata.version
+    leave to chance.
 
     Raises `SettingsError` where "exactly once" does not hold.
     """
@@ -82,9 +90,13 @@ def weaknesses(brokers: Mapping[str, Mapping[str, Any]], level: int) -> list[str
     if level < OFFSETS_VERIFIED:
         found.append("Kafka 3.6 does not verify the offsets of transactions: take 3.7 or later")
     if any(configs.get(UNCLEAN) == "true" for configs in brokers.values()):
-        found.append(f"{UNCLEAN} is on: what was committed can be lost, when a broker without it becomes the leader")
+        found.append(
+            f"{UNCLEAN} is on: what was committed can be lost, when a broker without it becomes the leader"
+        )
     if len(brokers) >= SEVERAL and any(
         int(configs.get(IN_SYNC, SEVERAL)) < SEVERAL - 1 for configs in brokers.values()
     ):
-        found.append(f"{IN_SYNC} is 1: what one broker has confirmed alone is lost with its disk; set 2")
+        found.append(
+            f"{IN_SYNC} is 1: what one broker has confirmed alone is lost with its disk; set 2"
+        )
     return found

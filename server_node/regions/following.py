@@ -1,7 +1,9 @@
-"""Models of a region that follow the upstream ones: by the upstream plan or request, adding up what clients answer.
+"""Models of a region that follow the upstream ones: by the upstream plan or request, adding up what
+clients answer.
 
-The upstream server alone decides the parameters. A sum of the answers of a region's clients is what one client with
-all their rows would answer (`RoundsAlgorithm.additive`), so the next parameters are those of a flat federation.
+The upstream server alone decides the parameters. A sum of the answers of a region's clients is what
+one client with all their rows would answer (`RoundsAlgorithm.additive`), so the next parameters are
+those of a flat federation.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from shoal.runtime.checkpoint import SavedPart, SavedValue
 from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from shoal.server_node.models.round_state import Phase, ReceivedAnswer
-from shoal.server_node.models.round_transitions import Moment, expected_clients, has_quorum, make_request
+from shoal.server_node.models.round_transitions import (
+    Moment,
+    expected_clients,
+    has_quorum,
+    make_request,
+)
 from shoal.server_node.models.rounds import RoundsModel
 from shoal.server_node.models.streaming import StreamingBase
 from shoal.server_node.regions.contributions import RegionContribution
@@ -41,7 +48,8 @@ class Followed(NamedTuple):
     def is_before(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot is to be adopted in its place.
 
-        After a start the bridge reads older snapshots first. In a log that was made anew, versions begin again.
+        After a start the bridge reads older snapshots first. In a log that was made anew, versions
+        begin again.
         """
         return snapshot.version > self.version or snapshot.made_at > self.made_at
 
@@ -53,7 +61,8 @@ STATE_VERSION: Final = 3
 
 
 class FollowedSnapshot:
-    """The newest snapshot of the upstream federation, from which a model that follows it makes its own."""
+    """The newest snapshot of the upstream federation, from which a model that follows it makes its
+    own."""
 
     def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
         """Begin with the snapshot of a model that has learnt nothing, the same as upstream."""
@@ -67,7 +76,8 @@ class FollowedSnapshot:
 
     def adopt(self, snapshot: Snapshot) -> None:
         """Follow a snapshot of the upstream federation, which has been checked."""
-        self._arrays, self.followed = snapshot.arrays, Followed(snapshot.version, snapshot.made_at)
+        self._arrays = snapshot.arrays
+        self.followed = Followed(snapshot.version, snapshot.made_at)
         self.readings = snapshot.readings
 
     def snapshot(self) -> Arrays:
@@ -87,21 +97,28 @@ class FollowedSnapshot:
                 "start the federation in a new folder"
             )
         if state.get("version") != STATE_VERSION:
-            raise InvalidState("the checkpoint of a region's model is of another version of shoal; run that one")
-        arrays = StateReader(state, STATE_VERSION).read_arrays("arrays", self._algorithm.snapshot, self._width)
+            raise InvalidState(
+                "the checkpoint of a region's model is of another version of shoal; run that one"
+            )
+        arrays = StateReader(state, STATE_VERSION).read_arrays(
+            "arrays", self._algorithm.snapshot, self._width
+        )
         try:
             self._algorithm.view(arrays)
         except InvalidData as damaged:
             raise InvalidState(f"saved upstream snapshot: {damaged}") from None
-        self._arrays, self.followed = arrays, Followed(*state["followed"])
+        self._arrays = arrays
+        self.followed = Followed(*state["followed"])
         self.readings = state["readings"]
 
 
 class FollowingModel(StreamingBase):
-    """Publishes the upstream snapshots to the clients of the region, under the region's own versions. A `ServedModel`.
+    """Publishes the upstream snapshots to the clients of the region, under the region's own
+    versions. A `ServedModel`.
 
-    It learns nothing from updates: they are added up for the upstream federation, which does. Recent shares are shares
-    of the upstream federation's readings, because its clusters were learnt from those.
+    It learns nothing from updates: they are added up for the upstream federation, which does.
+    Recent shares are shares of the upstream federation's readings, because its clusters were learnt
+    from those.
     """
 
     _half: FollowedSnapshot
@@ -120,7 +137,8 @@ class FollowingModel(StreamingBase):
         self._newest_upstream = newest
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Follow the newest upstream snapshot. It reports no event: the snapshot that it leads to says it."""
+        """Follow the newest upstream snapshot. It reports no event: the snapshot that it leads to
+        says it."""
         if (snapshot := self._newest_upstream()) is not None:
             self.follow(snapshot)
         return ()
@@ -132,14 +150,16 @@ class FollowingModel(StreamingBase):
     def follow(self, snapshot: Snapshot) -> None:
         """Adopt an upstream snapshot, unless it is no newer than the one that is followed.
 
-        Nor while the upstream server is rebuilt from its log: clients count by the plan that it will come to again.
+        Nor while the upstream server is rebuilt from its log: clients count by the plan that it
+        will come to again.
         """
         if not self._half.followed.is_before(snapshot):
             return
         if snapshot.readings < self._half.readings:
             if self._is_being_rebuilt(snapshot):
                 return
-            # The upstream model has unlearned a client, or its log was made anew: nodes have other numbers.
+            # The upstream model has unlearned a client, or its log was made anew: nodes have other
+            # numbers.
             self._publisher.counts.rebuilt = True
         self._half.adopt(snapshot)
         self._news.other = True
@@ -159,13 +179,15 @@ class FollowingModel(StreamingBase):
 
 
 TIME_SHARE: Final = 0.75
-"""share of the time to the upstream deadline in which clients may answer; the rest is for the way of their sum"""
+"""share of the time to the upstream deadline in which clients may answer; the rest is for the way
+of their sum"""
 
 
 class FollowingRounds(RoundsModel):
     """Asks the clients of a region what the upstream server asks the region.
 
-    It starts from what the upstream model has started from: the clusters of other models in the region do not matter.
+    It starts from what the upstream model has started from: the clusters of other models in the
+    region do not matter.
     """
 
     _followed = NO_SNAPSHOT
@@ -176,11 +198,14 @@ class FollowingRounds(RoundsModel):
     def follow(self, snapshot: Snapshot, request: RoundRequest | None, now: float) -> None:
         """Adopt a newer upstream snapshot, and open the round that its `request` asks for.
 
-        `request` None: it asks nothing of this region. Answers to earlier requests do not count any more.
+        `request` None: it asks nothing of this region. Answers to earlier requests do not count any
+        more.
         """
         if not self._followed.is_before(snapshot):
             return
-        assert snapshot.round is not None, "the bridge lets no snapshot of a model in rounds pass without its round"
+        assert snapshot.round is not None, (
+            "the bridge lets no snapshot of a model in rounds pass without its round"
+        )
         self._join_arrived()
         self._followed = Followed(snapshot.version, snapshot.made_at)
         adopted = replace(
@@ -199,14 +224,16 @@ class FollowingRounds(RoundsModel):
             own = replace(own, deadline=deadline, rows_min=max(own.rows_min, request.rows_min))
             adopted = replace(adopted, phase=Phase.COLLECTING, request=own, opened_at=now)
             self._opened = (RoundOpened(self.name, own.round, own.version),)
-        self._state, self._snapshot_due = adopted, True
+        self._state = adopted
+        self._snapshot_due = True
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
         """Close the open round by its quorum or at its deadline, and answer the upstream request."""
         self._join_arrived()
         events: Sequence[ModelEvent] = self._opened
         self._opened = ()
-        request, moment = self._state.request, self._moment(now)
+        request = self._state.request
+        moment = self._moment(now)
         if request is None:
             return events
         if has_quorum(self._rules, self._state, moment):
@@ -214,12 +241,16 @@ class FollowingRounds(RoundsModel):
         return [*events, self._close("deadline", moment)] if now >= request.deadline else events
 
     def take_answer(self) -> RegionContribution | None:
-        """The region's answer to the round that was closed since the last call; None if there is none."""
-        answer, self._answer = self._answer, None
+        """The region's answer to the round that was closed since the last call; None if there is
+        none."""
+        answer = self._answer
+        self._answer = None
         return answer
 
     def _parts(self) -> dict[str, SavedPart]:
-        return super()._parts() | {"followed": SavedValue(lambda: list(self._followed), self._restore_followed)}
+        return super()._parts() | {
+            "followed": SavedValue(lambda: list(self._followed), self._restore_followed)
+        }
 
     def _restore_followed(self, state: Sequence[Any]) -> None:
         self._followed = Followed(*state)
@@ -240,9 +271,12 @@ class FollowingRounds(RoundsModel):
         return float(self._terms.algorithm.shift(state.params, snapshot.arrays))
 
     def _close(self, by: Literal["quorum", "deadline"], moment: Moment) -> ModelEvent:
-        state, received = self._state, self._counted()
+        state = self._state
+        received = self._counted()
         expected = expected_clients(self._rules, state, moment)
-        participation = state.participation.closed(expected, state.participation.answered(state.round))
+        participation = state.participation.closed(
+            expected, state.participation.answered(state.round)
+        )
         self._state = replace(
             state,
             phase=Phase.SLEEPING,
@@ -254,25 +288,49 @@ class FollowingRounds(RoundsModel):
         )
         self._publisher.counts.readings = self._state.combined_readings
         try:
-            sums = sum_answers(self._params, self._terms.algorithm.update, [one.answer.stats for one in received])
+            sums = sum_answers(
+                self._params, self._terms.algorithm.update, [one.answer.stats for one in received]
+            )
         except InvalidData as refused:
             return RoundFailed(self.name, state.round, str(refused))
         if sums is None:
             return RoundFailed(self.name, state.round, "no client has answered in time")
-        readings, newest = self._state.combined_readings, self._publisher.counts.newest_reading_at
-        self._answer = RegionContribution(self.name, sums, readings, moment.now, newest, round=state.round)
+        readings = self._state.combined_readings
+        newest = self._publisher.counts.newest_reading_at
+        self._answer = RegionContribution(
+            self.name, sums, readings, moment.now, newest, round=state.round
+        )
         duration_s = max(0.0, moment.now - state.opened_at)
-        return RoundClosed(self.name, state.round, len(received), len(expected), by, state.shift, duration_s=duration_s)
+        return RoundClosed(
+            self.name,
+            state.round,
+            len(received),
+            len(expected),
+            by,
+            state.shift,
+            duration_s=duration_s,
+        )
 
     def _counted(self) -> list[ReceivedAnswer]:
-        """The answers to add up, by the names of clients, from no more readings than one update may be from."""
+        """The answers to add up, by the names of clients, from no more readings than one update may
+        be from."""
         # Sorted: sums of floats depend on their order, and a replay must give the same bytes.
         received = [one for _, one in sorted(self._state.participation.received.items())]
         totals = accumulate(one.readings for one in received)
-        counted = [one for one, total in zip(received, totals, strict=True) if total <= self._model.readings_max]
+        counted = [
+            one
+            for one, total in zip(received, totals, strict=True)
+            if total <= self._model.readings_max
+        ]
         if len(counted) < len(received):
             left_out = len(received) - len(counted)
-            log_event("answers_left_out", logging.WARNING, model=self.name, answers=left_out, kept=len(counted))
+            log_event(
+                "answers_left_out",
+                logging.WARNING,
+                model=self.name,
+                answers=left_out,
+                kept=len(counted),
+            )
         return counted
 
     @property
@@ -285,4 +343,8 @@ class FollowingRounds(RoundsModel):
         return False
 
     def _waiting_for(self) -> str:
-        return "" if self._state.params is not None else "The upstream federation has published no parameters yet."
+        return (
+            ""
+            if self._state.params is not None
+            else "The upstream federation has published no parameters yet."
+        )

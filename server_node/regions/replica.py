@@ -1,8 +1,10 @@
-"""One replica: an application of Quix Streams that absorbs the updates of the regions that Kafka assigns to it.
+"""One replica: an application of Quix Streams that absorbs the updates of the regions that Kafka
+assigns to it.
 
-All replicas are one consumer group. Kafka assigns the partitions of all topics of updates to them, fences one that was
-declared dead, and stores in one transaction what a replica has published, how far it has read, and the changelog of its
-state, from which the next owner of a partition restores it.
+All replicas are one consumer group. Kafka assigns the partitions of all topics of updates to them,
+fences one that was declared dead, and stores in one transaction what a replica has published, how
+far it has read, and the changelog of its state, from which the next owner of a partition restores
+it.
 """
 
 from __future__ import annotations
@@ -40,19 +42,24 @@ __all__ = [
 ]
 
 
-with warnings.catch_warnings(record=True):  # what it depends on warns, while it is imported, of its own dependencies
+# what it depends on warns, while it is imported, of its own dependencies
+with warnings.catch_warnings(record=True):
     from confluent_kafka import KafkaException
     from quixstreams import Application, State
     from quixstreams.context import message_context
     from quixstreams.exceptions import QuixException
     from quixstreams.kafka import ConnectionConfig
     from quixstreams.models import Serializer, Topic
-    from quixstreams.state.exceptions import ColumnFamilyHeaderMissing, StateRecoveryOffsetOutOfRange
+    from quixstreams.state.exceptions import (
+        ColumnFamilyHeaderMissing,
+        StateRecoveryOffsetOutOfRange,
+    )
 
 
 TRANSACTION_COMMITS: Final = 5
 """commits whose time a transaction may be open, a session at least. The brokers then abort it:
-committed reads stop before an open one, so that time is a part of what taking over a region takes"""
+committed reads stop before an open one, so that time is a part of what taking over a region takes
+"""
 TOKEN_S: Final = 300.0
 """seconds after which a bearer token is read again"""
 
@@ -67,7 +74,8 @@ def kafka_settings(log: LogSettings) -> KafkaSettings:
 
 def connection(log: LogSettings) -> ConnectionConfig:
     """Connection to the brokers. It contains secrets: never print it. Raises `SettingsError`."""
-    kafka, servers = kafka_settings(log), servers_of(parse_address(log.address).location)
+    kafka = kafka_settings(log)
+    servers = servers_of(parse_address(log.address).location)
     protocol = ("sasl_" if kafka.sasl != "none" else "") + ("ssl" if kafka.tls else "plaintext")
     known: dict[str, Any] = {"bootstrap_servers": ",".join(servers), "security_protocol": protocol}
     files = {
@@ -81,12 +89,16 @@ def connection(log: LogSettings) -> ConnectionConfig:
         if kafka.sasl == "oauthbearer":
             known["oauth_cb"] = lambda _: (read_password(secret_file, "log"), time.time() + TOKEN_S)
         else:
-            known |= {"sasl_username": kafka.user, "sasl_password": read_password(secret_file, "log")}
+            known |= {
+                "sasl_username": kafka.user,
+                "sasl_password": read_password(secret_file, "log"),
+            }
     return ConnectionConfig(**known)
 
 
 def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> dict[str, Any]:
-    """Settings of the producer of the replica `name`. Started again, it fences what is left of the earlier process."""
+    """Settings of the producer of the replica `name`. Started again, it fences what is left of the
+    earlier process."""
     transaction_s = max(settings.session_s, TRANSACTION_COMMITS * settings.commit_s)
     return {
         "transactional.id": f"{settings.group}.{name}",
@@ -127,11 +139,14 @@ class Replica(Application):  # type: ignore[misc]  # its types are not looked at
         super().stop(fail)
 
 
-def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> None:
-    """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or Ctrl-C.
+def run_replica(
+    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
+) -> None:
+    """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or
+    Ctrl-C.
 
-    After an error of Kafka everything is built again from what was committed: the same path as after a kill. Raises
-    `InvalidState`, `LogError`, `SettingsError`.
+    After an error of Kafka everything is built again from what was committed: the same path as
+    after a kill. Raises `InvalidState`, `LogError`, `SettingsError`.
     """
     retry_s = RETRY_FIRST_S
     while True:
@@ -154,7 +169,12 @@ def run_replica(regions: Mapping[str, Region], settings: ReplicaSettings, name: 
         except (QuixException, KafkaException) as error:
             if replica is not None and replica.asked_to_stop:
                 return  # what could not be committed while it stopped is done again by the others
-            log_event("retrying", logging.WARNING, error=f"{type(error).__name__}: {error}", retry_s=retry_s)
+            log_event(
+                "retrying",
+                logging.WARNING,
+                error=f"{type(error).__name__}: {error}",
+                retry_s=retry_s,
+            )
             if _stopped_within(retry_s):
                 return
             retry_s = min(2 * retry_s, RETRY_MAX_S)
@@ -165,8 +185,11 @@ def _stopped_within(seconds: float) -> bool:
         return stop.wait(seconds)
 
 
-def make_application(regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers) -> Replica:
-    """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and errors of Kafka."""
+def make_application(
+    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
+) -> Replica:
+    """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and
+    errors of Kafka."""
     log = next(iter(regions.values())).config.log
     statistics = {"statistics.interval.ms": STATISTICS_MS, "stats_cb": Assignments(timers).look}
     application = Replica(
@@ -204,16 +227,24 @@ def _add_region(application: Application, topic: str, region: Region, timers: Ti
     """Absorb what comes in `topic`, and publish what `Region.absorb` returns."""
     contract = region.config.contract
     others = (contract.snapshots_topic, contract.events_topic, contract.rejected_topic)
-    outputs: dict[str, Topic] = {name: application.topic(name, value_serializer=_Value()) for name in others}
+    outputs: dict[str, Topic] = {
+        name: application.topic(name, value_serializer=_Value()) for name in others
+    }
 
-    def absorb_one(value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]) -> Sequence[OutboxRecord]:
+    def absorb_one(
+        value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]
+    ) -> Sequence[OutboxRecord]:
         place = message_context()
         # A header without a value is one with an empty value, as everywhere in shoal.
         named = tuple((name, content or b"") for name, content in headers or ())
-        return region.absorb(Record(topic, place.partition, place.offset, at_ms, key, value, named), state, timers)
+        return region.absorb(
+            Record(topic, place.partition, place.offset, at_ms, key, value, named), state, timers
+        )
 
     updates = application.topic(topic, value_deserializer="bytes", value_serializer=_Value())
     outputs[topic] = updates  # requests to quarantine a client
-    stream = application.dataframe(updates).apply(absorb_one, stateful=True, expand=True, metadata=True)
+    stream = application.dataframe(updates).apply(
+        absorb_one, stateful=True, expand=True, metadata=True
+    )
     stream = stream.set_headers(lambda one, *_: list(one.headers))
     stream.to_topic(lambda one, *_: outputs[one.topic], key=lambda one: one.key)

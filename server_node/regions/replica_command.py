@@ -1,4 +1,5 @@
-"""`shoal replica`: serves the streaming models of several regions on Kafka, together with other replicas."""
+"""`shoal replica`: serves the streaming models of several regions on Kafka, together with other
+replicas."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ from shoal.transports.base import Log, TopicSettings, beginning, latest
 def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) -> None:
     """Serve the streaming models of several regions on Kafka, together with other replicas.
 
-    Kafka assigns the regions to the replicas that run, and assigns those of one that was killed to the others. What a
-    region learns and publishes is the same, bit for bit, as with one server. Stop a replica with Ctrl-C or SIGTERM, or
-    kill it, and start more of them whenever you want.
+    Kafka assigns the regions to the replicas that run, and assigns those of one that was killed to
+    the others. What a region learns and publishes is the same, bit for bit, as with one server.
+    Stop a replica with Ctrl-C or SIGTERM, or kill it, and start more of them whenever you want.
     """
     configs = [load_config(file) for file in files]
     check_regions(files, configs)
@@ -63,7 +64,8 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     with closing(open_log(configs[0].log)) as log:
         regions = {config.contract.updates_topic: open_region(config, log) for config in configs}
     timers = Timers(
-        [model for region in regions.values() for model in region.models.values()], lambda: open_log(configs[0].log)
+        [model for region in regions.values() for model in region.models.values()],
+        lambda: open_log(configs[0].log),
     )
     with timers.running():
         run_replica(regions, settings, name, timers)
@@ -78,7 +80,8 @@ def check_name(name: str) -> None:
 
 def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
     """Raises `SettingsError` for regions that a replica cannot serve."""
-    first, seen = configs[0], dict[str, Path]()
+    first = configs[0]
+    seen = dict[str, Path]()
     for file, config in zip(files, configs, strict=True):
         resolved = config.resolved
         if resolved.mode.masked:
@@ -91,17 +94,23 @@ def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
                 "set kafka://host:port, or run shoal server for this federation"
             )
         if config.upstream.file is not None:
-            raise SettingsError(f"{file}: replicas contribute to no upstream federation; run shoal server for this one")
+            raise SettingsError(
+                f"{file}: replicas contribute to no upstream federation; run shoal server for this one"
+            )
         for section in ("log", "replica"):
             if getattr(config, section) != getattr(first, section):
-                raise SettingsError(f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions")
+                raise SettingsError(
+                    f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions"
+                )
         for model in resolved.in_rounds:
             raise SettingsError(
                 f"{file}: model {model.name} ({model.declared.algorithm}) is in rounds, and replicas serve streaming "
                 "models only; run shoal server for this federation"
             )
         if (other := seen.setdefault(config.contract.federation, file)) != file:
-            raise SettingsError(f"{file}: {config.contract.federation} is the federation of {other} too")
+            raise SettingsError(
+                f"{file}: {config.contract.federation} is the federation of {other} too"
+            )
     if len(set(files)) < len(files):
         raise SettingsError("--config names a file twice; once for each region")
 
@@ -116,11 +125,17 @@ def open_region(config: Config, log: Log) -> Region:
     changelog = changelog_topic(config.replica.group, contract.updates_topic)
     log.ensure(
         changelog,
-        TopicSettings(partitions=config.log.partitions, compact=True, record_bytes_max=CHANGELOG_RECORD_BYTES_MAX),
+        TopicSettings(
+            partitions=config.log.partitions,
+            compact=True,
+            record_bytes_max=CHANGELOG_RECORD_BYTES_MAX,
+        ),
     )
     if not any(end for _, end in log.bounds(changelog).values()):
         _check_begins(config, log)
-    chain = published_contracts(latest(log, contract.snapshots_topic).get(CONTRACT_KEY), contract.federation)
+    chain = published_contracts(
+        latest(log, contract.snapshots_topic).get(CONTRACT_KEY), contract.federation
+    )
     if chain and chain[-1].digest != contract.digest:
         raise SettingsError(
             f"the contract of {contract.federation} has changed, which replicas cannot follow: put the old federation "

@@ -1,8 +1,10 @@
-"""Absorbs one record into one streaming model of one region: a pure function from the model's state to its next state.
+"""Absorbs one record into one streaming model of one region: a pure function from the model's state
+to its next state.
 
-The state is bytes, and holds everything that a checkpoint of the server holds of the model. Time is that of the record,
-as the brokers stamped it, so that nothing but the log decides what a model learns and when a snapshot is published: a
-record that is processed again after a kill gives the same bytes again.
+The state is bytes, and holds everything that a checkpoint of the server holds of the model. Time is
+that of the record, as the brokers stamped it, so that nothing but the log decides what a model
+learns and when a snapshot is published: a record that is processed again after a kill gives the
+same bytes again.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from shoal.protocol.signatures import ServerKeys
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
 from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
-from shoal.server_node.ingest.outcome import StepOutcome, list_records, quarantine_requests, snapshot_records
+from shoal.server_node.ingest.outcome import (
+    StepOutcome,
+    list_records,
+    quarantine_requests,
+    snapshot_records,
+)
 from shoal.server_node.ingest.quarantine import QuarantineRegister
 from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
@@ -39,7 +46,8 @@ class Absorbed(NamedTuple):
     state: bytes
     """state of the model after it"""
     records: tuple[OutboxRecord, ...]
-    """the records to publish: a snapshot and cluster events, when one is due, or a rejected message"""
+    """the records to publish: a snapshot and cluster events, when one is due, or a rejected message
+    """
     outcome: StepOutcome
     """the same for metrics and events"""
     pending: bool
@@ -50,7 +58,9 @@ class _OneModel(dict[str, ServedModel]):
     """The model that a key names, as the models that records with this key can be for."""
 
     def __missing__(self, name: str) -> ServedModel:
-        raise MessageRejected("model", f"it is for model {name}, and its record has the key of another one")
+        raise MessageRejected(
+            "model", f"it is for model {name}, and its record has the key of another one"
+        )
 
 
 @dataclass
@@ -70,14 +80,20 @@ class _Parts:
 class RegionModel:
     """One streaming model of one region: what `absorb` needs besides its state.
 
-    It keeps the objects that the newest state was made of, so that they need not be made from it again. That changes
-    no result.
+    It keeps the objects that the newest state was made of, so that they need not be made from it
+    again. That changes no result.
     """
 
-    def __init__(self, config: Config, contract: ResolvedContract, model: ResolvedModel, log_identity: bytes) -> None:
-        """`log_identity` is that of the topic of updates. Raises `SettingsError` for keys that cannot be read."""
-        self.contract, self.model, self.settings = config.contract, model.declared, config.server
-        self._resolved, self._resolved_model = contract, model
+    def __init__(
+        self, config: Config, contract: ResolvedContract, model: ResolvedModel, log_identity: bytes
+    ) -> None:
+        """`log_identity` is that of the topic of updates. Raises `SettingsError` for keys that
+        cannot be read."""
+        self.contract = config.contract
+        self.model = model.declared
+        self.settings = config.server
+        self._resolved = contract
+        self._resolved_model = model
         self.validator = Validator(contract)
         self.rejections = Rejections(config.contract, config.log.update_bytes_max)
         self.statement = model.statement
@@ -86,7 +102,9 @@ class RegionModel:
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
         contracted = config.contract
-        self._timer_request = Wake(contracted.federation, contracted.digest, model.name, made_at=0.0).encode()
+        self._timer_request = Wake(
+            contracted.federation, contracted.digest, model.name, made_at=0.0
+        ).encode()
         self._newest: tuple[bytes, _Parts] | None = None
 
     @property
@@ -94,7 +112,10 @@ class RegionModel:
         """The record that asks the model to look at its timers. It changes nothing that it learns."""
         contract = self.contract
         return OutboxRecord(
-            contract.updates_topic, self._timer_request, contract.update_key(self.model.name), Wake.headers()
+            contract.updates_topic,
+            self._timer_request,
+            contract.update_key(self.model.name),
+            Wake.headers(),
         )
 
     def is_timer_request(self, record: Record) -> bool:
@@ -102,8 +123,10 @@ class RegionModel:
         return record.value == self._timer_request and Wake.headers()[0] in record.headers
 
     def parts(self, state: bytes | None) -> _Parts:
-        """The parts that `state` is the state of; None: a model without any update. Raises `InvalidState`."""
-        newest, self._newest = self._newest, None
+        """The parts that `state` is the state of; None: a model without any update. Raises
+        `InvalidState`."""
+        newest = self._newest
+        self._newest = None
         if newest is not None and newest[0] == state:
             return newest[1]
         parts = self._empty_parts()
@@ -119,11 +142,17 @@ class RegionModel:
 
     def _empty_parts(self) -> _Parts:
         model = StreamingModel(self._resolved, self._resolved_model, self.settings, paced=False)
-        reassembly, quarantine = Reassembly(), QuarantineRegister()
-        quotas, taken = Quotas(self.settings), TakenRequests()
-        models, clock = _OneModel({self.model.name: model}), [0.0]
-        rejections, hierarchy = self.rejections, Hierarchy(self.contract, None, models)
-        server = ServerParts(self.validator, models, reassembly, quarantine, quotas, taken, hierarchy)
+        reassembly = Reassembly()
+        quarantine = QuarantineRegister()
+        quotas = Quotas(self.settings)
+        taken = TakenRequests()
+        models = _OneModel({self.model.name: model})
+        clock = [0.0]
+        rejections = self.rejections
+        hierarchy = Hierarchy(self.contract, None, models)
+        server = ServerParts(
+            self.validator, models, reassembly, quarantine, quotas, taken, hierarchy
+        )
         ingest = Ingest(server, lambda: clock[0], rejections, self._keys)
         named: dict[str, SavedPart] = {
             "model": model,
@@ -147,7 +176,9 @@ class RegionModel:
     def _required_values(self, log_identity: bytes) -> dict[str, Required]:
         name = self._state_name
         return {
-            "version": Required(STATE_VERSION, InvalidState(f"{name} is of another version of shoal; run that one")),
+            "version": Required(
+                STATE_VERSION, InvalidState(f"{name} is of another version of shoal; run that one")
+            ),
             "contract": Required(
                 self.contract.digest,
                 InvalidState(
@@ -178,7 +209,8 @@ def absorb(region: RegionModel, state: bytes | None, record: Record) -> Absorbed
 
 
 def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
-    model, now = parts.model, record.timestamp_ms / 1000
+    model = parts.model
+    now = record.timestamp_ms / 1000
     parts.clock[0] = now
     # Its time has come before the record has.
     events = list(model.on_timer(now))
@@ -200,7 +232,9 @@ def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
     return Absorbed(region.saved(parts), records, outcome, pending)
 
 
-def _due_snapshot(region: RegionModel, model: StreamingModel, record: Record, now: float) -> list[PublishedSnapshot]:
+def _due_snapshot(
+    region: RegionModel, model: StreamingModel, record: Record, now: float
+) -> list[PublishedSnapshot]:
     if not model.snapshot_due(now):
         return []
     return [model.take_snapshot({record.partition: record.offset + 1}, region.statement, now)]
@@ -215,12 +249,16 @@ def _records(
     now: float,
 ) -> tuple[OutboxRecord, ...]:
     """All records that the step publishes, in the order in which the server publishes them."""
-    contract, records = region.contract, [one.rejected for one in ingested if one.rejected is not None]
+    contract = region.contract
+    records = [one.rejected for one in ingested if one.rejected is not None]
     for one in published:
         records += snapshot_records(contract, one)
     for request in quarantine_requests(contract, events, now):
         records.append(request._replace(headers=request.headers + region.sign_request(request)))
-    if len(contract.models) == 1:  # each list is of all models of a federation, and a replica sees one
+    # each list is of all models of a federation, and a replica sees one
+    if len(contract.models) == 1:
         outcomes = [one.outcome for one in ingested]
-        records += list_records(contract, {parts.model.name: parts.model}, parts.quarantine, outcomes)
+        records += list_records(
+            contract, {parts.model.name: parts.model}, parts.quarantine, outcomes
+        )
     return tuple(records)

@@ -1,9 +1,10 @@
 """One region as a replica serves it: it absorbs each record into the model that its key names.
 
-The state of a model is kept in parts, small enough for a record of the changelog, that are written in one transaction.
-A model whose updates no snapshot shows yet is asked to look at its timers once the time for a snapshot has come, by a
-record in the topic of updates, so that the log alone decides. After every assignment of regions to replicas all models
-are asked once, because the replica that would have asked may have ended.
+The state of a model is kept in parts, small enough for a record of the changelog, that are written
+in one transaction. A model whose updates no snapshot shows yet is asked to look at its timers once
+the time for a snapshot has come, by a record in the topic of updates, so that the log alone
+decides. After every assignment of regions to replicas all models are asked once, because the
+replica that would have asked may have ended.
 """
 
 from __future__ import annotations
@@ -72,16 +73,19 @@ def save_state(store: Store, state: bytes) -> None:
 
 RETRY_S = 2.0
 WAIT_MAX_S = 5.0
-"""longest wait between two requests for a model that has nothing to publish yet, such as one that waits for clients"""
+"""longest wait between two requests for a model that has nothing to publish yet, such as one that
+waits for clients"""
 STOP_S = 10.0
 
 
 class Timers:
-    """Publishes the requests of one replica, from a thread of its own. Every method may be called by any thread."""
+    """Publishes the requests of one replica, from a thread of its own. Every method may be called
+    by any thread."""
 
     def __init__(self, models: Sequence[RegionModel], open_log: Callable[[], Log]) -> None:
         """`open_log` opens the log that all topics of updates are in."""
-        self._models, self._open_log = models, open_log
+        self._models = models
+        self._open_log = open_log
         self._due: dict[RegionModel, float] = {}
         """model -> when it is asked; monotonic, seconds"""
         self._asked: Counter[RegionModel] = Counter()
@@ -104,7 +108,11 @@ class Timers:
         with self._changed:
             now = time.monotonic()
             # What is due earlier stays so: assignments that follow each other must not put it off.
-            self._due |= {model: now + model.settings.snapshot_s for model in self._models if model not in self._due}
+            self._due |= {
+                model: now + model.settings.snapshot_s
+                for model in self._models
+                if model not in self._due
+            }
             self._changed.notify()
 
     @contextmanager
@@ -148,7 +156,8 @@ class Timers:
                         del self._due[model]
                         self._asked[model] += 1
                     return due
-                # Until the next timer is due, or a model changes what is due; for ever where nothing is.
+                # Until the next timer is due, or a model changes what is due; for ever where
+                # nothing is.
                 self._changed.wait(min(self._due.values()) - now if self._due else None)
             return None
 
@@ -188,10 +197,14 @@ class Region:
     """The models of one federation. What becomes of a record is the same in every replica."""
 
     def __init__(self, config: Config, log_identity: bytes) -> None:
-        """`log_identity` is that of its topic of updates. Raises `SettingsError` for keys that cannot be read."""
-        self.config, contract = config, config.contract
+        """`log_identity` is that of its topic of updates. Raises `SettingsError` for keys that
+        cannot be read."""
+        self.config = config
+        contract = config.contract
         resolved = config.resolved
-        models = [RegionModel(config, resolved, model, log_identity) for model in resolved.models.values()]
+        models = [
+            RegionModel(config, resolved, model, log_identity) for model in resolved.models.values()
+        ]
         self.models = {contract.update_key(model.model.name): model for model in models}
         self._monitoring = ServerMonitoring(ServerMetrics(), resolved)
         self._sign = snapshot_signer(config)
@@ -210,13 +223,25 @@ class Region:
         timers.note(model, absorbed.pending)
         self._monitoring.observe(replace(absorbed.outcome, ingest_s=time.perf_counter() - began))
         for one in absorbed.outcome.ingested:
-            if one.request is not None and one.request.unlearn:  # a replica cannot read the log from its start again
-                log_event("unlearning_refused", logging.WARNING, model=one.model, client=one.request.unlearn)
+            # a replica cannot read the log from its start again
+            if one.request is not None and one.request.unlearn:
+                log_event(
+                    "unlearning_refused",
+                    logging.WARNING,
+                    model=one.model,
+                    client=one.request.unlearn,
+                )
         return [one._replace(headers=one.headers + self._sign(one)) for one in absorbed.records]
 
     def _without_model(self, record: Record) -> OutboxRecord:
         wrong = MessageRejected("model", "the key of its record names no model of this federation")
         origin = f"{record.topic}/{record.partition}/{record.offset}"
-        log_event("update_rejected", logging.WARNING, reason=wrong.reason, detail=wrong.detail, origin=origin)
+        log_event(
+            "update_rejected",
+            logging.WARNING,
+            reason=wrong.reason,
+            detail=wrong.detail,
+            origin=origin,
+        )
         any_model = next(iter(self.models.values()))
         return any_model.rejections.record_of(record, wrong)

@@ -27,7 +27,8 @@ def configured_server(
     history: HistoryReader | None = None,
     open_log: OpenLog | None = None,
 ) -> WebServer:
-    """The web server that [server] describes. Raises `SettingsError` for a token that cannot be used."""
+    """The web server that [server] describes. Raises `SettingsError` for a token that cannot be
+    used."""
     access = make_access(settings.host, settings.allowed_hosts, settings.token_file)
     tls = None
     if settings.certificate_file is not None and settings.key_file is not None:
@@ -62,11 +63,12 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
-    `publish_request` publishes what people ask for clusters on the page, names and alerts; None: it takes none.
-    `history` reads the history of all models; None: there is none. `open_log` opens the federation's log, for lists of
-    events and labels; None: there are none. `access`: who may send requests; by default all
-    that call it by its address or a name of the loopback. `tls`: its certificate. `limits`: how much others may ask of
-    it.
+    `publish_request` publishes what people ask for clusters on the page, names and alerts; None: it
+    takes none. `history` reads the history of all models; None: there is none. `open_log` opens the
+    federation's log, for lists of events and labels; None: there are none. `access`: who may send
+    requests; by default all
+    that call it by its address or a name of the loopback. `tls`: its certificate. `limits`: how
+    much others may ask of it.
     """
     access = access or make_access(host)
     app = create_app(board, registry, predict, publish_request, access, limits, history, open_log)
@@ -74,5 +76,6 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
 
 
 def predict(snapshot: Snapshot, rows: Floats, contract: ResolvedContract) -> Ints:
-    """rows (n, d) in unit coordinates, NaN for missing values -> (n,) clusters by the snapshot's algorithm, or -1."""
+    """rows (n, d) in unit coordinates, NaN for missing values -> (n,) clusters by the snapshot's
+    algorithm, or -1."""
     return predict_rows(contract.models[snapshot.model].algorithm, snapshot.arrays, rows)

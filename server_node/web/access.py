@@ -1,16 +1,18 @@
-"""Who may read the page and name clusters: host names, the token, sessions of the page, and the form that begins one.
+"""Who may read the page and name clusters: host names, the token, sessions of the page, and the
+form that begins one.
 
-A browser sends the name under which it called the server as the header `Host`. The page of another site can have its
-own name made to point to this machine, and its scripts then count as of the same origin (DNS rebinding); but the name
-stays theirs, so requests under a foreign name are refused.
+A browser sends the name under which it called the server as the header `Host`. The page of another
+site can have its own name made to point to this machine, and its scripts then count as of the same
+origin (DNS rebinding); but the name stays theirs, so requests under a foreign name are refused.
 
-The token is a secret that programs send with each request (RFC 6750). A browser sends it once, in the form that the
-page shows, and gets a session: a cookie with the time when it ends and its HMAC with a key derived from the token. So
-the server keeps no sessions, a restart ends none, and another token ends all.
+The token is a secret that programs send with each request (RFC 6750). A browser sends it once, in
+the form that the page shows, and gets a session: a cookie with the time when it ends and its HMAC
+with a key derived from the token. So the server keeps no sessions, a restart ends none, and another
+token ends all.
 
-Naming a cluster is the only request that changes something. It is accepted with the token or a session, and where the
-server has no token, from this machine alone. It is never accepted from a page of another site: a browser can be made to
-send requests by any page that it shows.
+Naming a cluster is the only request that changes something. It is accepted with the token or a
+session, and where the server has no token, from this machine alone. It is never accepted from a
+page of another site: a browser can be made to send requests by any page that it shows.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ SESSION_S = 12 * 3600
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """headers of a proxy: it runs on this machine, but the one who sent the request may not"""
 SAME_SITE = ("same-origin", "none", None)
-"""values of Sec-Fetch-Site: from a page of this server, typed by a person, or from a program that is no browser"""
+"""values of Sec-Fetch-Site: from a page of this server, typed by a person, or from a program that
+is no browser"""
 WILDCARDS = ("", "0.0.0.0", "::")
 """values of `host` that listen on every address of the machine and name none"""
 
@@ -61,7 +64,8 @@ Grant = Literal["open", "token", "session"]
 
 @dataclass(frozen=True)
 class Access:
-    """The rules. `hosts` are names besides those of the loopback; without a `token` every request is granted."""
+    """The rules. `hosts` are names besides those of the loopback; without a `token` every request
+    is granted."""
 
     hosts: frozenset[str] = frozenset()
     token: str = field(default="", repr=False)
@@ -73,7 +77,8 @@ class Access:
         return is_loopback(name) or name in self.hosts
 
     def grant(self, authorization: str, cookies: str, *, secure: bool) -> Grant | None:
-        """Why a request with these headers is answered; None: it is not. `secure`: it came over TLS."""
+        """Why a request with these headers is answered; None: it is not. `secure`: it came over
+        TLS."""
         if not self.token:
             return "open"
         scheme, _, given = authorization.partition(" ")
@@ -95,7 +100,10 @@ class Access:
 
     def _is_session(self, value: str) -> bool:
         ends, _, _ = value.partition(".")
-        if not re.fullmatch(r"[0-9]{1,12}", ends) or not self.clock() < int(ends) <= self.clock() + SESSION_S + 1:
+        if (
+            not re.fullmatch(r"[0-9]{1,12}", ends)
+            or not self.clock() < int(ends) <= self.clock() + SESSION_S + 1
+        ):
             return False
         return hmac.compare_digest(value.encode(), self._signed(int(ends)).encode())
 
@@ -104,8 +112,11 @@ class Access:
         return f"{ends}.{hmac.new(key, str(ends).encode(), 'sha256').hexdigest()}"
 
 
-def make_access(host: str, allowed_hosts: Iterable[str] = (), token_file: Path | None = None) -> Access:
-    """The rules of a server that listens on `host`. Raises `SettingsError` for a token that cannot be used."""
+def make_access(
+    host: str, allowed_hosts: Iterable[str] = (), token_file: Path | None = None
+) -> Access:
+    """The rules of a server that listens on `host`. Raises `SettingsError` for a token that cannot
+    be used."""
     names = {name.lower().strip("[]") for name in (*allowed_hosts, host)} - set(WILDCARDS)
     return Access(frozenset(names), "" if token_file is None else read_token(token_file))
 
@@ -122,14 +133,20 @@ def read_token(file: Path) -> str:
 
 
 def cookie_name(*, secure: bool) -> str:
-    """The name of the session's cookie. Browsers take a cookie with the prefix `__Host-` over TLS only."""
+    """The name of the session's cookie. Browsers take a cookie with the prefix `__Host-` over TLS
+    only."""
     return "__Host-shoal-session" if secure else "shoal-session"
 
 
 def is_from_this_page(host: str, origin: str | None, fetch_site: str | None) -> bool:
-    """Whether a request with these headers comes from a page of this server, or from no page of any site."""
-    # An old browser sends no Sec-Fetch-Site and a program no Origin, so each is checked where it is there.
-    foreign = origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}")
+    """Whether a request with these headers comes from a page of this server, or from no page of any
+    site."""
+    # An old browser sends no Sec-Fetch-Site and a program no Origin, so each is checked where it is
+    # there.
+    foreign = origin is not None and origin.lower() not in (
+        f"http://{host.lower()}",
+        f"https://{host.lower()}",
+    )
     return not foreign and fetch_site in SAME_SITE
 
 
@@ -148,9 +165,7 @@ def _digest(text: str) -> bytes:
 LOGIN_PAGE = (Path(__file__).parent / "login.html").read_text(encoding="utf-8")
 _STYLE = LOGIN_PAGE.partition("<style>")[2].partition("</style>")[0]
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-LOGIN_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+LOGIN_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 
 def login_form(notice: str = "") -> Response:
@@ -175,7 +190,8 @@ class AccessControl:
     """Applies the rules of `Access` to each request before the application sees it."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+        self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -203,7 +219,9 @@ def grant_of(request: Request, access: Access) -> Grant | None:
 
 def _unknown_host(header: str) -> Response:
     name = host_name(header) or "without a name"
-    advice = f"this server is not called {name}; if it is yours, add that name to [server] allowed_hosts"
+    advice = (
+        f"this server is not called {name}; if it is yours, add that name to [server] allowed_hosts"
+    )
     return problem(HTTPStatus.MISDIRECTED_REQUEST, advice)
 
 
@@ -224,36 +242,46 @@ ONLY_HERE = (
 
 
 def check_sender(request: Request) -> None:
-    """Raises `HTTPException`: 403 for one who may not name or the page of another site, 415 for a body not JSON."""
+    """Raises `HTTPException`: 403 for one who may not name or the page of another site, 415 for a
+    body not JSON."""
     if not may_request(request):
         raise HTTPException(403, ONLY_HERE)
     headers = request.headers
-    if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
+    if not is_from_this_page(
+        headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
+    ):
         raise HTTPException(403, "pages of other sites may not name or mute clusters")
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send the request as JSON, with Content-Type: application/json")
 
 
 def may_request(request: Request) -> bool:
-    """Whether the sender has given the token, or where the server has none, is on this machine and behind no proxy."""
+    """Whether the sender has given the token, or where the server has none, is on this machine and
+    behind no proxy."""
     if request.scope[GRANT] != "open":
         return request.scope[GRANT] is not None
     headers = request.headers
     peer = request.client.host if request.client else ""
     if not is_loopback(peer) or any(name in headers for name in FORWARDED):
         return False
-    # A site whose name has been made to resolve to this machine is of the same origin, so the name must be checked too.
+    # A site whose name has been made to resolve to this machine is of the same origin, so the name
+    # must be checked too.
     return is_loopback(host_name(headers.get("host", "")))
 
 
-def parse_alerts(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterAlerts:
-    """The body `{"action": "confirm" | "mute" | "alert"}`, for `mute` with `until` -> the request to publish.
+def parse_alerts(
+    body: bytes, contract: ResolvedContract, model: str, identity: int
+) -> ClusterAlerts:
+    """The body `{"action": "confirm" | "mute" | "alert"}`, for `mute` with `until` -> the request
+    to publish.
 
     Raises `HTTPException` (400).
     """
     parsed = _parsed(body)
     if not isinstance(parsed, Mapping) or not {"action"} <= set(parsed) <= {"action", "until"}:
-        raise HTTPException(400, 'send {"action": "confirm"}, "alert", or "mute" with "until" in seconds since 1970')
+        raise HTTPException(
+            400, 'send {"action": "confirm"}, "alert", or "mute" with "until" in seconds since 1970'
+        )
     try:
         return alerts_request(contract, model, identity, parsed["action"], parsed.get("until", 0.0))
     except SettingsError as wrong:
@@ -270,8 +298,14 @@ def _parsed(body: bytes) -> Any:
 def parse_name(body: bytes, contract: ResolvedContract, model: str, identity: int) -> ClusterName:
     """The body `{"name": "..."}` -> the request to publish. Raises `HTTPException` (400)."""
     parsed = _parsed(body)
-    if not isinstance(parsed, Mapping) or set(parsed) != {"name"} or not isinstance(parsed["name"], str):
-        raise HTTPException(400, 'there is no name; send {"name": "..."}, with an empty name to take it away')
+    if (
+        not isinstance(parsed, Mapping)
+        or set(parsed) != {"name"}
+        or not isinstance(parsed["name"], str)
+    ):
+        raise HTTPException(
+            400, 'there is no name; send {"name": "..."}, with an empty name to take it away'
+        )
     try:
         return name_request(contract, model, identity, parsed["name"])
     except SettingsError as wrong:
@@ -301,13 +335,19 @@ class Sessions:
 
     async def _begin(self, request: Request) -> Response:
         headers = request.headers
-        if not is_from_this_page(headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")):
+        if not is_from_this_page(
+            headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
+        ):
             raise HTTPException(403, "a session begins in the form of this page only")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
             raise HTTPException(415, f"send the token as a form, with Content-Type: {FORM}")
         form = parse_qs((await read_body(request, LOGIN_BYTES_MAX)).decode("utf-8", "replace"))
         if not self._access.is_token(form.get("token", [""])[0].strip()):
-            log_event("login_failed", logging.WARNING, address=request.client.host if request.client else "")
+            log_event(
+                "login_failed",
+                logging.WARNING,
+                address=request.client.host if request.client else "",
+            )
             return login_form("This is not the token of this server.")
         # The page is beside this path, also where a proxy serves it under another one.
         opened = RedirectResponse("./", 303, {"cache-control": "no-store"})
@@ -317,6 +357,12 @@ class Sessions:
 def _with_cookie(response: Response, request: Request, value: str, max_age_s: int) -> Response:
     secure = request.url.scheme == "https"
     response.set_cookie(
-        cookie_name(secure=secure), value, max_age_s, path="/", secure=secure, httponly=True, samesite="strict"
+        cookie_name(secure=secure),
+        value,
+        max_age_s,
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
     )
     return response

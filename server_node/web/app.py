@@ -1,7 +1,8 @@
-"""The HTTP application: health, metrics, snapshots, predictions, the privacy statement and the live page.
+"""The HTTP application: health, metrics, snapshots, predictions, the privacy statement and the live
+page.
 
-Every endpoint reads the newest status from the board; none can delay the server. Naming a cluster publishes a request
-to the log, where the server reads it as it reads updates.
+Every endpoint reads the newest status from the board; none can delay the server. Naming a cluster
+publishes a request to the log, where the server reads it as it reads updates.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ from shoal.server_node.web.access import (
     parse_alerts,
     parse_name,
 )
-from shoal.server_node.web.clusters import cluster_operations, known_cluster, no_clustering, requested_model
+from shoal.server_node.web.clusters import (
+    cluster_operations,
+    known_cluster,
+    no_clustering,
+    requested_model,
+)
 from shoal.server_node.web.json_values import as_json, snapshot_json
 from shoal.server_node.web.operations import (
     CLIENTS,
@@ -94,9 +100,13 @@ PublishRequest = Callable[[OperatorRequest], None]
 LOGS_MAX = 2
 """logs that are open for requests about clusters at once"""
 CLIENTS_AT_ONCE_MAX = 1000
-AFTER_CLIENT = Parameter("after", TEXT, "the name after which to begin: `next` of the answer before")
+AFTER_CLIENT = Parameter(
+    "after", TEXT, "the name after which to begin: `next` of the answer before"
+)
 CLIENTS_LIMIT = Parameter(
-    "limit", {"type": "integer", "minimum": 1, "maximum": CLIENTS_AT_ONCE_MAX}, "clients at most, by default 1000"
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": CLIENTS_AT_ONCE_MAX},
+    "clients at most, by default 1000",
 )
 
 COMPRESSED_FROM_BYTES = 1000
@@ -116,11 +126,12 @@ def create_app(
     history: HistoryReader | None = None,
     open_log: OpenLog | None = None,
 ) -> Starlette:
-    """The application. Setting `app.state.closing` ends the open event streams; `app.state.operations` is its table.
+    """The application. Setting `app.state.closing` ends the open event streams;
+    `app.state.operations` is its table.
 
-    `publish_request` publishes requests about clusters; None: they are not accepted. `access`: who may send
-    requests; `limits`: how many. `history` None: there is none. `open_log` opens the federation's log, of which events
-    and labels are listed; None: they are not.
+    `publish_request` publishes requests about clusters; None: they are not accepted. `access`: who
+    may send requests; `limits`: how many. `history` None: there is none. `open_log` opens the
+    federation's log, of which events and labels are listed; None: they are not.
     """
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
@@ -143,10 +154,13 @@ def create_app(
     app = Starlette(
         routes=routes,
         middleware=[
-            # The first is outermost: what a later one refuses still gets the headers of those before it.
+            # The first is outermost: what a later one refuses still gets the headers of those
+            # before it.
             Middleware(EndsWithServer, closing),
             Middleware(SecurityHeaders),
-            Middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL),
+            Middleware(
+                GZipMiddleware, minimum_size=COMPRESSED_FROM_BYTES, compresslevel=COMPRESSION_LEVEL
+            ),
             Middleware(RateLimit, limits.requests_per_s),
             Middleware(AccessControl, access),
         ],
@@ -166,11 +180,15 @@ UNDECLARED = ("", "application/x-www-form-urlencoded")
 """media types of a program that names none, such as `curl -d`: the body is read as JSON"""
 
 
-def asking(what: str, endpoint: Callable[[Request], Awaitable[Response]], body: Schema, answer: Schema) -> Operation:
+def asking(
+    what: str, endpoint: Callable[[Request], Awaitable[Response]], body: Schema, answer: Schema
+) -> Operation:
     """The operation of a request about one cluster."""
     errors = (400, 403, 404, 413, 415)
     path = f"/v1/clusters/{{identity}}/{what}"
-    return Operation(path, endpoint, answer, method="POST", body={JSON: body}, status=202, errors=errors)
+    return Operation(
+        path, endpoint, answer, method="POST", body={JSON: body}, status=202, errors=errors
+    )
 
 
 class Endpoints:
@@ -183,20 +201,37 @@ class Endpoints:
         predict: Predict,
         publish_request: PublishRequest | None,
     ) -> None:
-        self._board, self._registry = board, registry
-        self._predict, self._publish_request = predict, publish_request
+        self._board = board
+        self._registry = registry
+        self._predict = predict
+        self._publish_request = publish_request
         self._logs = asyncio.Semaphore(LOGS_MAX)
 
     def operations(self) -> list[Operation]:
         """The operations of snapshots, predictions, clients, privacy, and requests about clusters."""
-        readings = {media: READINGS if media == MEDIA_TYPES[0] else {"type": "string"} for media in MEDIA_TYPES}
+        readings = {
+            media: READINGS if media == MEDIA_TYPES[0] else {"type": "string"}
+            for media in MEDIA_TYPES
+        }
         return [
             Operation("/v1/snapshot", self.snapshot, SNAPSHOT, errors=(404,), etag=True),
             Operation(
-                "/v1/predict", self.predict, PREDICTIONS, method="POST", body=readings, errors=(404, 413, 415, 422)
+                "/v1/predict",
+                self.predict,
+                PREDICTIONS,
+                method="POST",
+                body=readings,
+                errors=(404, 413, 415, 422),
             ),
             Operation("/v1/rules", self.rules, RULES, errors=(404,), etag=True),
-            Operation("/v1/clients", self.clients, CLIENTS, (AFTER_CLIENT, CLIENTS_LIMIT), errors=(400,), etag=True),
+            Operation(
+                "/v1/clients",
+                self.clients,
+                CLIENTS,
+                (AFTER_CLIENT, CLIENTS_LIMIT),
+                errors=(400,),
+                etag=True,
+            ),
             Operation("/v1/privacy", self.privacy, PRIVACY, (), etag=True),
             asking("name", self.name, NEW_NAME, REQUESTED_NAME),
             asking("alerts", self.alerts, NEW_ALERTS, REQUESTED_ALERTS),
@@ -207,12 +242,14 @@ class Endpoints:
         return PlainTextResponse("alive\n")
 
     async def readyz(self, request: Request) -> Response:
-        """200 once the records that were in the log at the start have been read; 503 with the reason until then."""
+        """200 once the records that were in the log at the start have been read; 503 with the
+        reason until then."""
         status = self._board.status
         if status.ready:
             return PlainTextResponse("ready\n")
         return PlainTextResponse(
-            f"not ready: the log is being opened or read, {status.lag_records} updates are left\n", 503
+            f"not ready: the log is being opened or read, {status.lag_records} updates are left\n",
+            503,
         )
 
     async def metrics(self, request: Request) -> Response:
@@ -222,26 +259,32 @@ class Endpoints:
         return Response(body, headers={"content-type": content_type})
 
     async def snapshot(self, request: Request) -> Response:
-        """The newest snapshot of a model, as JSON in the units of the contract; 404 before there is one."""
+        """The newest snapshot of a model, as JSON in the units of the contract; 404 before there is
+        one."""
         status = self._board.status
         model = requested_model(request, status)
         snapshot = model.snapshot
         if snapshot is None:
             return no_clustering(model)
-        # The version alone is not unique: a federation restarted on an empty log counts from 1 again.
+        # The version alone is not unique: a federation restarted on an empty log counts from 1
+        # again.
         etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{int(snapshot.made_at * 1000)}"
         return conditional(
-            request, etag, lambda: as_json(snapshot_json(snapshot, model.lineage, status.contract)).encode()
+            request,
+            etag,
+            lambda: as_json(snapshot_json(snapshot, model.lineage, status.contract)).encode(),
         )
 
     async def predict(self, request: Request) -> Response:
-        """The cluster of each posted reading: its number in this version, and its identity over all versions.
+        """The cluster of each posted reading: its number in this version, and its identity over all
+        versions.
 
-        Both are -1 before the first snapshot. At most 10 000 readings in 4 MiB, as JSON, CSV with names in the first
-        line, Parquet (uncompressed or Snappy) or a stream of uncompressed Arrow record batches; those two where the
-        extra `parquet` is installed. Other columns are ignored. Readings are clipped to the bounds of the contract. A
-        category is one of its values; with `missing = "learn"` values may be null, or not there. Of
-        a model that predicts a feature, also the predictions.
+        Both are -1 before the first snapshot. At most 10 000 readings in 4 MiB, as JSON, CSV with
+        names in the first line, Parquet (uncompressed or Snappy) or a stream of uncompressed Arrow
+        record batches; those two where the extra `parquet` is installed. Other columns are ignored.
+        Readings are clipped to the bounds of the contract. A category is one of its values; with
+        `missing = "learn"` values may be null, or not there. Of a model that predicts a feature,
+        also the predictions.
         """
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type not in (*MEDIA_TYPES, *UNDECLARED):
@@ -249,17 +292,21 @@ class Endpoints:
         status = self._board.status
         model = requested_model(request, status)
         target = predicted_feature(status.contract, model.name)
-        body, media_type = await read_body(request, ROWS_BYTES_MAX), "" if media_type in UNDECLARED else media_type
+        body = await read_body(request, ROWS_BYTES_MAX)
+        media_type = "" if media_type in UNDECLARED else media_type
         try:
             readings = await in_thread(read_readings, media_type, body, status.contract, target)
         except MissingExtra as missing:
             raise HTTPException(415, str(missing)) from None
-        snapshot, answer = model.snapshot, {"model": model.name}
+        snapshot = model.snapshot
+        answer = {"model": model.name}
         if snapshot is None or not len(readings):
             version = snapshot.version if snapshot else 0
             none = [-1] * len(readings)
             more = predictions_json(target, None, readings, status.contract)
-            return JSONResponse(answer | {"clusters": none, "identities": none, "version": version, **more})
+            return JSONResponse(
+                answer | {"clusters": none, "identities": none, "version": version, **more}
+            )
         bounds = status.contract.bounds
         rows = bounds.to_unit(bounds.clip(readings, gaps=True)[0])
         clusters = await in_thread(self._predict, snapshot, rows, status.contract)
@@ -267,34 +314,49 @@ class Endpoints:
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
         more = await in_thread(predictions_json, target, snapshot, rows, status.contract)
         return JSONResponse(
-            answer | {"clusters": numbers, "identities": identities, "version": snapshot.version, **more}
+            answer
+            | {"clusters": numbers, "identities": identities, "version": snapshot.version, **more}
         )
 
     async def rules(self, request: Request) -> Response:
-        """The rules by which a model predicts a feature, by default the first one that does. 404 if there are none."""
+        """The rules by which a model predicts a feature, by default the first one that does. 404 if
+        there are none."""
         status = self._board.status
         model = requested_model(request, status, first_predicting(status.contract))
         return rules_response(request, model, status.contract)
 
     async def name(self, request: Request) -> Response:
-        """Request a name for the cluster with this identity; the server takes it when it reads the request in its log.
+        """Request a name for the cluster with this identity; the server takes it when it reads the
+        request in its log.
 
-        202 with the request. With the token or a session, or else from this machine only: 403 for others and for
-        pages of other sites.
+        202 with the request. With the token or a session, or else from this machine only: 403 for
+        others and for pages of other sites.
         """
         asked = await self._publish(request, parse_name)
-        return JSONResponse({"model": asked.model, "cluster": asked.identity, "name": asked.name}, 202)
+        return JSONResponse(
+            {"model": asked.model, "cluster": asked.identity, "name": asked.name}, 202
+        )
 
     async def alerts(self, request: Request) -> Response:
-        """Request that the cluster with this identity raises no alerts, or raises them again. 202 and 403 as `name`."""
+        """Request that the cluster with this identity raises no alerts, or raises them again. 202
+        and 403 as `name`."""
         asked = await self._publish(request, parse_alerts)
-        body = {"model": asked.model, "cluster": asked.identity, "action": asked.action, "until": asked.until}
+        body = {
+            "model": asked.model,
+            "cluster": asked.identity,
+            "action": asked.action,
+            "until": asked.until,
+        }
         return JSONResponse(body, 202)
 
-    async def _publish(self, request: Request, parse: Callable[[bytes, ResolvedContract, str, int], R]) -> R:
+    async def _publish(
+        self, request: Request, parse: Callable[[bytes, ResolvedContract, str, int], R]
+    ) -> R:
         check_sender(request)
         if self._publish_request is None:
-            raise HTTPException(503, "this server takes no requests over HTTP; use shoal name, confirm or mute")
+            raise HTTPException(
+                503, "this server takes no requests over HTTP; use shoal name, confirm or mute"
+            )
         body = await read_body(request, REQUEST_BYTES_MAX)
         status = self._board.status
         model = requested_model(request, status)
@@ -309,23 +371,35 @@ class Endpoints:
         return tagged(request, privacy_report(self._board.status.contract))
 
     async def clients(self, request: Request) -> Response:
-        """The clients by name, as the server knows them from their updates, and how many there are in `total`.
+        """The clients by name, as the server knows them from their updates, and how many there are
+        in `total`.
 
         At most 1000 of them; ask again with `after` set to `next` until that is null.
         """
         asked = request.query_params
-        limit = whole_number(asked.get("limit"), "limit", CLIENTS_AT_ONCE_MAX, 1, CLIENTS_AT_ONCE_MAX)
+        limit = whole_number(
+            asked.get("limit"), "limit", CLIENTS_AT_ONCE_MAX, 1, CLIENTS_AT_ONCE_MAX
+        )
         return tagged(request, clients_json(self._board.status, asked.get("after", ""), limit))
 
 
 def clients_json(status: ServerStatus, after: str, limit: int) -> dict[str, Any]:
     """The first `limit` clients whose names come after this one, by name."""
     first = bisect_right(status.clients, after, key=lambda client: client.client)
-    listed, rest = status.clients[first : first + limit], len(status.clients) - first - limit
+    listed = status.clients[first : first + limit]
+    rest = len(status.clients) - first - limit
     quarantined: dict[str, list[str]] = {}
     for one in status.quarantined:
         quarantined.setdefault(one.client, []).append(one.model)
-    fields = ("client", "last_seen", "updates", "readings", "readings_per_s", "interval_s", "rejected")
+    fields = (
+        "client",
+        "last_seen",
+        "updates",
+        "readings",
+        "readings_per_s",
+        "interval_s",
+        "rejected",
+    )
     return {
         "clients": [
             {name: getattr(client, name) for name in fields}

@@ -1,6 +1,8 @@
-"""The clusters and regimes of a model and its history as JSON: clusters, history, feeds, changes, cycles under `/v1`.
+"""The clusters and regimes of a model and its history as JSON: clusters, history, feeds, changes,
+cycles under `/v1`.
 
-Where clusters and regimes part the readings alike, people get one list: the clusters, with how long each lasts.
+Where clusters and regimes part the readings alike, people get one list: the clusters, with how long
+each lasts.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.history import NO_CLUSTER
-from shoal.server_node.clusters.description import Description, Interval, describe, heaviest_numbers, places_of
+from shoal.server_node.clusters.description import (
+    Description,
+    Interval,
+    describe,
+    heaviest_numbers,
+    places_of,
+)
 from shoal.server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from shoal.server_node.clusters.history.cycles import cycles_json, find_cycles
 from shoal.server_node.clusters.history.store import HistoryReader
@@ -30,7 +38,14 @@ from shoal.server_node.clusters.history.summary import RecentHistory, recent_his
 from shoal.server_node.clusters.lineage import Cluster, Lineage, stays_of
 from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.server_node.web.history_json import asked_span, read_feeds, read_history
-from shoal.server_node.web.json_values import NO_SNAPSHOT, digits, feature_json, kind_json, parts_json, view_of
+from shoal.server_node.web.json_values import (
+    NO_SNAPSHOT,
+    digits,
+    feature_json,
+    kind_json,
+    parts_json,
+    view_of,
+)
 from shoal.server_node.web.operations import (
     CHANGES,
     CLUSTERS,
@@ -50,7 +65,9 @@ from shoal.server_node.web.tables import history_fields
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
 TO = Parameter("to", TEXT, "as from")
 STEP = Parameter("step", TEXT, "seconds of a column: a multiple of 300 up to a week")
-BEFORE_FROM = Parameter("before_from", TEXT, "start of the span to compare with; default: as long before its end")
+BEFORE_FROM = Parameter(
+    "before_from", TEXT, "start of the span to compare with; default: as long before its end"
+)
 BEFORE_TO = Parameter("before_to", TEXT, "its end; by default from")
 BELOW = Parameter("chance", SHARE, "what has moved is listed if its chance is below this")
 OF = Parameter("of", TEXT, "clusters: leave the clients out")
@@ -75,8 +92,9 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
     async def feeds(request: Request) -> Response:
         """Division of each client's readings among the clusters, in percent, in a span of time.
 
-        The fine bins that start from `from` to `to`; the 200 clients with most readings, the eight largest clusters.
-        `from` and `to` of the answer are the times that were counted, null without bins. 404 where no history is kept.
+        The fine bins that start from `from` to `to`; the 200 clients with most readings, the eight
+        largest clusters. `from` and `to` of the answer are the times that were counted, null
+        without bins. 404 where no history is kept.
         """
         model = requested_model(request, board.status)
         return tagged(request, await read_feeds(kept(history), model.name, request.query_params))
@@ -85,12 +103,18 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
         """Histograms of a known cluster and of all others in each feature, in units."""
         status = board.status
         model = requested_model(request, status)
-        return tagged(request, histograms_json(model, known_cluster(request, model), status.contract))
+        return tagged(
+            request, histograms_json(model, known_cluster(request, model), status.contract)
+        )
 
     return [
         Operation("/v1/clusters", clusters, CLUSTERS, errors=(404,), etag=True),
-        Operation("/v1/clusters/{identity}/histograms", spread, HISTOGRAMS, errors=(404,), etag=True),
-        Operation("/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404), etag=True),
+        Operation(
+            "/v1/clusters/{identity}/histograms", spread, HISTOGRAMS, errors=(404,), etag=True
+        ),
+        Operation(
+            "/v1/history", past, HISTORY, (MODEL, FROM, TO, STEP, OF), errors=(400, 404), etag=True
+        ),
         Operation("/v1/feeds", feeds, FEEDS, (MODEL, FROM, TO), errors=(400, 404), etag=True),
         _changes_operation(board, history),
         _cycles_operation(board, history),
@@ -99,7 +123,8 @@ def cluster_operations(board: StatusBoard, history: HistoryReader | None) -> lis
 
 def _changes_operation(board: StatusBoard, history: HistoryReader | None) -> Operation:
     async def changed(request: Request) -> Response:
-        """Changes between two spans of time, by default the halves of the history; 404 where none is kept."""
+        """Changes between two spans of time, by default the halves of the history; 404 where none
+        is kept."""
         status = board.status
         model = requested_model(request, status)
         given = kept(history), model, status.contract.contract, request.query_params
@@ -111,7 +136,8 @@ def _changes_operation(board: StatusBoard, history: HistoryReader | None) -> Ope
 
 def _cycles_operation(board: StatusBoard, history: HistoryReader | None) -> Operation:
     async def cycles(request: Request) -> Response:
-        """Cycles of each feature over the day and the week, whether they are certain or not; 404 where none is kept."""
+        """Cycles of each feature over the day and the week, whether they are certain or not; 404
+        where none is kept."""
         status = board.status
         model = requested_model(request, status)
         found = await in_thread(find_cycles, kept(history), status.contract.contract, model.name)
@@ -120,8 +146,11 @@ def _cycles_operation(board: StatusBoard, history: HistoryReader | None) -> Oper
     return Operation("/v1/cycles", cycles, CYCLES, errors=(404,), etag=True)
 
 
-def changes_json(history: HistoryReader, model: ModelStatus, contract: Contract, asked: QueryParams) -> dict[str, Any]:
-    """The changes between the spans that the query asks for. Raises `HTTPException` (400) for spans that cannot be."""
+def changes_json(
+    history: HistoryReader, model: ModelStatus, contract: Contract, asked: QueryParams
+) -> dict[str, Any]:
+    """The changes between the spans that the query asks for. Raises `HTTPException` (400) for spans
+    that cannot be."""
     try:
         below = float(asked.get("chance") or CHANCE)
     except ValueError:
@@ -143,8 +172,11 @@ def kept(history: HistoryReader | None) -> HistoryReader:
     return history
 
 
-def requested_model(request: Request, status: ServerStatus, default: str | None = None) -> ModelStatus:
-    """The model named in the query, by default `default` or the contract's first one. Raises `HTTPException`."""
+def requested_model(
+    request: Request, status: ServerStatus, default: str | None = None
+) -> ModelStatus:
+    """The model named in the query, by default `default` or the contract's first one. Raises
+    `HTTPException`."""
     configured = status.contract.models
     name = request.query_params.get("model", default or next(iter(configured)))
     if name not in configured:
@@ -166,11 +198,16 @@ def known_cluster(request: Request, model: ModelStatus) -> int:
     raise HTTPException(404, f"model {model.name} has no cluster with this identity")
 
 
-def histograms_json(model: ModelStatus, identity: int, contract: ResolvedContract) -> dict[str, Any]:
-    """The histograms of a cluster, in thousandths; no feature where the newest snapshot has no node of it."""
+def histograms_json(
+    model: ModelStatus, identity: int, contract: ResolvedContract
+) -> dict[str, Any]:
+    """The histograms of a cluster, in thousandths; no feature where the newest snapshot has no node
+    of it."""
     found: list[Histogram] = []
     if model.snapshot is not None:
-        found = histograms(view_of(model.snapshot, contract), model.lineage, identity, contract.contract)
+        found = histograms(
+            view_of(model.snapshot, contract), model.lineage, identity, contract.contract
+        )
     return {
         "model": model.name,
         "identity": identity,
@@ -188,7 +225,9 @@ def histograms_json(model: ModelStatus, identity: int, contract: ResolvedContrac
     }
 
 
-def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: RecentHistory | None) -> dict[str, Any]:
+def clusters_json(
+    model: ModelStatus, contract: ResolvedContract, recent: RecentHistory | None
+) -> dict[str, Any]:
     """The known clusters of a model, heaviest first; none before the first snapshot."""
     described: dict[int, Description] = {}
     numbers: dict[int, int] = {}
@@ -210,14 +249,19 @@ def clusters_json(model: ModelStatus, contract: ResolvedContract, recent: Recent
         "clusters": [
             _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
             | history_fields(cluster.identity, recent)
-            | {"stay": stays.get(str(cluster.identity)), "parts": parts_json(model, contract, places)}
+            | {
+                "stay": stays.get(str(cluster.identity)),
+                "parts": parts_json(model, contract, places),
+            }
             for cluster in known
         ],
         "regimes": regimes,
     }
 
 
-def _cluster_json(cluster: Cluster, description: Description | None, contract: ResolvedContract) -> dict[str, Any]:
+def _cluster_json(
+    cluster: Cluster, description: Description | None, contract: ResolvedContract
+) -> dict[str, Any]:
     return {
         "identity": cluster.identity,
         "name": cluster.name,
@@ -232,7 +276,9 @@ def _cluster_json(cluster: Cluster, description: Description | None, contract: R
         "since_reading": cluster.since_reading,
         "parent": cluster.parent,
         "centre": None if description is None else list(description.centre),
-        "spread": None if description is None else [_interval_json(each) for each in description.intervals],
+        "spread": None
+        if description is None
+        else [_interval_json(each) for each in description.intervals],
     }
 
 
@@ -250,7 +296,8 @@ BINS = 28
 
 @dataclass(frozen=True)
 class Histogram:
-    """One feature: bins of equal width from the least to the largest value of all clusters, within the bounds."""
+    """One feature: bins of equal width from the least to the largest value of all clusters, within
+    the bounds."""
 
     low: float
     """start of the first bin, in units"""
@@ -262,10 +309,13 @@ class Histogram:
     """(BINS,) shares of the mass of all other clusters"""
 
 
-def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: Contract) -> list[Histogram]:
+def histograms(
+    view: ClusteringView, lineage: Lineage, identity: int, contract: Contract
+) -> list[Histogram]:
     """One for each feature of the contract; none for a cluster that no node of the view belongs to.
 
-    They are made of nodes and their mass, which snapshots publish, and so as coarse as the nodes are.
+    They are made of nodes and their mass, which snapshots publish, and so as coarse as the nodes
+    are.
     """
     numbers = [number for number, of in lineage.of_number.items() if of == identity]
     places, mass, cluster = places_of(view, view.cluster >= 0)
@@ -274,13 +324,18 @@ def histograms(view: ClusteringView, lineage: Lineage, identity: int, contract: 
         return []
     values = contract.bounds.shown(places)
     return [
-        _histogram(values[:, j] if feature.period else np.clip(values[:, j], feature.low, feature.high), mass, own)
+        _histogram(
+            values[:, j] if feature.period else np.clip(values[:, j], feature.low, feature.high),
+            mass,
+            own,
+        )
         for j, feature in enumerate(contract.features)
     ]
 
 
 def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     width = (high - low) / BINS
     place = np.zeros(len(values), dtype=np.int64)
     if width > 0:
@@ -295,7 +350,8 @@ def _shares(place: Ints, mass: Floats) -> Floats:
 
 
 AGREE_MIN: Final = 0.9
-"""part of the readings of each step of time that clusters and regimes share out alike, from which on they are one"""
+"""part of the readings of each step of time that clusters and regimes share out alike, from which
+on they are one"""
 STEPS_MIN: Final = 12
 """steps of time with readings that are compared, at least"""
 # Changes between regimes are a square table: 64 of them are already 4 096 numbers.
@@ -313,12 +369,22 @@ def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
     """[from, to, changes seen] of regimes by their identities; none of those that were never seen."""
     identity = lineage.of_number
     pairs = np.argwhere(np.rint(regimes.changes) >= 1).tolist()
-    known = [(one, other) for one, other in pairs if one != other and one in identity and other in identity]
-    return [[identity[one], identity[other], round(float(regimes.changes[one, other]))] for one, other in known]
+    known = [
+        (one, other)
+        for one, other in pairs
+        if one != other and one in identity and other in identity
+    ]
+    return [
+        [identity[one], identity[other], round(float(regimes.changes[one, other]))]
+        for one, other in known
+    ]
 
 
-def regimes_json(view: ClusteringView, lineage: Lineage, reading_s: float | None) -> dict[str, Any] | None:
-    """Stays and changes of a model's regimes, `reading_s` seconds a reading; None for clusters that are places."""
+def regimes_json(
+    view: ClusteringView, lineage: Lineage, reading_s: float | None
+) -> dict[str, Any] | None:
+    """Stays and changes of a model's regimes, `reading_s` seconds a reading; None for clusters that
+    are places."""
     regimes = view.regimes
     if regimes is None:
         return None
@@ -342,7 +408,8 @@ def beside_json(
 ) -> dict[str, Any] | None:
     """The regimes of the model `other`, beside the clusters of `model`; None before it has several.
 
-    With the share of each over time, and, if both part the readings alike, the stay of each cluster.
+    With the share of each over time, and, if both part the readings alike, the stay of each
+    cluster.
     """
     if other.snapshot is None or recent_other is None:
         return None
@@ -354,7 +421,8 @@ def beside_json(
     numbers = heaviest_numbers(other.lineage, view, described)
     rows = []
     for identity in sorted(stays)[:REGIMES_MAX]:
-        cluster, number = other.lineage.clusters[identity], numbers.get(identity, -1)
+        cluster = other.lineage.clusters[identity]
+        number = numbers.get(identity, -1)
         trend = recent_other.shares.get(identity, ())
         rows.append(
             {
@@ -379,16 +447,19 @@ def beside_json(
 
 
 def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int]) -> dict[int, int]:
-    """cluster -> the regime that it is, where both part the readings alike in every step of time; else none."""
+    """cluster -> the regime that it is, where both part the readings alike in every step of time;
+    else none."""
     clusters, mine = _table(recent)
     theirs = _table(other, regimes)[1]
     if recent.step_s != other.step_s or len(clusters) != len(regimes):
         return {}
     first = (other.start - recent.start) // recent.step_s
     steps = np.arange(max(0, first), min(len(mine), len(theirs) + first))
-    mine, theirs = mine[steps], theirs[steps - first]
+    mine = mine[steps]
+    theirs = theirs[steps - first]
     known = ~(np.isnan(mine).any(axis=1) | np.isnan(theirs).any(axis=1))
-    mine, theirs = mine[known], theirs[known]
+    mine = mine[known]
+    theirs = theirs[known]
     if len(mine) < STEPS_MIN:
         return {}
     shared = np.minimum(mine[:, :, None], theirs[:, None, :]).sum(axis=0)
@@ -400,14 +471,22 @@ def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int])
     moves = float(np.abs(theirs - theirs.mean(axis=0)).sum(axis=1).mean() / 2)
     if alike < AGREE_MIN or moves < 1 - AGREE_MIN:
         return {}
-    return {cluster: regimes[place] for cluster, place in zip(clusters, partner.tolist(), strict=True)}
+    return {
+        cluster: regimes[place] for cluster, place in zip(clusters, partner.tolist(), strict=True)
+    }
 
 
-def _table(recent: RecentHistory, identities: Sequence[int] | None = None) -> tuple[list[int], Floats]:
-    """Identities that had any readings, or those given, and their shares (steps, identities); NaN without readings."""
+def _table(
+    recent: RecentHistory, identities: Sequence[int] | None = None
+) -> tuple[list[int], Floats]:
+    """Identities that had any readings, or those given, and their shares (steps, identities); NaN
+    without readings."""
     shares: Mapping[int, Sequence[float | None]] = recent.shares
     if identities is None:
         identities = [one for one, own in sorted(shares.items()) if one != NO_CLUSTER and any(own)]
     steps = max(map(len, shares.values()), default=0)
-    columns = [[np.nan if share is None else share for share in shares.get(one, [0.0] * steps)] for one in identities]
+    columns = [
+        [np.nan if share is None else share for share in shares.get(one, [0.0] * steps)]
+        for one in identities
+    ]
     return list(identities), np.array(columns, dtype=np.float64).reshape(len(columns), steps).T

@@ -1,4 +1,5 @@
-"""The history of a model as JSON: columns of readings by cluster and client, and which client feeds which cluster."""
+"""The history of a model as JSON: columns of readings by cluster and client, and which client feeds
+which cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ BINS_AT_ONCE = 50
 ROWS_AT_ONCE = 64
 """rows that are unpacked together, as all columns are unpacked for them"""
 PIECE_CHARACTERS = 1 << 15
-"""length of the pieces in which the JSON is sent: each is compressed by itself, and small ones less"""
+"""length of the pieces in which the JSON is sent: each is compressed by itself, and small ones less
+"""
 
 
 class Columns:
@@ -53,8 +55,10 @@ class Columns:
         self._most = 0
 
     def add(self, packed: Sequence[bytes]) -> int:
-        """One more column: the sum of some packed tables of number and readings (n, 2). Returns its readings in all."""
-        together, tables = packed[0], [readings_table(one) for one in packed]
+        """One more column: the sum of some packed tables of number and readings (n, 2). Returns its
+        readings in all."""
+        together = packed[0]
+        tables = [readings_table(one) for one in packed]
         if len(tables) > 1:
             count: Counter[int] = Counter()
             for table in tables:
@@ -94,7 +98,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class History:
-    """The readings of a model in a span of time, in columns of equal length. A column has one bin or several."""
+    """The readings of a model in a span of time, in columns of equal length. A column has one bin
+    or several."""
 
     model: str
     width_s: int
@@ -117,10 +122,13 @@ class History:
     def etag(self) -> str:
         """A digest of all that the JSON is made of, before it is made."""
         parts = self.model, self.step_s, self.starts, self.more_from, self.names
-        return hashlib.sha256(repr((parts, self.clusters.digest, self.clients.digest)).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            repr((parts, self.clusters.digest, self.clients.digest)).encode()
+        ).hexdigest()[:16]
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The JSON, some rows at a time: so it is never in memory as a whole, and other requests get their turn."""
+        """The JSON, some rows at a time: so it is never in memory as a whole, and other requests
+        get their turn."""
         head = {
             "model": self.model,
             "step_s": self.step_s,
@@ -133,9 +141,11 @@ class History:
             ("clusters", self.clusters.rows(_titles(self.names))),
             ("clients", self.clients.rows(lambda number: _client(number, self.names))),
         ):
-            piece, separator = f'{piece},"{name}":[', ""
+            piece = f'{piece},"{name}":['
+            separator = ""
             for row in rows:
-                piece, separator = f"{piece}{separator}{as_json(row)}", ","
+                piece = f"{piece}{separator}{as_json(row)}"
+                separator = ","
                 if len(piece) >= PIECE_CHARACTERS:
                     yield piece.encode()
                     piece = ""
@@ -150,7 +160,8 @@ async def read_history(reader: HistoryReader, model: str, asked: QueryParams) ->
 
     Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
     """
-    step, with_clients = _step(asked.get("step")), _with_clients(asked.get("of"))
+    step = _step(asked.get("step"))
+    with_clients = _with_clients(asked.get("of"))
     width = next(each for each in sorted(BINS_KEPT, reverse=True) if step % each == 0)
     first, last = asked_span(asked)
     start: float | None = -MOMENT_MAX if first is None else first // step * step
@@ -183,7 +194,11 @@ def _add(found: History, bins: Sequence[HistoryBin], with_clients: bool) -> None
 
 def _titles(names: HistoryNames | None) -> Callable[[int], dict[str, Any]]:
     """Identity, name and label of a cluster; all null for readings that fell to no known cluster."""
-    known = {} if names is None else {identity: (name, label) for identity, name, label in names.clusters}
+    known = (
+        {}
+        if names is None
+        else {identity: (name, label) for identity, name, label in names.clusters}
+    )
 
     def fields(identity: int) -> dict[str, Any]:
         if identity == NO_CLUSTER:
@@ -201,7 +216,9 @@ def _client(number: int, names: HistoryNames | None) -> dict[str, Any]:
 def _step(text: str | None) -> int:
     if text is None:
         return COARSE_S
-    step = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(STEP_MAX_S)) else 0
+    step = (
+        int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(STEP_MAX_S)) else 0
+    )
     if step % FINE_S or not 0 < step <= STEP_MAX_S:
         raise HTTPException(400, f"step is a multiple of {FINE_S}, in seconds, up to {STEP_MAX_S}")
     return step
@@ -214,7 +231,8 @@ def _with_clients(text: str | None) -> bool:
 
 
 def asked_span(asked: QueryParams, prefix: str = "") -> tuple[float | None, float | None]:
-    """The query's `from` and `to`, with this prefix; None where they are not given. Raises `HTTPException` (400)."""
+    """The query's `from` and `to`, with this prefix; None where they are not given. Raises
+    `HTTPException` (400)."""
     first, last = (_moment(name, asked.get(name)) for name in (f"{prefix}from", f"{prefix}to"))
     return first, last
 
@@ -232,7 +250,9 @@ def _moment(name: str, text: str | None) -> float | None:
         except (ValueError, OverflowError):
             moment = float("nan")
     if not -MOMENT_MAX <= moment <= MOMENT_MAX:
-        raise HTTPException(400, f"{name} is a time in seconds since 1970, or like 2026-03-01T08:15:00Z")
+        raise HTTPException(
+            400, f"{name} is a time in seconds since 1970, or like 2026-03-01T08:15:00Z"
+        )
     return moment
 
 
@@ -247,11 +267,18 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> d
     """
     first, last = asked_span(asked)
     start: float | None = -MOMENT_MAX if first is None else first // FINE_S * FINE_S
-    together, starts = np.empty((0, 3), dtype=np.int64), []
+    together = np.empty((0, 3), dtype=np.int64)
+    starts = []
     while start is not None:
-        bins = reader.bins(model, FINE_S, start, MOMENT_MAX if last is None else last, CELL_BINS_AT_ONCE + 1)
+        bins = reader.bins(
+            model, FINE_S, start, MOMENT_MAX if last is None else last, CELL_BINS_AT_ONCE + 1
+        )
         starts += [one.start for one in bins[:CELL_BINS_AT_ONCE]]
-        together = summed(np.concatenate([together, *(cells_table(one.cells) for one in bins[:CELL_BINS_AT_ONCE])]))
+        together = summed(
+            np.concatenate(
+                [together, *(cells_table(one.cells) for one in bins[:CELL_BINS_AT_ONCE])]
+            )
+        )
         start = bins[CELL_BINS_AT_ONCE].start if len(bins) > CELL_BINS_AT_ONCE else None
         await asyncio.sleep(0)
     names = reader.names(model)
@@ -265,7 +292,8 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> d
 
 
 def summed(cells: Ints) -> Ints:
-    """cells (n, 3) of client, identity and readings -> (m, 3), each client and identity once, in their order."""
+    """cells (n, 3) of client, identity and readings -> (m, 3), each client and identity once, in
+    their order."""
     pairs, place = np.unique(cells[:, :2], axis=0, return_inverse=True)
     readings = np.zeros(len(pairs), dtype=np.int64)
     np.add.at(readings, place.ravel(), cells[:, 2])
@@ -273,7 +301,8 @@ def summed(cells: Ints) -> Ints:
 
 
 def by_client(cells: Ints, clients: list[str]) -> dict[str, list[tuple[int, float]]]:
-    """cells (n, 3) -> client -> its clusters with their shares, the largest first; clients with most readings first."""
+    """cells (n, 3) -> client -> its clusters with their shares, the largest first; clients with
+    most readings first."""
     of_client: dict[str, list[tuple[int, int]]] = {}
     for number, identity, readings in cells.tolist():
         of_client.setdefault(client_name(number, clients), []).append((identity, readings))
@@ -281,7 +310,9 @@ def by_client(cells: Ints, clients: list[str]) -> dict[str, list[tuple[int, floa
     return {
         client: [
             (identity, readings / totals[client])
-            for identity, readings in sorted(of_client[client], key=lambda part: (-part[1], part[0]))
+            for identity, readings in sorted(
+                of_client[client], key=lambda part: (-part[1], part[0])
+            )
         ]
         for client in sorted(of_client, key=lambda client: (-totals[client], client))
     }

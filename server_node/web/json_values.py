@@ -1,8 +1,9 @@
 """Values as JSON: numbers in the units of the contract, snapshots, and changes between two values.
 
-The change of an object is an object with the changes of its members; `REMOVED` lists the members that it has no more.
-The change of an array of the same length may be an object too, with the changes of its elements by their positions.
-Any other value replaces what was there. The page's `status.js` applies changes.
+The change of an object is an object with the changes of its members; `REMOVED` lists the members
+that it has no more. The change of an array of the same length may be an object too, with the
+changes of its elements by their positions. Any other value replaces what was there. The page's
+`status.js` applies changes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from shoal.server_node.status import ModelStatus
 
 
 def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:
-    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for display."""
+    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for
+    display."""
     values = contract.bounds.shown(points)
     columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
     rows: list[list[float]] = np.column_stack(columns).tolist()
@@ -42,7 +44,8 @@ def feature_json(feature: Feature) -> dict[str, Any]:
 
 
 def kind_json(feature: Feature) -> dict[str, Any]:
-    """Name and unit of a feature, the values of a category in the order of their numbers, the period of a circle."""
+    """Name and unit of a feature, the values of a category in the order of their numbers, the
+    period of a circle."""
     values = {"values": list(feature.values)} if feature.values else {}
     return {
         "name": feature.name,
@@ -53,9 +56,15 @@ def kind_json(feature: Feature) -> dict[str, Any]:
 
 
 def feature_label(feature: Feature) -> str:
-    """A feature's name, with its unit if it has one that the name does not end with, as columns of files often do."""
-    name, unit = feature.name, feature.unit
-    return f"{name} ({unit})" if unit and not name.endswith((f"({unit})", f"[{unit}]", f" {unit}")) else name
+    """A feature's name, with its unit if it has one that the name does not end with, as columns of
+    files often do."""
+    name = feature.name
+    unit = feature.unit
+    return (
+        f"{name} ({unit})"
+        if unit and not name.endswith((f"({unit})", f"[{unit}]", f" {unit}"))
+        else name
+    )
 
 
 def digits(feature: Feature) -> int:
@@ -71,8 +80,11 @@ def view_of(snapshot: Snapshot, contract: ResolvedContract) -> ClusteringView:
     return contract.models[snapshot.model].algorithm.view(snapshot.arrays)
 
 
-def parts_json(model: ModelStatus, contract: ResolvedContract, features: Iterable[int]) -> list[dict[str, Any]]:
-    """The parts of the only known cluster of a model, with their centres over these features, in units."""
+def parts_json(
+    model: ModelStatus, contract: ResolvedContract, features: Iterable[int]
+) -> list[dict[str, Any]]:
+    """The parts of the only known cluster of a model, with their centres over these features, in
+    units."""
     if model.snapshot is None or len(model.lineage.known) != 1:
         return []
     parts = model.snapshot.cluster_parts
@@ -89,9 +101,12 @@ def parts_json(model: ModelStatus, contract: ResolvedContract, features: Iterabl
     ]
 
 
-def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> dict[str, Any]:
+def snapshot_json(
+    snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract
+) -> dict[str, Any]:
     """All of a snapshot as JSON values. `bandwidth` is None for algorithms that have none."""
-    bounds, view = contract.bounds, view_of(snapshot, contract)
+    bounds = contract.bounds
+    view = view_of(snapshot, contract)
     bandwidths = [None] * len(view.nodes) if view.bandwidth is None else as_lists(view.bandwidth)
     nodes = zip(
         view.node_id.tolist(),
@@ -115,12 +130,23 @@ def snapshot_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContra
         "made_at": snapshot.made_at,
         "features": [kind_json(feature) for feature in contract.features],
         "nodes": [
-            {"id": node_id, "position": position, "mass": mass, "bandwidth": bandwidth, "cluster": cluster}
+            {
+                "id": node_id,
+                "position": position,
+                "mass": mass,
+                "bandwidth": bandwidth,
+                "cluster": cluster,
+            }
             for node_id, position, mass, bandwidth, cluster in nodes
         ],
         "edges": view.edges.tolist(),
         "clusters": [
-            {"cluster": number, "identity": lineage.of_number.get(number), "centre": centre, "mass": mass}
+            {
+                "cluster": number,
+                "identity": lineage.of_number.get(number),
+                "centre": centre,
+                "mass": mass,
+            }
             for number, (centre, mass) in enumerate(clusters)
         ],
     }
@@ -147,7 +173,9 @@ def change(before: Any, after: Any) -> Any:
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return _array_change(before, after)
     if isinstance(after, dict) and isinstance(before, list):
-        raise TypeError("an object cannot replace an array: it would be taken for the change of the array")
+        raise TypeError(
+            "an object cannot replace an array: it would be taken for the change of the array"
+        )
     # True equals 1, and they are two values in JSON.
     return UNCHANGED if before == after and type(before) is type(after) else after
 
@@ -158,7 +186,10 @@ def as_json(value: Any) -> str:
 
 
 def _object_change(before: dict[str, Any], after: dict[str, Any]) -> Any:
-    changes = {name: change(before[name], value) if name in before else value for name, value in after.items()}
+    changes = {
+        name: change(before[name], value) if name in before else value
+        for name, value in after.items()
+    }
     changed = {name: value for name, value in changes.items() if value is not UNCHANGED}
     if removed := [name for name in before if name not in after]:
         changed[REMOVED] = removed

@@ -1,6 +1,7 @@
 """The map of a model: the two axes on which its nodes are drawn, and the nodes and edges as JSON.
 
-Where there are more than two features, the axes are principal axes that change as rarely as possible.
+Where there are more than two features, the axes are principal axes that change as rarely as
+possible.
 """
 
 from __future__ import annotations
@@ -20,22 +21,26 @@ from shoal.server_node.web.json_values import as_json, feature_json, in_units, r
 from shoal.server_node.web.tables import colour_slots
 
 KEEP_SHARE_MIN = 0.9
-"""axes are kept while they explain at least this share of the variance that the principal axes would"""
+"""axes are kept while they explain at least this share of the variance that the principal axes
+would"""
 POINTS_MAX = 256
 """points that the axes are fitted to, where there are more features than that"""
 TIE_BREAK = np.array([2e-6, 1e-6])
-"""far below any deviation that matters, relative to all together; it selects the axes where points leave them open"""
+"""far below any deviation that matters, relative to all together; it selects the axes where points
+leave them open"""
 SQUARINGS = 50
-"""squarings of a matrix after which only the largest eigenvalue is left, even if two differ by a tie break only"""
+"""squarings of a matrix after which only the largest eigenvalue is left, even if two differ by a
+tie break only"""
 CONVERGED = 1 - 1e-15
-"""trace from which only one eigenvalue is left: the eigenvalues add up to 1 before they are squared"""
+"""trace from which only one eigenvalue is left: the eigenvalues add up to 1 before they are squared
+"""
 
 
 def principal_axes(points: Floats) -> Floats:
     """points (n, d), d >= 2 -> (d, 2) orthonormal: the directions of most variance.
 
-    The same points give the same axes: where they vary in fewer than two directions, the first features fill in,
-    and the sign of an axis makes its largest loading positive.
+    The same points give the same axes: where they vary in fewer than two directions, the first
+    features fill in, and the sign of an axis makes its largest loading positive.
     """
     features = points.shape[1]
     centred = points - points.mean(axis=0) if len(points) else points
@@ -56,8 +61,8 @@ def principal_axes(points: Floats) -> Floats:
 def _main_direction(rows: Floats) -> Floats:
     """rows (n, d) -> (d,) of length 1: the direction along which the rows are longest.
 
-    By the power method on their products, squared again and again. NumPy's own decompositions would bring a megabyte of
-    LAPACK into memory, which nothing else in a server needs.
+    By the power method on their products, squared again and again. NumPy's own decompositions would
+    bring a megabyte of LAPACK into memory, which nothing else in a server needs.
     """
     wide = rows.shape[0] < rows.shape[1]
     matrix = rows @ rows.T if wide else rows.T @ rows
@@ -72,7 +77,8 @@ def _main_direction(rows: Floats) -> Floats:
 
 
 def scatter(points: Floats, axes: Floats) -> float:
-    """points (n, d), axes (d, k) -> the squared deviations of the points from their mean, summed over the axes."""
+    """points (n, d), axes (d, k) -> the squared deviations of the points from their mean, summed
+    over the axes."""
     if not len(points):
         return 0.0
     return float(np.square((points - points.mean(axis=0)) @ axes).sum())
@@ -81,9 +87,9 @@ def scatter(points: Floats, axes: Floats) -> float:
 def steady_axes(points: Floats, before: Floats | None) -> Floats:
     """Axes (d, 2) for `points` (n, d), given those used before: (d, 2), or None at first.
 
-    The axes are kept while they explain the points well. When they must change, the new ones span the best
-    plane and are rotated within it to be as near to the old ones as possible (orthogonal Procrustes problem:
-    Schönemann 1966), so that the map neither flips nor spins.
+    The axes are kept while they explain the points well. When they must change, the new ones span
+    the best plane and are rotated within it to be as near to the old ones as possible (orthogonal
+    Procrustes problem: Schönemann 1966), so that the map neither flips nor spins.
     """
     best = principal_axes(points)
     if before is None:
@@ -94,9 +100,11 @@ def steady_axes(points: Floats, before: Floats | None) -> Floats:
 
 
 def _nearest_turn(matrix: Floats) -> Floats:
-    """matrix (2, 2) -> the rotation or reflection (2, 2) whose products with it have the largest sum."""
+    """matrix (2, 2) -> the rotation or reflection (2, 2) whose products with it have the largest
+    sum."""
     (a, b), (c, d) = matrix.tolist()
-    turned, reflected = complex(a + d, c - b), complex(a - d, b + c)
+    turned = complex(a + d, c - b)
+    reflected = complex(a - d, b + c)
     if abs(turned) >= abs(reflected):
         x, y = _direction(turned)
         return np.array([[x, -y], [y, x]])
@@ -110,7 +118,8 @@ def _direction(number: complex) -> tuple[float, float]:
 
 
 def axis_sample(points: Floats, count: Floats) -> Floats:
-    """The points (n, d) that the axes are fitted to: all, or those with the highest count where features are many."""
+    """The points (n, d) that the axes are fitted to: all, or those with the highest count where
+    features are many."""
     if min(points.shape) <= POINTS_MAX:
         return points
     return points[np.sort(np.argsort(-count, kind="stable")[:POINTS_MAX])]
@@ -130,7 +139,8 @@ def map_json(
     explained: float | None,
     snapshot: Snapshot,
 ) -> str:
-    """JSON in one line. `points` (n, 2) are the places of the nodes, `features` those whose values are sent.
+    """JSON in one line. `points` (n, 2) are the places of the nodes, `features` those whose values
+    are sent.
 
     Nodes of a cluster that has parts have the number of theirs.
     """
@@ -157,7 +167,8 @@ def map_json(
             yield "part", np.where(view.cluster[kept] == NO_CLUSTER, NO_PART, part).tolist()
         yield "values", in_units(view.nodes[kept], contract, list(features))
 
-    # One list of numbers after the other, as all of them, and json's texts for each, take a megabyte for 1000 nodes.
+    # One list of numbers after the other, as all of them, and json's texts for each, take a
+    # megabyte for 1000 nodes.
     columns = ",".join(f"{as_json(name)}:{as_json(values)}" for name, values in nodes())
     edges = as_json(_edges(view.edges, kept, len(view.nodes)))
     return f'{as_json(head)[:-1]},"nodes":{{{columns}}},"edges":{edges}}}'

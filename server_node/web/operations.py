@@ -1,8 +1,11 @@
-"""The table of HTTP operations under `/v1`: each with its path, parameters, body and answer; and its OpenAPI document.
+"""The table of HTTP operations under `/v1`: each with its path, parameters, body and answer; and
+its OpenAPI document.
 
-To add an operation, add an `Operation` to a list of them: its route and its part of the document are made from it.
+To add an operation, add an `Operation` to a list of them: its route and its part of the document
+are made from it.
 
-The JSON Schemas of the answers are here too: an object has exactly the fields that are listed, unless it is open.
+The JSON Schemas of the answers are here too: an object has exactly the fields that are listed,
+unless it is open.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from shoal import __version__
 from shoal.protocol.events import EVENT_KINDS
 from shoal.server_node.web.responses import tagged
 
-JSON, PROBLEM_JSON = "application/json", "application/problem+json"
+JSON = "application/json"
+PROBLEM_JSON = "application/problem+json"
 
 
 class Parameter(NamedTuple):
@@ -33,8 +37,12 @@ class Parameter(NamedTuple):
     description: str
 
 
-MODEL = Parameter("model", {"type": "string"}, "the model; by default the first one of the contract")
-IDENTITY = Parameter("identity", {"type": "integer", "minimum": 0}, "the identity of a known cluster")
+MODEL = Parameter(
+    "model", {"type": "string"}, "the model; by default the first one of the contract"
+)
+IDENTITY = Parameter(
+    "identity", {"type": "integer", "minimum": 0}, "the identity of a known cluster"
+)
 
 
 @dataclass(frozen=True)
@@ -64,13 +72,17 @@ class Operation:
         title, _, rest = (inspect.getdoc(self.endpoint) or "").partition("\n")
         in_path = [IDENTITY] if f"{{{IDENTITY.name}}}" in self.path else []
         described: Schema = {
-            "operationId": re.sub(r"\W+", "_", f"{self.method.lower()}{self.path.removeprefix('/v1')}").strip("_"),
+            "operationId": re.sub(
+                r"\W+", "_", f"{self.method.lower()}{self.path.removeprefix('/v1')}"
+            ).strip("_"),
             "summary": title.rstrip("."),
             "parameters": [
                 *({**_parameter(each, "path"), "required": True} for each in in_path),
                 *(_parameter(each, "query") for each in self.query),
             ],
-            "responses": {str(status): answer for status, answer in sorted(self._answers().items())},
+            "responses": {
+                str(status): answer for status, answer in sorted(self._answers().items())
+            },
         }
         if text := " ".join(rest.split()):
             described["description"] = text
@@ -91,7 +103,10 @@ class Operation:
         }
         if self.etag:
             answers[304] = {"description": "the answer is the one that If-None-Match names"}
-        return answers | {status: {"$ref": f"#/components/responses/{status}"} for status in (*self.errors, *ALWAYS)}
+        return answers | {
+            status: {"$ref": f"#/components/responses/{status}"}
+            for status in (*self.errors, *ALWAYS)
+        }
 
 
 ALWAYS = (401, 421, 429, 500, 503)
@@ -171,7 +186,12 @@ OPEN: Schema = {"type": "object"}
 def record(optional: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
     """An object with these fields and no others, all required but those in `optional`."""
     required = [name for name in fields if name not in optional]
-    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def many(items: Schema) -> Schema:
@@ -203,10 +223,20 @@ PROBLEM = {
 }
 """an error as in RFC 9457"""
 
-NUMBER_OR_TEXT: Schema = {"type": ["number", "string"], "description": "a text is the value of a category"}
+NUMBER_OR_TEXT: Schema = {
+    "type": ["number", "string"],
+    "description": "a text is the value of a category",
+}
 KIND: dict[str, Schema] = {
-    "values": {"type": "array", "items": TEXT, "description": "of a category, in the order of their numbers from 0"},
-    "period": {"type": "number", "description": "of a circular feature, after how much it begins again"},
+    "values": {
+        "type": "array",
+        "items": TEXT,
+        "description": "of a category, in the order of their numbers from 0",
+    },
+    "period": {
+        "type": "number",
+        "description": "of a circular feature, after how much it begins again",
+    },
 }
 FEATURE = record(("values", "period"), name=TEXT, unit=TEXT, **KIND)
 FEED = record(client=TEXT, share=SHARE)
@@ -278,7 +308,9 @@ CHANGES = record(
     bin_s=COUNT,
     compared=COUNT,
     chance=SHARE,
-    new=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE, clients=many(FEED))),
+    new=many(
+        record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE, clients=many(FEED))
+    ),
     gone=many(record(cluster=COUNT, title=TEXT, kind=TEXT, other=TEXT, share=SHARE)),
     moved=many(
         record(
@@ -360,18 +392,29 @@ ROWS: Schema = {
     "maxItems": 10_000,
     "items": {
         "anyOf": [
-            {"type": "array", "items": VALUE, "description": "all features in the order of the contract"},
+            {
+                "type": "array",
+                "items": VALUE,
+                "description": "all features in the order of the contract",
+            },
             {"type": "object", "additionalProperties": VALUE, "description": "features by name"},
         ]
     },
     "description": "readings in the units of the contract, of a category one of its values; null and a missing value "
     'for the predicted feature, and where the contract says `missing = "learn"`',
 }
-READINGS: Schema = {"anyOf": [{"type": "object", "properties": {"rows": ROWS}, "required": ["rows"]}, ROWS]}
+READINGS: Schema = {
+    "anyOf": [{"type": "object", "properties": {"rows": ROWS}, "required": ["rows"]}, ROWS]
+}
 CONDITION = record(feature=TEXT, unit=TEXT, centre=NUMBER, width=NUMBER, **{"is": TEXT})
 CONSEQUENT = record(constant=NUMBER, coefficients=by_name(NUMBER))
 RULE = record(
-    cluster=COUNT, identity=or_null(COUNT), share=SHARE, text=TEXT, then=CONSEQUENT, **{"if": many(CONDITION)}
+    cluster=COUNT,
+    identity=or_null(COUNT),
+    share=SHARE,
+    text=TEXT,
+    then=CONSEQUENT,
+    **{"if": many(CONDITION)},
 )
 RULES = record(
     federation=TEXT,
@@ -427,14 +470,20 @@ CLIENT = record(
     updates=COUNT,
     readings=COUNT,
     readings_per_s=NUMBER,
-    interval_s={"type": "number", "description": "seconds that usually pass at most between two updates"},
+    interval_s={
+        "type": "number",
+        "description": "seconds that usually pass at most between two updates",
+    },
     rejected=or_null(COUNT),
     quarantined={"type": "array", "items": TEXT, "description": "models that absorb nothing of it"},
 )
 CLIENTS = record(
     clients=many(CLIENT),
     total={**COUNT, "description": "clients that the server knows"},
-    next={"type": ["string", "null"], "description": "`after` of the next request; null: these are the last"},
+    next={
+        "type": ["string", "null"],
+        "description": "`after` of the next request; null: these are the last",
+    },
 )
 HISTORY = record(
     model=TEXT,
@@ -442,11 +491,19 @@ HISTORY = record(
     kept_s=COUNT,
     starts=many({"type": "integer"}),
     readings=many(COUNT),
-    clusters=many(record(identity=or_null(COUNT), name=or_null(TEXT), label=or_null(TEXT), readings=many(COUNT))),
+    clusters=many(
+        record(
+            identity=or_null(COUNT), name=or_null(TEXT), label=or_null(TEXT), readings=many(COUNT)
+        )
+    ),
     clients=many(record(client=TEXT, readings=many(COUNT))),
     more_from=or_null(MOMENT),
 )
-FEEDS = record(model=TEXT, clients=by_name(many(many(COUNT))), **{"from": or_null(MOMENT), "to": or_null(MOMENT)})
+FEEDS = record(
+    model=TEXT,
+    clients=by_name(many(many(COUNT))),
+    **{"from": or_null(MOMENT), "to": or_null(MOMENT)},
+)
 PRIVACY = record(
     ("readings_per_window_max", "hides_presence"),
     mode=TEXT,
@@ -459,13 +516,19 @@ PRIVACY = record(
     epsilon=or_null(NUMBER),
     epsilon_spent=or_null(NUMBER),
     bounds=many(record(name=TEXT, low=NUMBER, high=NUMBER, unit=TEXT)),
-    models=many({"type": "object", "required": ["name", "algorithm", "learns_from", "epsilon_spent"]}),
+    models=many(
+        {"type": "object", "required": ["name", "algorithm", "learns_from", "epsilon_spent"]}
+    ),
     not_covered=many(TEXT),
 )
 REQUESTED_NAME = record(model=TEXT, cluster=COUNT, name=TEXT)
 REQUESTED_ALERTS = record(model=TEXT, cluster=COUNT, action=TEXT, until=MOMENT)
-NEW_NAME = record(name={"type": "string", "maxLength": 60, "description": "one line; empty takes the name away"})
-NEW_ALERTS = record(("until",), action={"type": "string", "enum": ["confirm", "mute", "alert"]}, until=MOMENT)
+NEW_NAME = record(
+    name={"type": "string", "maxLength": 60, "description": "one line; empty takes the name away"}
+)
+NEW_ALERTS = record(
+    ("until",), action={"type": "string", "enum": ["confirm", "mute", "alert"]}, until=MOMENT
+)
 
 
 def page_of(name: str, items: Schema) -> Schema:

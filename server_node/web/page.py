@@ -1,4 +1,5 @@
-"""The live page: its files, the status that it shows, its changes as server-sent events, and the nodes of its map."""
+"""The live page: its files, the status that it shows, its changes as server-sent events, and the
+nodes of its map."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ SUBSCRIBERS_MAX = 64
 
 
 class EventStream:
-    """The statuses of a board as events. All subscribers share one renderer, so each status is rendered once."""
+    """The statuses of a board as events. All subscribers share one renderer, so each status is
+    rendered once."""
 
     def __init__(
         self,
@@ -40,12 +42,16 @@ class EventStream:
         closing: threading.Event,
         subscribers_max: int = SUBSCRIBERS_MAX,
     ) -> None:
-        self._board, self._renderer, self._closing = board, renderer, closing
-        self._subscribers, self._subscribers_max = 0, subscribers_max
+        self._board = board
+        self._renderer = renderer
+        self._closing = closing
+        self._subscribers = 0
+        self._subscribers_max = subscribers_max
 
     @contextmanager
     def subscription(self) -> Iterator[bool]:
-        """Whether one more client may subscribe; if so, it counts as a subscriber inside the context."""
+        """Whether one more client may subscribe; if so, it counts as a subscriber inside the
+        context."""
         if self._subscribers >= self._subscribers_max:
             yield False
             return
@@ -55,11 +61,14 @@ class EventStream:
         finally:
             self._subscribers -= 1
 
-    async def events(self, last_etag: str, shown: str | None, left: asyncio.Task[None]) -> AsyncIterator[bytes]:
+    async def events(
+        self, last_etag: str, shown: str | None, left: asyncio.Task[None]
+    ) -> AsyncIterator[bytes]:
         """Events until the server closes or the subscriber leaves: then `left` is done.
 
-        `last_etag` is the etag of the status that the subscriber has already, or empty; of that and of every later one
-        only what changes is sent, with the clustering of the model `shown` only, or of all models.
+        `last_etag` is the etag of the status that the subscriber has already, or empty; of that and
+        of every later one only what changes is sent, with the clustering of the model `shown` only,
+        or of all models.
         """
         yield f"retry: {RETRY_MS}\n\n".encode()
         idle_s = 0.0
@@ -68,7 +77,11 @@ class EventStream:
             rendered = self._renderer.render(self._board.status, shown)
             if rendered.etag != last_etag:
                 last, last_etag, before, idle_s = rendered, rendered.etag, last, 0.0
-                yield _status_event(rendered) if before is None else self._change_event(before, rendered)
+                yield (
+                    _status_event(rendered)
+                    if before is None
+                    else self._change_event(before, rendered)
+                )
             elif idle_s >= HEARTBEAT_S:
                 idle_s = 0.0
                 yield b"event: heartbeat\ndata: no change\n\n"
@@ -77,22 +90,30 @@ class EventStream:
 
     def _change_event(self, before: RenderedStatus, after: RenderedStatus) -> bytes:
         """The change between two statuses, or the newer status where that is shorter."""
-        changed, body = self._renderer.change(before, after), after.body
+        changed = self._renderer.change(before, after)
+        body = after.body
         if len(changed) >= len(body):
             return _status_event(after)
-        data = b'{"of":"%s","now":%s,"change":%s}' % (before.etag.encode(), as_json(after.now).encode(), changed)
+        data = b'{"of":"%s","now":%s,"change":%s}' % (
+            before.etag.encode(),
+            as_json(after.now).encode(),
+            changed,
+        )
         return _event("change", after.etag, data)
 
 
 class EventResponse(Response):
-    """The response to a subscriber. It is counted while it is sent, and refused when as many are as may be.
+    """The response to a subscriber. It is counted while it is sent, and refused when as many are as
+    may be.
 
     Between the count and the first byte nothing else runs, so that the limit is exact.
     """
 
     def __init__(self, stream: EventStream, last_etag: str, shown: str | None) -> None:
         super().__init__()
-        self._stream, self._last_etag, self._shown = stream, last_etag, shown
+        self._stream = stream
+        self._last_etag = last_etag
+        self._shown = shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._stream.subscription() as granted:
@@ -116,7 +137,17 @@ def _event(kind: str, etag: str, data: bytes) -> bytes:
 
 
 SCRIPTS = (
-    *("page", "theme", "status", "format", "summary", "timeline", "history", "sorting", "map_panel"),
+    *(
+        "page",
+        "theme",
+        "status",
+        "format",
+        "summary",
+        "timeline",
+        "history",
+        "sorting",
+        "map_panel",
+    ),
     *("overview", "histograms", "map", "details", "clusters", "clients", "regimes", "cycles"),
 )
 FILES = {
@@ -132,11 +163,18 @@ class Page:
     """One method for each path of the page, and what they share."""
 
     def __init__(
-        self, board: StatusBoard, history: HistoryReader | None, closing: threading.Event, subscribers_max: int
+        self,
+        board: StatusBoard,
+        history: HistoryReader | None,
+        closing: threading.Event,
+        subscribers_max: int,
     ) -> None:
         static = Path(__file__).parent / "static"
         self._board = board
-        self._files = {path: ((static / name).read_bytes(), media_type) for path, (name, media_type) in FILES.items()}
+        self._files = {
+            path: ((static / name).read_bytes(), media_type)
+            for path, (name, media_type) in FILES.items()
+        }
         contents = b"".join(content for content, _ in self._files.values())
         self._version = hashlib.sha256(contents).hexdigest()[:16]
         self._renderer = PageRenderer(self._version, history)
@@ -152,7 +190,12 @@ class Page:
         return [
             Operation("/v1/status", self.status, OPEN, errors=(404,), etag=True),
             Operation(
-                "/v1/status/stream", self.stream, TEXT, (MODEL, after), errors=(404,), media_type="text/event-stream"
+                "/v1/status/stream",
+                self.stream,
+                TEXT,
+                (MODEL, after),
+                errors=(404,),
+                media_type="text/event-stream",
             ),
             Operation("/v1/nodes", self.nodes, OPEN, errors=(404,), etag=True),
         ]
@@ -172,9 +215,11 @@ class Page:
         return conditional(request, rendered.etag, lambda: rendered.body)
 
     async def stream(self, request: Request) -> Response:
-        """The status and its changes as server-sent events, with the clustering of one model or of all.
+        """The status and its changes as server-sent events, with the clustering of one model or of
+        all.
 
-        At most five a second. `Last-Event-ID`, or else `after`, is the etag of the status that the subscriber has.
+        At most five a second. `Last-Event-ID`, or else `after`, is the etag of the status that the
+        subscriber has.
         """
         last_etag = request.headers.get("last-event-id") or request.query_params.get("after", "")
         return EventResponse(self._event_stream, last_etag, self._shown(request))

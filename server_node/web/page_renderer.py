@@ -1,4 +1,5 @@
-"""Renders the server's status to the JSON that the page shows: tables, texts, and a model's nodes on two axes."""
+"""Renders the server's status to the JSON that the page shows: tables, texts, and a model's nodes
+on two axes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from shoal.server_node.clusters.history.cycles import CHANCE, Cycle, find_cycles
 from shoal.server_node.clusters.history.store import HistoryReader
 from shoal.server_node.clusters.history.summary import recent_history, usual
 from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.status import HistoryPoint, ModelStatus, RoundStatus, ServerStatus, newest_clients
+from shoal.server_node.status import (
+    HistoryPoint,
+    ModelStatus,
+    RoundStatus,
+    ServerStatus,
+    newest_clients,
+)
 from shoal.server_node.web.clusters import beside_json, regimes_json, regimes_of
 from shoal.server_node.web.json_values import (
     NO_SNAPSHOT,
@@ -47,7 +54,8 @@ from shoal.server_node.web.tables import (
 )
 
 RECENT_MAX = 8
-"""statuses of each model that are kept, so that a page that has one of them is sent the changes only"""
+"""statuses of each model that are kept, so that a page that has one of them is sent the changes
+only"""
 CHANGES_MAX = 64
 VALUES_MAX = 12
 """features whose values are sent for each node and cluster"""
@@ -74,7 +82,8 @@ class RenderedStatus(NamedTuple):
 
 
 class RenderedNodes(NamedTuple):
-    """The map of a model as the page gets it. Encoded, as the values of a thousand nodes take ten times as much."""
+    """The map of a model as the page gets it. Encoded, as the values of a thousand nodes take ten
+    times as much."""
 
     etag: str
     body: bytes
@@ -83,7 +92,8 @@ class RenderedNodes(NamedTuple):
 
 @dataclass
 class PageRenderer:
-    """Renders one status after the other; keeps the axes of each model so that its map does not jump."""
+    """Renders one status after the other; keeps the axes of each model so that its map does not
+    jump."""
 
     page_version: str = ""
     """digest of the page's files; a browser that shows another version reloads"""
@@ -92,11 +102,14 @@ class PageRenderer:
     _newest: dict[str | None, tuple[ServerStatus, RenderedStatus]] = field(default_factory=dict)
     _recent: dict[str | None, deque[RenderedStatus]] = field(default_factory=dict)
     _change: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    _besides: dict[str, tuple[Snapshot, Snapshot, dict[str, Any] | None]] = field(default_factory=dict)
+    _besides: dict[str, tuple[Snapshot, Snapshot, dict[str, Any] | None]] = field(
+        default_factory=dict
+    )
     _states: dict[str, tuple[Snapshot, str]] = field(default_factory=dict)
 
     def render(self, status: ServerStatus, shown: str | None = None) -> RenderedStatus:
-        """`status` with the clustering of the model `shown`, or of all models; the same object is rendered once."""
+        """`status` with the clustering of the model `shown`, or of all models; the same object is
+        rendered once."""
         if shown not in self._newest or self._newest[shown][0] is not status:
             self._newest[shown] = status, self._render(status, shown)
             recent = self._recent.setdefault(shown, deque(maxlen=RECENT_MAX))
@@ -137,8 +150,10 @@ class PageRenderer:
         return self._states[model.name][1]
 
     def _beside(self, status: ServerStatus, model: ModelStatus) -> dict[str, Any] | None:
-        """The regimes that another model has found in the same readings, worked out once for each pair of snapshots."""
-        contract, history = status.contract, self.history
+        """The regimes that another model has found in the same readings, worked out once for each
+        pair of snapshots."""
+        contract = status.contract
+        history = self.history
         if model.snapshot is None or history is None or regimes_of(model, contract) is not None:
             return None
         for other in status.models.values():
@@ -186,9 +201,14 @@ class PageRenderer:
             "regions": [region._asdict() for region in status.regions[:REGIONS_MAX]],
             "quarantined": sorted({one.client for one in status.quarantined}),
             "rejected": dict(sorted(status.rejected.items())),
-            "privacy": {**privacy_text(contract, spent_by_one(contract, devices)), "remark": status.remark},
+            "privacy": {
+                **privacy_text(contract, spent_by_one(contract, devices)),
+                "remark": status.remark,
+            },
         }
-        return RenderedStatus(hashlib.sha256(as_json(content).encode()).hexdigest()[:16], status.now, content)
+        return RenderedStatus(
+            hashlib.sha256(as_json(content).encode()).hexdigest()[:16], status.now, content
+        )
 
 
 class ModelRenderer:
@@ -201,12 +221,17 @@ class ModelRenderer:
         self._last: tuple[Snapshot, Lineage, dict[str, Any], RenderedNodes] | None = None
 
     def render(self, model: ModelStatus, contract: ResolvedContract) -> dict[str, Any] | None:
-        """The newest clustering as JSON values, without its nodes; None before the first. The same is rendered once."""
-        return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[0]
+        """The newest clustering as JSON values, without its nodes; None before the first. The same
+        is rendered once."""
+        return (
+            None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[0]
+        )
 
     def nodes(self, model: ModelStatus, contract: ResolvedContract) -> RenderedNodes | None:
         """The map of the newest clustering; None before the first."""
-        return None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[1]
+        return (
+            None if model.snapshot is None else self._rendered(model.snapshot, model, contract)[1]
+        )
 
     def _rendered(
         self, snapshot: Snapshot, model: ModelStatus, contract: ResolvedContract
@@ -215,7 +240,11 @@ class ModelRenderer:
 
         A cluster can get its name between two snapshots, and with it the model another lineage.
         """
-        if self._last is None or self._last[0] is not snapshot or self._last[1] is not model.lineage:
+        if (
+            self._last is None
+            or self._last[0] is not snapshot
+            or self._last[1] is not model.lineage
+        ):
             self._last = snapshot, model.lineage, *self._render(snapshot, model, contract)
         return self._last[2], self._last[3]
 
@@ -232,16 +261,22 @@ class ModelRenderer:
             "features_total": contract.width,
             **clusters_table(view, model, contract, features, recent),
             **overview_json(model, recent, is_usual),
-            "cycles": [{**asdict(one), "text": one.text()} for one in self._certain_cycles(model.name, contract)],
+            "cycles": [
+                {**asdict(one), "text": one.text()}
+                for one in self._certain_cycles(model.name, contract)
+            ],
             "parts": parts_json(model, contract, features),
             "regimes": regimes_json(view, model.lineage, snapshot.reading_s),
             "rules": rules_table(snapshot, contract),
         }
-        body = map_json(view, points, model.lineage, contract, features, axes, explained, snapshot).encode()
+        body = map_json(
+            view, points, model.lineage, contract, features, axes, explained, snapshot
+        ).encode()
         return clustering, RenderedNodes(hashlib.sha256(body).hexdigest()[:16], body)
 
     def _certain_cycles(self, model: str, contract: ResolvedContract) -> list[Cycle]:
-        """The largest cycles that are hardly chance, looked for once in each of the history's longest bins."""
+        """The largest cycles that are hardly chance, looked for once in each of the history's
+        longest bins."""
         if self._history is None:
             return []
         extent = self._history.extent(model, COARSE_S)
@@ -251,8 +286,11 @@ class ModelRenderer:
             self._cycles = newest, [one for one in found if one.chance < CHANCE][:CYCLES_MAX]
         return self._cycles[1]
 
-    def _projected(self, view: ClusteringView, contract: ResolvedContract) -> tuple[Floats, list[str], float | None]:
-        """Map coordinates (n, 2), the label of each axis, and the share of variance that both explain (None: all)."""
+    def _projected(
+        self, view: ClusteringView, contract: ResolvedContract
+    ) -> tuple[Floats, list[str], float | None]:
+        """Map coordinates (n, 2), the label of each axis, and the share of variance that both
+        explain (None: all)."""
         labels = [feature_label(feature) for feature in contract.features]
         if contract.width <= 2:
             values = contract.bounds.shown(view.nodes)
@@ -268,7 +306,9 @@ class ModelRenderer:
         return (view.nodes - 0.5) @ self._axes, labels, round(explained, 3)
 
 
-def _model_json(model: ModelStatus, clustering: dict[str, Any] | None, places: bool) -> dict[str, Any]:
+def _model_json(
+    model: ModelStatus, clustering: dict[str, Any] | None, places: bool
+) -> dict[str, Any]:
     """`places`: its readings are counted with rejected ones."""
     snapshot = model.snapshot
     return {
@@ -292,17 +332,25 @@ def _model_json(model: ModelStatus, clustering: dict[str, Any] | None, places: b
 
 
 def _clustered(model: ModelStatus) -> Sequence[HistoryPoint]:
-    """The history to show: a model in rounds has no clusters before its first round, so those points are left out."""
-    return model.history if model.rounds is None else [point for point in model.history if point.clusters]
+    """The history to show: a model in rounds has no clusters before its first round, so those
+    points are left out."""
+    return (
+        model.history
+        if model.rounds is None
+        else [point for point in model.history if point.clusters]
+    )
 
 
 def _rounds_json(rounds: RoundStatus) -> dict[str, Any]:
     """The shift is None before the first round has closed."""
-    return rounds._asdict() | {"shift": float(f"{rounds.shift:.3g}") if math.isfinite(rounds.shift) else None}
+    return rounds._asdict() | {
+        "shift": float(f"{rounds.shift:.3g}") if math.isfinite(rounds.shift) else None
+    }
 
 
 def cluster_counts(history: Sequence[HistoryPoint]) -> list[list[float]]:
-    """[time, clusters] of the first point and of each where the number changed, at most `HISTORY_MAX` of them."""
+    """[time, clusters] of the first point and of each where the number changed, at most
+    `HISTORY_MAX` of them."""
     changed = [
         [point.time, point.clusters]
         for before, point in zip([None, *history], history, strict=False)
@@ -318,16 +366,20 @@ def _features_shown(axes: Floats | None, contract: ResolvedContract) -> list[int
     if contract.width <= VALUES_MAX or axes is None:
         return list(range(contract.width))
     loading = np.square(axes).sum(axis=1)
-    # The features that the map shows best, but in the order of the contract, as everywhere on the page.
+    # The features that the map shows best, but in the order of the contract, as everywhere on the
+    # page.
     return sorted(np.argsort(-loading, kind="stable")[:VALUES_MAX].tolist())
 
 
 def _axis_label(axis: Floats, contract: ResolvedContract) -> str:
     """The main features of an axis (d,), and whether each grows or falls along it."""
     order = np.argsort(-np.abs(axis), kind="stable")[:FEATURES_NAMED_MAX]
-    # A feature with less than two fifths of the largest part would name the axis for what it hardly is.
+    # A feature with less than two fifths of the largest part would name the axis for what it hardly
+    # is.
     main = [j for j in order.tolist() if abs(axis[j]) >= 0.4 * abs(axis[order[0]])]
     more = [contract.features[j].name for j in main if axis[j] > 0]
     less = [contract.features[j].name for j in main if axis[j] <= 0]
-    parts = [f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names]
+    parts = [
+        f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names
+    ]
     return f"{', '.join(parts)} →"

@@ -1,7 +1,9 @@
-"""Predictions over HTTP: the readings posted to /v1/predict, what models that predict a feature add, and their rules.
+"""Predictions over HTTP: the readings posted to /v1/predict, what models that predict a feature
+add, and their rules.
 
-Posted readings are checked, never stored and never quoted in an error. A category is one of its declared values. Where
-the contract says `missing = "learn"`, a reading may lack values: null, an empty cell, a column that is not there.
+Posted readings are checked, never stored and never quoted in an error. A category is one of its
+declared values. Where the contract says `missing = "learn"`, a reading may lack values: null, an
+empty cell, a column that is not there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
-from shoal.server_node.clusters.regression import named_rules, predicted_values, rule_base, rules_json
+from shoal.server_node.clusters.regression import (
+    named_rules,
+    predicted_values,
+    rule_base,
+    rules_json,
+)
 from shoal.server_node.status import ModelStatus
 from shoal.server_node.web.json_values import NO_SNAPSHOT
 from shoal.server_node.web.responses import problem, tagged
@@ -35,20 +42,26 @@ from shoal.server_node.web.responses import problem, tagged
 # A request is held in memory whole, and computed while others wait.
 ROWS_BYTES_MAX = 4 * 1024 * 1024
 ROWS_MAX = 10_000
-JSON, CSV = "application/json", "text/csv"
-PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+CSV = "text/csv"
+PARQUET = "application/vnd.apache.parquet"
+ARROW = "application/vnd.apache.arrow.stream"
 MEDIA_TYPES = (JSON, CSV, PARQUET, ARROW)
-NUMERIC = frozenset({f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float", "double"})
+NUMERIC = frozenset(
+    {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float", "double"}
+)
 """types of columns that are read"""
 TEXTS = frozenset({"string", "large_string", "bool"})
-"""types of further columns that are read of a category; of others, such as views, a short body may hold gigabytes"""
+"""types of further columns that are read of a category; of others, such as views, a short body may
+hold gigabytes"""
 DICTIONARY = "dictionary<values="
 """start of the type of a column that keeps each of its values once"""
 FOOTER_BYTES_MAX = 256 * 1024
 """longest footer of a Parquet file, which is read in Python"""
 
 Columns = dict[str, Floats]
-"""name of a feature -> its values (n,): NaN where one is missing, infinite where it is none that can be"""
+"""name of a feature -> its values (n,): NaN where one is missing, infinite where it is none that
+can be"""
 
 
 class _Wanted(NamedTuple):
@@ -78,23 +91,32 @@ class _Wanted(NamedTuple):
 
     def wrong(self, j: int) -> str:
         """What is wrong with a value of the feature at position j that is none."""
-        return f"not one of {', '.join(self.codes[j].values)}" if j in self.codes else "not a finite number"
+        return (
+            f"not one of {', '.join(self.codes[j].values)}"
+            if j in self.codes
+            else "not a finite number"
+        )
 
 
-def read_readings(media_type: str, body: bytes, contract: ResolvedContract, target: int | None = None) -> Floats:
-    """A body of one of `MEDIA_TYPES` -> readings (n, d) in the order of the contract; NaN where a value is missing.
+def read_readings(
+    media_type: str, body: bytes, contract: ResolvedContract, target: int | None = None
+) -> Floats:
+    """A body of one of `MEDIA_TYPES` -> readings (n, d) in the order of the contract; NaN where a
+    value is missing.
 
-    A model that predicts the feature at position `target` ignores its value, which may be missing or null; readings
-    have 0 there.
+    A model that predicts the feature at position `target` ignores its value, which may be missing
+    or null; readings have 0 there.
 
-    Raises `InvalidData`; its message is one line, states what to send and quotes nothing of the body, and
-    `MissingExtra` where Parquet or Arrow cannot be read.
+    Raises `InvalidData`; its message is one line, states what to send and quotes nothing of the
+    body, and `MissingExtra` where Parquet or Arrow cannot be read.
     """
     wanted = _Wanted.of(contract, target)
     if media_type in (JSON, ""):
         readings = parse_rows(body, wanted)
     else:
-        columns = {CSV: _csv_columns, PARQUET: _parquet_columns, ARROW: _arrow_columns}[media_type](body, wanted)
+        columns = {CSV: _csv_columns, PARQUET: _parquet_columns, ARROW: _arrow_columns}[media_type](
+            body, wanted
+        )
         readings = _from_columns(columns, wanted)
     if (empty := np.flatnonzero(np.isnan(readings).all(axis=1))).size:
         raise InvalidData(f"row {empty[0]} has no value")
@@ -102,7 +124,8 @@ def read_readings(media_type: str, body: bytes, contract: ResolvedContract, targ
 
 
 def _from_columns(columns: Columns, wanted: _Wanted) -> Floats:
-    names, target = wanted.names, wanted.target
+    names = wanted.names
+    target = wanted.target
     missing = [name for j, name in enumerate(names) if name not in columns and j != target]
     if missing and (not wanted.gaps or len(missing) == len(names)):
         raise InvalidData(f"there is no column {missing[0]!r}; send the columns {', '.join(names)}")
@@ -119,12 +142,16 @@ def _from_columns(columns: Columns, wanted: _Wanted) -> Floats:
 
 
 def parse_rows(body: bytes, wanted: _Wanted) -> Floats:
-    """JSON, `{"rows": [...]}` or `[...]`; a row is a list in the order of features or an object by name. See above."""
-    names, target = wanted.names, wanted.target
+    """JSON, `{"rows": [...]}` or `[...]`; a row is a list in the order of features or an object by
+    name. See above."""
+    names = wanted.names
+    target = wanted.target
     try:
         parsed = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise InvalidData('the body is not JSON; send {"rows": [[...], ...]} with finite numbers') from None
+        raise InvalidData(
+            'the body is not JSON; send {"rows": [[...], ...]} with finite numbers'
+        ) from None
     rows = parsed.get("rows") if isinstance(parsed, dict) else parsed
     if not isinstance(rows, list):
         raise InvalidData('there are no rows; send {"rows": [[...], ...]}, or [[...], ...]')
@@ -145,7 +172,8 @@ def _check_number(rows: int) -> None:
 
 def _by_name(row: dict[str, Any], i: int, wanted: _Wanted) -> list[Any]:
     """The values of an object in the order of the contract; other fields are ignored."""
-    names, target = wanted.names, wanted.target
+    names = wanted.names
+    target = wanted.target
     missing = [name for j, name in enumerate(names) if name not in row and j != target]
     if missing and not wanted.gaps:
         raise InvalidData(f"row {i} has no {missing[0]!r}; send {', '.join(names)}")
@@ -158,7 +186,11 @@ def _with_target(row: Any, width: int, target: int) -> Any:
         return row
     if len(row) == width - 1:
         return [*row[:target], 0.0, *row[target:]]
-    return [*row[:target], 0.0, *row[target + 1 :]] if len(row) == width and row[target] is None else row
+    return (
+        [*row[:target], 0.0, *row[target + 1 :]]
+        if len(row) == width and row[target] is None
+        else row
+    )
 
 
 def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
@@ -171,10 +203,16 @@ def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
     for j, value in enumerate(row):
         number = value
         if j in wanted.codes:
-            number = None if isinstance(value, list | dict) else wanted.codes[j].place_or_number(value)
+            number = (
+                None if isinstance(value, list | dict) else wanted.codes[j].place_or_number(value)
+            )
         if value is None and wanted.gaps:
             number = math.nan
-        elif isinstance(number, bool) or not isinstance(number, int | float) or not _is_finite(number):
+        elif (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not _is_finite(number)
+        ):
             raise InvalidData(f"row {i}, value {j}: {wanted.wrong(j)}")
         found.append(number)
     return found
@@ -202,18 +240,24 @@ def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
         header = next(lines, [])
         rows = [row for row in lines if row]
     except (UnicodeDecodeError, csv.Error):
-        raise InvalidData("the body is not CSV in UTF-8; send a line of names, then a line for each reading") from None
+        raise InvalidData(
+            "the body is not CSV in UTF-8; send a line of names, then a line for each reading"
+        ) from None
     _check_number(len(rows))
     if twice := [name for name in names if header.count(name) > 1]:
         raise InvalidData(f"there are several columns {twice[0]!r}")
     if uneven := [i for i, row in enumerate(rows) if len(row) != len(header)]:
-        raise InvalidData(f"row {uneven[0]} has {len(rows[uneven[0]])} values; the first line has {len(header)} names")
+        raise InvalidData(
+            f"row {uneven[0]} has {len(rows[uneven[0]])} values; the first line has {len(header)} names"
+        )
     columns = {}
     for j, name in enumerate(names):
         if name in header:
             cells = [row[header.index(name)] or None for row in rows]
             columns[name] = (
-                wanted.places(j, cells) if j in wanted.codes else np.array([_number(cell) for cell in cells])
+                wanted.places(j, cells)
+                if j in wanted.codes
+                else np.array([_number(cell) for cell in cells])
             )
     return columns
 
@@ -227,8 +271,10 @@ def _number(text: str | None) -> float:
 
 
 def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:
-    """The columns of a Parquet file. A small file may unpack to gigabytes, so rows and compression are limited."""
-    pyarrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
+    """The columns of a Parquet file. A small file may unpack to gigabytes, so rows and compression
+    are limited."""
+    pyarrow = _arrow("pyarrow")
+    parquet = _arrow("pyarrow.parquet")
     try:
         rows, codecs = _parquet_facts(body)
         _check_number(rows)
@@ -238,22 +284,39 @@ def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:
         kept_once = [wanted.names[j] for j in wanted.codes if wanted.names[j] in there]
         file = parquet.ParquetFile(pyarrow.BufferReader(body), read_dictionary=kept_once)
         return _numbers(file.read(columns=there), wanted)
-    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, RecursionError) as wrong:
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ) as wrong:
         raise _unreadable(wrong, "a Parquet file") from None
 
 
-UNCOMPRESSED, SNAPPY = 0, 1
+UNCOMPRESSED = 0
+SNAPPY = 1
 """codecs of Parquet"""
-STRUCT, LIST, SET, MAP, BINARY, DOUBLE, UUID = 12, 9, 10, 11, 8, 7, 13
-TRUE, FALSE, BYTE = 1, 2, 3
+STRUCT = 12
+LIST = 9
+SET = 10
+MAP = 11
+BINARY = 8
+DOUBLE = 7
+UUID = 13
+TRUE = 1
+FALSE = 2
+BYTE = 3
 """types of Thrift's compact protocol; all others are varints"""
 
 
 def _parquet_facts(body: bytes) -> tuple[int, set[int]]:
-    """Rows and codecs of a Parquet file, by its footer (parquet.thrift: FileMetaData, RowGroup, ColumnMetaData).
+    """Rows and codecs of a Parquet file, by its footer (parquet.thrift: FileMetaData, RowGroup,
+    ColumnMetaData).
 
-    Read here because pyarrow ends the process where it is asked for the codecs of a damaged file. Raises `ValueError`,
-    `LookupError`, `TypeError` or `RecursionError` for what is none.
+    Read here because pyarrow ends the process where it is asked for the codecs of a damaged file.
+    Raises `ValueError`, `LookupError`, `TypeError` or `RecursionError` for what is none.
     """
     size = int.from_bytes(body[-8:-4], "little")
     if body[-4:] != b"PAR1" or not 0 < size <= min(len(body) - 8, FOOTER_BYTES_MAX):
@@ -266,10 +329,12 @@ def _parquet_facts(body: bytes) -> tuple[int, set[int]]:
 
 
 class _Thrift:
-    """Values of Thrift's compact protocol, read one after the other; an index error at the end of the buffer."""
+    """Values of Thrift's compact protocol, read one after the other; an index error at the end of
+    the buffer."""
 
     def __init__(self, buffer: bytes) -> None:
-        self._buffer, self._at = buffer, 0
+        self._buffer = buffer
+        self._at = 0
 
     def struct(self) -> dict[int, Any]:
         """The fields of a struct by their numbers. Raises `ValueError` for one that is there twice."""
@@ -279,7 +344,9 @@ class _Thrift:
             number = number + (head >> 4) if head >> 4 else self._integer()
             if number in fields:
                 raise ValueError("a field twice")
-            fields[number] = head & 15 == TRUE if head & 15 in (TRUE, FALSE) else self._value(head & 15)
+            fields[number] = (
+                head & 15 == TRUE if head & 15 in (TRUE, FALSE) else self._value(head & 15)
+            )
         return fields
 
     def _value(self, kind: int) -> Any:
@@ -312,7 +379,8 @@ class _Thrift:
     def _varint(self) -> int:
         found = shift = 0
         while (byte := self._byte()) >= 128:
-            found, shift = found | (byte & 127) << shift, shift + 7
+            found = found | (byte & 127) << shift
+            shift = shift + 7
             if shift > 63:
                 raise ValueError("too long")
         return found | byte << shift
@@ -323,19 +391,26 @@ class _Thrift:
 
 
 def _arrow_columns(body: bytes, wanted: _Wanted) -> Columns:
-    """The columns of a stream of Arrow record batches, which must not be compressed: it could unpack to gigabytes."""
-    pyarrow, ipc = _arrow("pyarrow"), _arrow("pyarrow.ipc")
+    """The columns of a stream of Arrow record batches, which must not be compressed: it could
+    unpack to gigabytes."""
+    pyarrow = _arrow("pyarrow")
+    ipc = _arrow("pyarrow.ipc")
     try:
         messages = ipc.MessageReader.open_stream(pyarrow.BufferReader(body))
-        if any(message.type == "record batch" and _is_compressed(bytes(message.metadata)) for message in messages):
+        if any(
+            message.type == "record batch" and _is_compressed(bytes(message.metadata))
+            for message in messages
+        ):
             raise InvalidData("the Arrow stream must not be compressed")
         with ipc.open_stream(body) as stream:
-            batches, rows = [], 0
+            batches = []
+            rows = 0
             there = _numeric(stream.schema, wanted)
             for batch in stream:
                 rows += batch.num_rows
                 _check_number(rows)
-                # Offsets of a damaged batch may point anywhere in memory, and reading them ends the process.
+                # Offsets of a damaged batch may point anywhere in memory, and reading them ends the
+                # process.
                 batch.validate(full=True)
                 batches.append(batch.select(there))
             kept = pyarrow.schema([stream.schema.field(name) for name in there])
@@ -352,13 +427,15 @@ def _arrow(module: str) -> Any:
 
 
 def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
-    """The features that a table has. Raises `InvalidData` for one that is no number, or is there twice."""
+    """The features that a table has. Raises `InvalidData` for one that is no number, or is there
+    twice."""
     found = [name for name in wanted.names if name in schema.names]
     for name in found:
         at = schema.get_all_field_indices(name)
         if len(at) != 1:
             raise InvalidData(f"there are several columns {name!r}")
-        kind, is_category = str(schema.field(at[0]).type), wanted.names.index(name) in wanted.codes
+        kind = str(schema.field(at[0]).type)
+        is_category = wanted.names.index(name) in wanted.codes
         kind_of_values = kind.removeprefix(DICTIONARY).partition(",")[0] if is_category else kind
         if kind_of_values not in (NUMERIC | TEXTS if is_category else NUMERIC):
             raise InvalidData(f"the column {name!r} must have integers or floats")
@@ -368,7 +445,9 @@ def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
 def _numbers(table: Any, wanted: _Wanted) -> Columns:
     """name -> its values as floats."""
     return {
-        name: np.concatenate([np.empty(0), *(_places(j, part, wanted) for part in table.column(name).chunks)])
+        name: np.concatenate(
+            [np.empty(0), *(_places(j, part, wanted) for part in table.column(name).chunks)]
+        )
         if j in wanted.codes
         # A safe cast refuses integers beyond 2**53, which JSON and CSV round.
         else table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
@@ -392,7 +471,8 @@ def _unreadable(wrong: Exception, what: str) -> InvalidData:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the metadata of a record batch name a codec (Arrow's Message.fbs, Schema.fbs). Raises `struct.error`."""
+    """Whether the metadata of a record batch name a codec (Arrow's Message.fbs, Schema.fbs). Raises
+    `struct.error`."""
     header = _table_field(metadata, struct.unpack_from("<I", metadata)[0], 2)
     batch = 0 if header is None else header + struct.unpack_from("<I", metadata, header)[0]
     return header is not None and _table_field(metadata, batch, 3) is not None
@@ -424,7 +504,8 @@ def first_predicting(contract: ResolvedContract) -> str | None:
 def predictions_json(
     target: int | None, snapshot: Snapshot | None, rows: Floats, contract: ResolvedContract
 ) -> dict[str, Any]:
-    """Further fields of an answer to /v1/predict; rows (n, d) are in unit coordinates. Null before there is a model."""
+    """Further fields of an answer to /v1/predict; rows (n, d) are in unit coordinates. Null before
+    there is a model."""
     if target is None:
         return {}
     feature = contract.features[target]
@@ -435,7 +516,8 @@ def predictions_json(
 
 
 def rules_response(request: Request, model: ModelStatus, contract: ResolvedContract) -> Response:
-    """The rules of a model as JSON; 404 for one that predicts no feature, and before the first snapshot."""
+    """The rules of a model as JSON; 404 for one that predicts no feature, and before the first
+    snapshot."""
     if predicted_feature(contract, model.name) is None:
         raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
     snapshot = model.snapshot
@@ -458,5 +540,8 @@ def rules_table(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, Any
         "error": None if base.error is None else written(base.error),
         "conditions_found": base.settled,
         "total": len(rules),
-        "rules": [{"cluster": rule.number, "share": rule.share, "text": rule.text} for rule in rules[:RULES_MAX]],
+        "rules": [
+            {"cluster": rule.number, "share": rule.share, "text": rule.text}
+            for rule in rules[:RULES_MAX]
+        ],
     }

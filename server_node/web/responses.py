@@ -1,4 +1,5 @@
-"""Parts of all endpoints: bodies up to a limit, work in a thread, security headers, errors, responses in pieces."""
+"""Parts of all endpoints: bodies up to a limit, work in a thread, security headers, errors,
+responses in pieces."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ Given = TypeVarTuple("Given")
 
 
 async def in_thread(function: Callable[[*Given], Result], *given: *Given) -> Result:
-    """The result of `function`, or its error. A caller that is cancelled meanwhile leaves the thread to itself."""
+    """The result of `function`, or its error. A caller that is cancelled meanwhile leaves the
+    thread to itself."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="web-request")
     try:
         return await asyncio.wrap_future(thread.submit(function, *given))
@@ -40,7 +42,9 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > bytes_max:
-            raise HTTPException(413, f"the body is too large; send at most {bytes_max} bytes at a time")
+            raise HTTPException(
+                413, f"the body is too large; send at most {bytes_max} bytes at a time"
+            )
     return bytes(body)
 
 
@@ -58,7 +62,8 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """Middleware that adds those of `HEADERS` that a response lacks; it passes bodies on unbuffered."""
+    """Middleware that adds those of `HEADERS` that a response lacks; it passes bodies on
+    unbuffered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -89,7 +94,10 @@ def conditional(
 ) -> Response:
     """The response of `make`, whole or in pieces, or 304 where the request names this etag."""
     headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
-    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    known = [
+        tag.strip().removeprefix("W/")
+        for tag in request.headers.get("if-none-match", "").split(",")
+    ]
     if headers["etag"] in known or "*" in known:
         return Response(status_code=304, headers=headers)
     body = make()
@@ -104,9 +112,17 @@ def tagged(request: Request, value: Any) -> Response:
     return conditional(request, hashlib.sha256(body).hexdigest()[:16], lambda: body)
 
 
-def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str) -> Response:
+def problem(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, **more: str
+) -> Response:
     """An error as JSON (RFC 9457): `detail` says what is wrong and what to do."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        **more,
+    }
     content = json.dumps(body, ensure_ascii=False).encode()
     return Response(content, status, headers, media_type="application/problem+json")
 
@@ -116,7 +132,11 @@ async def http_error(request: Request, error: Exception) -> Response:
     reason = error.detail
     if reason == HTTPStatus(error.status_code).phrase:
         allowed = (error.headers or {}).get("Allow", "")
-        reason = f"this path accepts {allowed} only" if allowed else "there is nothing at this path; the page is at /"
+        reason = (
+            f"this path accepts {allowed} only"
+            if allowed
+            else "there is nothing at this path; the page is at /"
+        )
     return problem(error.status_code, reason, error.headers)
 
 
@@ -128,21 +148,24 @@ async def shoal_error(request: Request, error: Exception) -> Response:
 
 
 async def aborted(request: Request, error: Exception) -> Response:
-    """The client has closed the connection before the end of its body: no client reads this response."""
+    """The client has closed the connection before the end of its body: no client reads this
+    response."""
     log_event("request_aborted", address=request.client.host if request.client else "")
     return Response(status_code=400)
 
 
 async def internal_error(request: Request, error: Exception) -> Response:
-    """The response to any other exception. It bypasses the middleware, so it sets the security headers itself."""
+    """The response to any other exception. It bypasses the middleware, so it sets the security
+    headers itself."""
     return problem(500, "internal error; the server's log has the details", HEADERS)
 
 
 class PiecesResponse(StreamingResponse):
     """A response whose body is sent piece by piece, in the task of the request alone.
 
-    Starlette would start a task beside it to see whether the client has left, and load anyio for that, which takes
-    3 MiB. What is sent to a client that has left is dropped; a body without an end must watch for it (`Disconnection`).
+    Starlette would start a task beside it to see whether the client has left, and load anyio for
+    that, which takes 3 MiB. What is sent to a client that has left is dropped; a body without an
+    end must watch for it (`Disconnection`).
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +173,8 @@ class PiecesResponse(StreamingResponse):
 
 
 class Disconnection:
-    """The end of a client's connection, as a context that watches for it: its request must have been read."""
+    """The end of a client's connection, as a context that watches for it: its request must have
+    been read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -175,7 +199,8 @@ class EndsWithServer:
     """
 
     def __init__(self, app: ASGIApp, closing: threading.Event) -> None:
-        self._app, self._closing = app, closing
+        self._app = app
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

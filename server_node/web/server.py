@@ -1,8 +1,10 @@
-"""The web server: uvicorn in a background thread, and its limits: connections, the time of each, requests per address.
+"""The web server: uvicorn in a background thread, and its limits: connections, the time of each,
+requests per address.
 
-uvicorn accepts as many connections as there are descriptors and waits for a request for ever; its documentation leaves
-both to a proxy. The server of a federation must live without one. So its socket accepts a limited number, and a
-connection that waits too long for a request is closed: to make room for a new one, or when its time is over.
+uvicorn accepts as many connections as there are descriptors and waits for a request for ever; its
+documentation leaves both to a proxy. The server of a federation must live without one. So its
+socket accepts a limited number, and a connection that waits too long for a request is closed: to
+make room for a new one, or when its time is over.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from shoal.telemetry.events import log_event
 SLACK = 16
 """connections above the most, while those that are closed for them have not been closed yet"""
 DESCRIPTORS_KEPT = 48
-"""descriptors that the rest of the process needs: the log, the checkpoint, and what they open for a moment"""
+"""descriptors that the rest of the process needs: the log, the checkpoint, and what they open for a
+moment"""
 PATIENCE = 3
 """multiple of the time of a header that a body may take, and a client that does not read"""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -58,7 +61,8 @@ class Exchange(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has been answered; the rest of the body of an answered one does not count."""
+        """Whether every request has been answered; the rest of the body of an answered one does not
+        count."""
         ...
 
     @property
@@ -83,7 +87,9 @@ class Connection(socket.socket):
     @property
     def waits(self) -> bool:
         """Whether it waits for its client, and so may be closed for another one."""
-        return not self.ended and (self.exchange is None or self.exchange.is_idle or self.exchange.is_stuck)
+        return not self.ended and (
+            self.exchange is None or self.exchange.is_idle or self.exchange.is_stuck
+        )
 
     def is_overdue(self, now: float, limit_s: float) -> bool:
         """Whether it has taken too long for a header, a body, or to read what was sent."""
@@ -107,12 +113,14 @@ class Listener(socket.socket):
 
     def __init__(self, family: int, kind: int, protocol: int, limits: Limits) -> None:
         super().__init__(family, kind, protocol)
-        self._connections_max, self._request_s = bounded_by_descriptors(limits.connections_max), limits.request_s
+        self._connections_max = bounded_by_descriptors(limits.connections_max)
+        self._request_s = limits.request_s
         self._open: dict[int, Connection] = {}
         """descriptor -> connection"""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """See `socket.accept`. `BlockingIOError` also while there is no room; asyncio then asks again."""
+        """See `socket.accept`. `BlockingIOError` also while there is no room; asyncio then asks
+        again."""
         self._forget_closed()
         if len(self._open) >= self._connections_max:
             self._make_room()
@@ -144,9 +152,11 @@ class Listener(socket.socket):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its client, if any waits."""
-        # A connection whose request is being answered stays: only what waits for its client gives way.
+        # A connection whose request is being answered stays: only what waits for its client gives
+        # way.
         waiting = [connection for connection in self._open.values() if connection.waits]
-        # The longest wait is the least likely to end: a slow attacker gives way before a new reader.
+        # The longest wait is the least likely to end: a slow attacker gives way before a new
+        # reader.
         if waiting:
             min(waiting, key=lambda connection: connection.since).end()
 
@@ -155,7 +165,8 @@ class Listener(socket.socket):
 
 
 def bounded_by_descriptors(connections_max: int) -> int:
-    """`connections_max`, or fewer where the process may not have as many descriptors; one connection at least."""
+    """`connections_max`, or fewer where the process may not have as many descriptors; one
+    connection at least."""
     try:
         import resource  # noqa: PLC0415 - Windows has none, and no such limit
     except ImportError:
@@ -177,7 +188,9 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """The connection is open, after its TLS handshake if it has one."""
         super().connection_made(transport)
-        self._connection: Connection = self.listener.find(transport.get_extra_info("socket").fileno())
+        self._connection: Connection = self.listener.find(
+            transport.get_extra_info("socket").fileno()
+        )
         self._cycle_seen: Any = None
         self._paused = False
         self._connection.exchange = self
@@ -218,12 +231,14 @@ class TimedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as the server writes."""
-        self._paused, self._connection.since = True, time.monotonic()
+        self._paused = True
+        self._connection.since = time.monotonic()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """It has read again."""
-        self._paused, self._connection.since = False, time.monotonic()
+        self._paused = False
+        self._connection.since = time.monotonic()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -234,10 +249,14 @@ class TimedProtocol(H11Protocol):
 
 
 class WithoutMalformed(logging.Filter):
-    """Leaves out uvicorn's own lines about malformed requests, which `TimedProtocol` logs as events."""
+    """Leaves out uvicorn's own lines about malformed requests, which `TimedProtocol` logs as
+    events."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.getMessage() not in ("Invalid HTTP request received.", "Unsupported upgrade request.")
+        return record.getMessage() not in (
+            "Invalid HTTP request received.",
+            "Unsupported upgrade request.",
+        )
 
 
 UNLIMITED = ("/livez", "/readyz")
@@ -251,16 +270,26 @@ LOG_S = 60.0
 
 
 class RateLimit:
-    """Answers 429 to an address that sends more than `per_s` requests a second. `clock` is monotonic, seconds."""
+    """Answers 429 to an address that sends more than `per_s` requests a second. `clock` is
+    monotonic, seconds."""
 
-    def __init__(self, app: ASGIApp, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._per_s, self._clock = app, per_s, clock
+    def __init__(
+        self, app: ASGIApp, per_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app = app
+        self._per_s = per_s
+        self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """address -> (requests it may send at once, when that was counted)"""
         self._logged: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in UNLIMITED or self._per_s <= 0 or not scope["client"]:
+        if (
+            scope["type"] != "http"
+            or scope["path"] in UNLIMITED
+            or self._per_s <= 0
+            or not scope["client"]
+        ):
             await self._app(scope, receive, send)
             return
         address = network_of(scope["client"][0])
@@ -269,12 +298,16 @@ class RateLimit:
             await self._app(scope, receive, send)
             return
         self._log(address)
-        error = f"more than {self._per_s:g} requests a second from your address; wait and send fewer"
+        error = (
+            f"more than {self._per_s:g} requests a second from your address; wait and send fewer"
+        )
         await problem(429, error, {"retry-after": str(math.ceil(wait_s))})(scope, receive, send)
 
     def take(self, address: str) -> float:
-        """Count one request of this address; 0 if it may be answered, else the seconds until the next one may."""
-        now, full = self._clock(), max(1.0, BURST * self._per_s)
+        """Count one request of this address; 0 if it may be answered, else the seconds until the
+        next one may."""
+        now = self._clock()
+        full = max(1.0, BURST * self._per_s)
         left, counted_at = self._buckets.get(address, (full, now))
         # The bucket has filled since then, up to its size.
         left = min(full, left + (now - counted_at) * self._per_s)
@@ -320,7 +353,8 @@ class TlsFiles(NamedTuple):
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """The settings of its connections: TLS 1.2 and later. Raises `SettingsError` for files that cannot be used."""
+        """The settings of its connections: TLS 1.2 and later. Raises `SettingsError` for files that
+        cannot be used."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -334,7 +368,8 @@ class TlsFiles(NamedTuple):
 
 
 class WebServer:
-    """Serves an application of `create_app` from a background thread; signals stay with the main thread."""
+    """Serves an application of `create_app` from a background thread; signals stay with the main
+    thread."""
 
     def __init__(
         self,
@@ -346,8 +381,12 @@ class WebServer:
         *,
         needs_token: bool = False,
     ) -> None:
-        self._app, self._host, self._port = app, host, port
-        self._tls, self._limits, self._needs_token = tls, limits, needs_token
+        self._app = app
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._limits = limits
+        self._needs_token = needs_token
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -403,13 +442,15 @@ class WebServer:
         return self._port
 
     def stop(self) -> None:
-        """End open event streams, give responses in progress a moment to finish, and stop. May be called again."""
+        """End open event streams, give responses in progress a moment to finish, and stop. May be
+        called again."""
         if self._server is None or self._thread is None:
             return
         self._app.state.closing.set()
         self._server.should_exit = True
         self._thread.join(STOP_GRACE_S)
-        # A client that does not read its response would keep the thread alive, so its connection is closed.
+        # A client that does not read its response would keep the thread alive, so its connection is
+        # closed.
         for connection in list(self._server.server_state.connections):
             connection.loop.call_soon_threadsafe(connection.transport.abort)
         self._thread.join(STOP_GRACE_S / 2)
@@ -433,13 +474,17 @@ class SweepingServer(uvicorn.Server):
 def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
     """A socket that listens on the address. Raises `SettingsError`."""
     if not 0 <= port <= 65535:
-        raise SettingsError(f"the web page cannot be served on port {port}; choose one from 0 to 65535")
+        raise SettingsError(
+            f"the web page cannot be served on port {port}; choose one from 0 to 65535"
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
-        raise SettingsError(f"no address {host!r} to serve the web page on; use 127.0.0.1 or 0.0.0.0") from None
+        raise SettingsError(
+            f"no address {host!r} to serve the web page on; use 127.0.0.1 or 0.0.0.0"
+        ) from None
     listening = Listener(family, kind, protocol, limits)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -447,7 +492,9 @@ def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
         listening.listen()
     except (OSError, OverflowError) as refused:
         listening.close()
-        raise SettingsError(f"the web page cannot be served on {host} port {port}: {_reason(refused)}") from None
+        raise SettingsError(
+            f"the web page cannot be served on {host} port {port}: {_reason(refused)}"
+        ) from None
     return listening
 
 

@@ -1,4 +1,5 @@
-"""The page's tables as JSON: clusters, what changed in them last, which client feeds which, clients, and privacy."""
+"""The page's tables as JSON: clusters, what changed in them last, which client feeds which,
+clients, and privacy."""
 
 from __future__ import annotations
 
@@ -27,8 +28,10 @@ COMPARED_MAX = 12
 """clusters that the page compares by feature: those with the most mass"""
 # The page is sent whole at each change; those that sent last are what a person looks for.
 CLIENTS_MAX = 1000
-INACTIVE_INTERVALS, INACTIVE_AFTER_S_MIN = 3, 30
-"""a client is inactive that has sent nothing for this many of its usual intervals, and for this many seconds"""
+INACTIVE_INTERVALS = 3
+INACTIVE_AFTER_S_MIN = 30
+"""a client is inactive that has sent nothing for this many of its usual intervals, and for this
+many seconds"""
 CLIENTS_FEEDING_MAX = 10
 """clients listed by name for each cluster"""
 
@@ -42,23 +45,33 @@ def clusters_table(
 ) -> dict[str, Any]:
     """A row for each known cluster, by its identity; of very many the heaviest.
 
-    `features` are the positions of those whose values are shown, `recent` is the model's recent history.
+    `features` are the positions of those whose values are shown, `recent` is the model's recent
+    history.
     """
-    total, lineage = len(view.centres), model.lineage
+    total = len(view.centres)
+    lineage = model.lineage
     known_mass = sum(cluster.mass for cluster in lineage.known)
     described = describe(view, contract.contract, lineage.times)
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=total)
     number_of = heaviest_numbers(lineage, view, described)
     rows = {
         str(cluster.identity): _cluster_row(
-            cluster, described.get(number_of.get(cluster.identity, -1)), contract, features, place < COMPARED_MAX
+            cluster,
+            described.get(number_of.get(cluster.identity, -1)),
+            contract,
+            features,
+            place < COMPARED_MAX,
         )
         | share_texts(cluster.identity, recent)
         | {
             "share": round(cluster.mass / known_mass, 4) if known_mass else 0.0,
-            "nodes": sum(int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity),
+            "nodes": sum(
+                int(members[one]) for one, of in lineage.of_number.items() if of == cluster.identity
+            ),
         }
-        for place, cluster in enumerate(sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX])
+        for place, cluster in enumerate(
+            sorted(lineage.known, key=lambda cluster: -cluster.mass)[:CLUSTERS_MAX]
+        )
     }
     shown = set(lineage.of_number)
     return {
@@ -70,7 +83,8 @@ def clusters_table(
 
 
 def history_fields(identity: int, recent: RecentHistory | None) -> dict[str, Any]:
-    """Movement of a cluster's share, in thousandths, and the clients that feed it; both also in words."""
+    """Movement of a cluster's share, in thousandths, and the clients that feed it; both also in
+    words."""
     feeding = () if recent is None else recent.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
     shares = () if recent is None else recent.shares.get(identity, ())
     return {
@@ -81,20 +95,27 @@ def history_fields(identity: int, recent: RecentHistory | None) -> dict[str, Any
 
 
 def share_texts(identity: int, recent: RecentHistory | None) -> dict[str, str]:
-    """Movement of a cluster's share, and the clients that feed it, in words; empty where it is not known."""
+    """Movement of a cluster's share, and the clients that feed it, in words; empty where it is not
+    known."""
     if recent is None:
         return {"trend_text": "", "fed_by_text": ""}
     return {"trend_text": recent.trend_text(identity), "fed_by_text": recent.feeding_text(identity)}
 
 
 def _cluster_row(
-    cluster: Cluster, description: Description | None, contract: ResolvedContract, features: list[int], compared: bool
+    cluster: Cluster,
+    description: Description | None,
+    contract: ResolvedContract,
+    features: list[int],
+    compared: bool,
 ) -> dict[str, Any]:
     centre = spread = None
     if description is not None:
         centre = [round(description.centre[j], digits(contract.features[j])) for j in features]
         if compared:
-            spread = [_middle_80(description.intervals[j], digits(contract.features[j])) for j in features]
+            spread = [
+                _middle_80(description.intervals[j], digits(contract.features[j])) for j in features
+            ]
     return {
         "identity": cluster.identity,
         "name": cluster.name,
@@ -118,11 +139,14 @@ def _middle_80(interval: Interval, places: int) -> list[float]:
 
 
 def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
-    """The colour slot of each cluster by its number; those without an identity take slots that are free."""
+    """The colour slot of each cluster by its number; those without an identity take slots that are
+    free."""
     taken = {cluster.slot for cluster in lineage.known}
     free = (slot for slot in count() if slot not in taken)
     identities = (lineage.of_number.get(number) for number in range(clusters))
-    slots = [None if identity is None else lineage.clusters[identity].slot for identity in identities]
+    slots = [
+        None if identity is None else lineage.clusters[identity].slot for identity in identities
+    ]
     return [next(free) if slot is None else slot for slot in slots]
 
 
@@ -137,7 +161,11 @@ def clients_note(contract: ResolvedContract) -> str:
     if not contract.mode.masked:
         return ""
     in_regions = isinstance(contract.mode, Masked) and contract.mode.regions
-    who = "each region counts as one client" if in_regions else "batches of clients count as one, cohort"
+    who = (
+        "each region counts as one client"
+        if in_regions
+        else "batches of clients count as one, cohort"
+    )
     return MASKED_NOTE.format(who=who)
 
 
@@ -150,7 +178,8 @@ def clients_table(clients: Sequence[ClientStatus]) -> Mapping[str, list[Any]]:
         "rejected": [client.rejected for client in clients],
         "readings_per_s": [round(client.readings_per_s, 2) for client in clients],
         "inactive_after_s": [
-            max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s)) for client in clients
+            max(INACTIVE_AFTER_S_MIN, round(INACTIVE_INTERVALS * client.interval_s))
+            for client in clients
         ],
     }
 
@@ -162,13 +191,17 @@ FEEDS_CLIENTS_MAX = 200
 CLUSTERS_PER_CLIENT_MAX = 8
 
 
-def overview_json(model: ModelStatus, recent: RecentHistory | None, usual: Usual | None) -> dict[str, Any]:
+def overview_json(
+    model: ModelStatus, recent: RecentHistory | None, usual: Usual | None
+) -> dict[str, Any]:
     """Shares are in thousandths. `recent` and `usual` are None where there is no history."""
     return {
         "events": [event._asdict() for event in model.events[-EVENTS_MAX:]],
         "usual": None if usual is None else _usual_json(usual),
         "alarm": model.unusual,
-        "most_from": None if recent is None or recent.most_from is None else _most_from_json(*recent.most_from),
+        "most_from": None
+        if recent is None or recent.most_from is None
+        else _most_from_json(*recent.most_from),
         "feeds": {} if recent is None else feeds_json(recent.by_client),
     }
 
@@ -196,10 +229,11 @@ def _usual_json(usual: Usual) -> dict[str, Any]:
 
 
 def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[list[int]]]:
-    """Clusters that the readings of each client fell to, the largest first, with the percentage of each.
+    """Clusters that the readings of each client fell to, the largest first, with the percentage of
+    each.
 
-    `by_client` has shares, and the clients with the most readings first. Whole percents change less often than
-    thousandths, and the page shows no more.
+    `by_client` has shares, and the clients with the most readings first. Whole percents change less
+    often than thousandths, and the page shows no more.
     """
     return {
         client: whole_percents(by_client[client])[:CLUSTERS_PER_CLIENT_MAX]
@@ -208,13 +242,16 @@ def feeds_json(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str
 
 
 def whole_percents(shares: Sequence[tuple[int, float]]) -> list[list[int]]:
-    """Shares by identity in whole percents that add up to that of their sum: the largest remainders are rounded up."""
+    """Shares by identity in whole percents that add up to that of their sum: the largest remainders
+    are rounded up."""
     exact = np.array([100.0 * share for _, share in shares])
     whole = np.floor(exact).astype(int)
     missing = round(float(exact.sum())) - int(whole.sum())
     # Stable: of equal remainders the first, so that the page does not flicker between two.
     whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
-    return [[identity, percent] for (identity, _), percent in zip(shares, whole.tolist(), strict=True)]
+    return [
+        [identity, percent] for (identity, _), percent in zip(shares, whole.tolist(), strict=True)
+    ]
 
 
 def _thousandths(share: float | None) -> int | None:
@@ -222,31 +259,42 @@ def _thousandths(share: float | None) -> int | None:
 
 
 def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) -> DaySpending | None:
-    """Spending in a day of a device with all readings of one client, for the client where that is most.
+    """Spending in a day of a device with all readings of one client, for the client where that is
+    most.
 
     None without a guarantee, and until the rate of a client is known.
     """
     spent = [
-        spent_in_a_day(contract, daily.readings, daily.updates, f"At its newest rate, a device of {client.client}")
+        spent_in_a_day(
+            contract,
+            daily.readings,
+            daily.updates,
+            f"At its newest rate, a device of {client.client}",
+        )
         for client in clients
         if (daily := client.daily) is not None
     ]
-    return max((each for each in spent if each is not None), key=lambda each: each.epsilon, default=None)
+    return max(
+        (each for each in spent if each is not None), key=lambda each: each.epsilon, default=None
+    )
 
 
 def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> dict[str, Any]:
-    """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not covered, epsilons.
+    """The privacy panel as plain values: title and tone (good, warn, bad), sentences, what is not
+    covered, epsilons.
 
     `day` is what a device spends in a day; the tone warns of much.
 
-    `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no epsilons. With
-    `nominal` they guarantee nothing. `noise` is how far a feature is moved on average, in its own unit, or None if that
-    is not known.
+    `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no
+    epsilons. With `nominal` they guarantee nothing. `noise` is how far a feature is moved on
+    average, in its own unit, or None if that is not known.
     """
-    mode, statement = contract.mode, contract.statement
+    mode = contract.mode
+    statement = contract.statement
     description = mode.describe()
     weak = day is not None and day.epsilon > EPSILON_WEAK
-    epsilons, noises = mode.epsilon_per_feature(), mode.noise_per_feature()
+    epsilons = mode.epsilon_per_feature()
+    noises = mode.noise_per_feature()
     return {
         "mode": mode.name,
         "formal": mode.formal,
@@ -260,7 +308,10 @@ def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> 
         "per": mode.unit.phrase,
         "nominal": statement["nominal"],
         "models": [
-            {name: model[name] for name in ("name", "learns_from", "unit", "epsilon", "window_readings")}
+            {
+                name: model[name]
+                for name in ("name", "learns_from", "unit", "epsilon", "window_readings")
+            }
             for model in models_report(contract)
         ],
         "features_total": contract.width,
@@ -273,6 +324,8 @@ def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> 
                 "unit": feature.unit,
                 "noise": None if noises is None else (feature.high - feature.low) * noises[j],
             }
-            for j, (feature, epsilon) in enumerate(zip(contract.features[:EPSILONS_MAX], epsilons, strict=False))
+            for j, (feature, epsilon) in enumerate(
+                zip(contract.features[:EPSILONS_MAX], epsilons, strict=False)
+            )
         ],
     }

@@ -1,6 +1,8 @@
-"""Cluster events and published labels as JSON, some records at a time: `/v1/events` and `/v1/labels`.
+"""Cluster events and published labels as JSON, some records at a time: `/v1/events` and
+`/v1/labels`.
 
-Both are read from the federation's log when they are asked for, so that the server keeps none of them in memory.
+Both are read from the federation's log when they are asked for, so that the server keeps none of
+them in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from shoal.errors import LogError, MessageRejected
 from shoal.protocol.events import SCHEMA, ClusterEventMessage
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web.clusters import requested_model
-from shoal.server_node.web.operations import COUNT, EVENT, LABEL, TEXT, Operation, Parameter, page_of
+from shoal.server_node.web.operations import (
+    COUNT,
+    EVENT,
+    LABEL,
+    TEXT,
+    Operation,
+    Parameter,
+    page_of,
+)
 from shoal.server_node.web.responses import in_thread, tagged
 from shoal.transports.base import Log, Record
 
@@ -27,14 +37,20 @@ OpenLog = Callable[[], Log]
 """opens the federation's log"""
 LOGS_MAX = 2
 """logs that are open at once"""
-RECORDS_MAX, RECORDS_DEFAULT = 1000, 100
+RECORDS_MAX = 1000
+RECORDS_DEFAULT = 100
 SCANNED_MAX = 10_000
 """records that one request reads at most; what is left is at `next`"""
-# Below 2^63 for certain, which is as far as a log counts; longer texts are never turned into numbers.
+# Below 2^63 for certain, which is as far as a log counts; longer texts are never turned into
+# numbers.
 PLACE_DIGITS_MAX = 18
 
 AFTER = Parameter("after", COUNT, "where to begin: 0, or `next` of the answer before")
-LIMIT = Parameter("limit", {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX}, "records at most, by default 100")
+LIMIT = Parameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
+    "records at most, by default 100",
+)
 OF_MODEL = Parameter("model", TEXT, "of this model only")
 OF_CLIENT = Parameter("client", TEXT, "of this client only")
 
@@ -43,30 +59,52 @@ class TopicPages:
     """The two lists. `open_log` None: the log cannot be read here."""
 
     def __init__(self, board: StatusBoard, open_log: OpenLog | None) -> None:
-        self._board, self._open_log = board, open_log
+        self._board = board
+        self._open_log = open_log
         self._logs = asyncio.Semaphore(LOGS_MAX)
 
     def operations(self) -> list[Operation]:
         """Their operations."""
-        events, labels = page_of("events", EVENT), page_of("labels", LABEL)
+        events = page_of("events", EVENT)
+        labels = page_of("labels", LABEL)
         errors = (400, 404)
         return [
-            Operation("/v1/events", self.events, events, (OF_MODEL, AFTER, LIMIT), errors=errors, etag=True),
-            Operation("/v1/labels", self.labels, labels, (OF_MODEL, OF_CLIENT, AFTER, LIMIT), errors=errors, etag=True),
+            Operation(
+                "/v1/events",
+                self.events,
+                events,
+                (OF_MODEL, AFTER, LIMIT),
+                errors=errors,
+                etag=True,
+            ),
+            Operation(
+                "/v1/labels",
+                self.labels,
+                labels,
+                (OF_MODEL, OF_CLIENT, AFTER, LIMIT),
+                errors=errors,
+                etag=True,
+            ),
         ]
 
     async def events(self, request: Request) -> Response:
-        """Cluster events, oldest first, from a place in their topic on; ask again with `after` set to `next`."""
+        """Cluster events, oldest first, from a place in their topic on; ask again with `after` set
+        to `next`."""
         contract = self._board.status.contract.contract
         return await self._page(request, "events", contract.events_topic, _event)
 
     async def labels(self, request: Request) -> Response:
-        """Published labels, oldest first, as `/v1/events`; 404 where no client has `publish_labels`."""
+        """Published labels, oldest first, as `/v1/events`; 404 where no client has
+        `publish_labels`."""
         contract = self._board.status.contract.contract
         return await self._page(request, "labels", contract.labels_topic, _label)
 
     async def _page(
-        self, request: Request, name: str, topic: str, read: Callable[[Record], dict[str, Any] | None]
+        self,
+        request: Request,
+        name: str,
+        topic: str,
+        read: Callable[[Record], dict[str, Any] | None],
     ) -> Response:
         if self._open_log is None:
             raise HTTPException(503, "this server reads no log for its page")
@@ -92,13 +130,15 @@ def _read(
     wanted: dict[str, str],
     read: Callable[[Record], dict[str, Any] | None],
 ) -> tuple[list[dict[str, Any]], dict[str, int]] | None:
-    """Records from place `after` on, and the places; None where there is no such topic. Raises as the log does."""
+    """Records from place `after` on, and the places; None where there is no such topic. Raises as
+    the log does."""
     with closing(open_log()) as log:
         try:
             first, end = log.bounds(topic)[0]
         except LogError:
             return None
-        place, scanned = min(max(after, first), end), 0
+        place = min(max(after, first), end)
+        scanned = 0
         found: list[dict[str, Any]] = []
         while place < end and len(found) < limit and scanned < SCANNED_MAX:
             records, positions = log.read(topic, {0: place}, limit - len(found), 0.0)
@@ -108,7 +148,11 @@ def _read(
             scanned += len(records)
             place = positions[0]
             read_now = [one for record in records if (one := read(record)) is not None]
-            found += [one for one in read_now if all(one.get(key) == value for key, value in wanted.items())]
+            found += [
+                one
+                for one in read_now
+                if all(one.get(key) == value for key, value in wanted.items())
+            ]
         return found, {"first": first, "next": place, "end": end}
 
 
@@ -128,14 +172,20 @@ def _label(record: Record) -> dict[str, Any] | None:
 
 
 def _is_label(label: Any) -> bool:
-    return isinstance(label, dict) and set(LABEL["required"]) <= set(label) and label["schema"] == SCHEMA
+    return (
+        isinstance(label, dict)
+        and set(LABEL["required"]) <= set(label)
+        and label["schema"] == SCHEMA
+    )
 
 
 def whole_number(text: str | None, name: str, default: int, least: int, most: int) -> int:
     """A whole number of the query. Raises `HTTPException` (400)."""
     if text is None:
         return default
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= PLACE_DIGITS_MAX else -1
+    number = (
+        int(text) if text.isascii() and text.isdigit() and len(text) <= PLACE_DIGITS_MAX else -1
+    )
     if not least <= number <= most:
         raise HTTPException(400, f"{name} is a whole number from {least} to {most}")
     return number

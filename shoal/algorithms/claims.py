@@ -1,9 +1,11 @@
-"""Whether the claims of one message agree: the readings it is from, where they lie, and what it says of them.
+"""Whether the claims of one message agree: the readings it is from, where they lie, and what it
+says of them.
 
-The receiver of an update knows neither the rows behind it nor whether its sender is honest. It knows how many readings
-the update is said to be from, and the box in which the contract and its privacy mode let rows lie. Sums, masses and
-moments of that number of rows from that box keep to the bounds below; an update beyond them is from no rows at all. The
-bounds hold for noisy rows too, since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
+The receiver of an update knows neither the rows behind it nor whether its sender is honest. It
+knows how many readings the update is said to be from, and the box in which the contract and its
+privacy mode let rows lie. Sums, masses and moments of that number of rows from that box keep to the
+bounds below; an update beyond them is from no rows at all. The bounds hold for noisy rows too,
+since the box is that of the rows after privacy (`shoal.privacy.base.RowRange`).
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, unpack_symmetric
 
 ROUNDING_SHARE = 1e-9
-"""distance by which a sum of floating-point numbers may lie beyond its bound, as a part of the bound"""
+"""distance by which a sum of floating-point numbers may lie beyond its bound, as a part of the
+bound"""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Region in which rows lie, noise included. What follows from it is worked out once for a contract's claims."""
+    """Region in which rows lie, noise included. What follows from it is worked out once for a
+    contract's claims."""
 
     low: Floats
     """(d,) lower corner"""
@@ -80,13 +84,15 @@ class Claims:
 
 
 def require_possible(possible: bool | np.bool_, problem: str) -> None:
-    """Raises `InvalidData` for claims that no rows can have. `problem` contains no value of a message."""
+    """Raises `InvalidData` for claims that no rows can have. `problem` contains no value of a
+    message."""
     if not possible:
         raise InvalidData(f"its claims do not agree: {problem}")
 
 
 def check_masses(name: str, masses: AnyArray, claims: Claims, *, spare: float = 0.0) -> None:
-    """Raises `InvalidData` unless masses or counts (k,) are at least 0 and add up to the readings at most.
+    """Raises `InvalidData` unless masses or counts (k,) are at least 0 and add up to the readings
+    at most.
 
     `spare` readings more are allowed.
     """
@@ -103,27 +109,34 @@ def check_sums(name: str, masses: Floats, sums: Floats, claims: Claims) -> None:
     slack = (ROUNDING_SHARE * claims.scale * (masses + ROUNDING_SHARE * (masses > 0)))[:, None]
     # A claim may overflow: what is then infinite or no number fails the comparison.
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = masses[:, None] * claims.low - slack, masses[:, None] * claims.high + slack
+        low = masses[:, None] * claims.low - slack
+        high = masses[:, None] * claims.high + slack
         possible = bool(((sums >= low) & (sums <= high)).all())
     require_possible(possible, f"{name} is not a sum of its rows within the bounds")
 
 
 def check_at_most(name: str, entries: int, most: int) -> None:
-    """Raises `InvalidData` for more entries of an array than the round request or the options allow."""
-    require_possible(entries <= most, f"{name} has {entries} entries, {most} were asked for at most")
+    """Raises `InvalidData` for more entries of an array than the round request or the options
+    allow."""
+    require_possible(
+        entries <= most, f"{name} has {entries} entries, {most} were asked for at most"
+    )
 
 
 def check_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses (k,), sums (k, d) and squares (k, d) can be moments of rows from the box.
+    """Raises `InvalidData` unless masses (k,), sums (k, d) and squares (k, d) can be moments of
+    rows from the box.
 
-    From (x - low)(high - x) >= 0 follows the upper bound, from the mean of squares >= the square of the mean the lower
-    one (the inequality of Bhatia and Davis).
+    From (x - low)(high - x) >= 0 follows the upper bound, from the mean of squares >= the square of
+    the mean the lower one (the inequality of Bhatia and Davis).
     """
     slack = (ROUNDING_SHARE * claims.scale**2 * (masses + ROUNDING_SHARE))[:, None]
     # Masses of 0 divide, and claims overflow: `where` and the comparisons below decide about both.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         least = np.where(masses[:, None] > 0, sums**2 / masses[:, None], 0.0) - slack
-        most = (claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None] + slack
+        most = (
+            (claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None] + slack
+        )
         possible = bool(((squares >= least) & (squares <= most)).all())
     require_possible(possible, "second moments that no rows within the bounds have")
 
@@ -133,13 +146,16 @@ def check_total_moments(masses: Floats, sums: Floats, squares: Floats, claims: C
     slack = ROUNDING_SHARE * claims.scale**2 * sums.shape[1] * (masses + ROUNDING_SHARE)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         least = np.where(masses > 0, (sums**2).sum(axis=1) / masses, 0.0) - slack
-        most = ((claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None]).sum(axis=1) + slack
+        most = ((claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None]).sum(
+            axis=1
+        ) + slack
         possible = bool(((squares >= least) & (squares <= most)).all())
     require_possible(possible, "second moments that no rows within the bounds have")
 
 
 def check_scatter(halves: Floats, masses: Floats, sums: Floats, claims: Claims) -> None:
-    """Raises `InvalidData` unless second moments, as upper halves (c, m), leave a covariance without negative variance.
+    """Raises `InvalidData` unless second moments, as upper halves (c, m), leave a covariance
+    without negative variance.
 
     c is k, or 1 for the moments of all components together. masses (k,), sums (k, d).
     """
@@ -149,7 +165,8 @@ def check_scatter(halves: Floats, masses: Floats, sums: Floats, claims: Claims) 
     between = sums[:, :, None] * means[:, None, :]
     total = masses
     if len(halves) != len(masses):
-        between, total = between.sum(axis=0)[None], masses.sum()[None]
+        between = between.sum(axis=0)[None]
+        total = masses.sum()[None]
     slack = ROUNDING_SHARE * claims.scale**2 * d * (total + ROUNDING_SHARE)
     check_definite(unpack_symmetric(halves, d) - between + slack[:, None, None] * np.eye(d))
 
@@ -165,7 +182,9 @@ def check_definite(matrices: Floats) -> None:
 def check_between(name: str, value: float, least: float, most: float) -> None:
     """Raises `InvalidData` unless a number lies in its bounds, as far as rounding goes."""
     slack = ROUNDING_SHARE * max(abs(least), abs(most), 1e-12)
-    require_possible(least - slack <= value <= most + slack, f"{name} is not that of its rows within the bounds")
+    require_possible(
+        least - slack <= value <= most + slack, f"{name} is not that of its rows within the bounds"
+    )
 
 
 def _total(masses: AnyArray) -> float:

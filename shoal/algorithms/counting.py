@@ -1,8 +1,10 @@
-"""The contract of algorithms that learn from counts: clients count whole windows of readings, and counts get noise.
+"""The contract of algorithms that learn from counts: clients count whole windows of readings, and
+counts get noise.
 
-Where noise is added to each reading before anything learns from it, the noise has to hide all that a reading says. A
-count says far less of one reading, so the same guarantee takes far less noise. What is counted is decided by a
-public *plan*, which the server publishes in its snapshots; the true counts stay on the client.
+Where noise is added to each reading before anything learns from it, the noise has to hide all that
+a reading says. A count says far less of one reading, so the same guarantee takes far less noise.
+What is counted is decided by a public *plan*, which the server publishes in its snapshots; the true
+counts stay on the client.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ from typing import Any, ClassVar, Final, NoReturn, Protocol
 import numpy as np
 
 from shoal.algorithms.claims import require_possible
-from shoal.algorithms.streaming import COUNTING, Arrays, ClientHalf, Family, Rows, StreamingAlgorithm
+from shoal.algorithms.streaming import (
+    COUNTING,
+    Arrays,
+    ClientHalf,
+    Family,
+    Rows,
+    StreamingAlgorithm,
+)
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import AnyInts, Bools, Floats, Ints
 
@@ -33,8 +42,9 @@ CLIPPED_SCALES: Final = 8.0
 """scales of noise of one count below zero that count at most; honest noise hardly ever has more"""
 
 FOUND_SIGNIFICANCE: Final = 5.0
-"""standard deviations by which all counts together must exceed their noise before anything is shown: noise alone came
-to 4.5 in none of 4000 streams of 10^4 windows, looked at after every window"""
+"""standard deviations by which all counts together must exceed their noise before anything is
+shown: noise alone came to 4.5 in none of 4000 streams of 10^4 windows, looked at after every window
+"""
 
 
 class Counted(Protocol):
@@ -42,11 +52,13 @@ class Counted(Protocol):
 
     @property
     def counts(self) -> Ints:
-        """(cells,) how many readings fell into each cell; each reading is counted in one cell at most."""
+        """(cells,) how many readings fell into each cell; each reading is counted in one cell at
+        most."""
         ...
 
     def update(self, private: Ints) -> Arrays:
-        """The arrays of the update table, with private counts (cells,) in the place of the true ones."""
+        """The arrays of the update table, with private counts (cells,) in the place of the true
+        ones."""
         ...
 
 
@@ -59,18 +71,26 @@ class Counter(Protocol):
         ...
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Count under the plan of this snapshot from now on. Raises `InvalidData` for a plan that cannot be one."""
+        """Count under the plan of this snapshot from now on. Raises `InvalidData` for a plan that
+        cannot be one."""
         ...
 
     def count(
-        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+        self,
+        rows: Rows,
+        valid: Bools,
+        client: bytes,
+        number: int,
+        cohort: tuple[bytes, int] | None = None,
     ) -> Counted:
-        """Count one window of a client: rows (n, d) in unit coordinates; the `valid` (n,) are readings.
+        """Count one window of a client: rows (n, d) in unit coordinates; the `valid` (n,) are
+        readings.
 
-        A row that is not valid keeps its place and is counted nowhere. The cells that are counted, and the cell that
-        a reading falls into, depend on the plan, the public name of the client and the number of its window, and for
-        a reading's cell on that reading and its place; on no other reading. With a `cohort`, the public name of many
-        clients and the number of a round, the cells depend on that instead, so that the counts of all can be added up.
+        A row that is not valid keeps its place and is counted nowhere. The cells that are counted,
+        and the cell that a reading falls into, depend on the plan, the public name of the client
+        and the number of its window, and for a reading's cell on that reading and its place; on no
+        other reading. With a `cohort`, the public name of many clients and the number of a round,
+        the cells depend on that instead, so that the counts of all can be added up.
         """
         ...
 
@@ -81,10 +101,11 @@ def _takes_no_rows(options: Mapping[str, Any], dimensions: int | None) -> NoRetu
 
 @dataclass(frozen=True, kw_only=True)
 class CountingAlgorithm(StreamingAlgorithm):
-    """A streaming algorithm whose clients publish private counts of windows instead of learning noisy rows.
+    """A streaming algorithm whose clients publish private counts of windows instead of learning
+    noisy rows.
 
-    `server` and `counter` take two options more than people set: `noise_variance`, of one published count, and
-    `window_readings`.
+    `server` and `counter` take two options more than people set: `noise_variance`, of one published
+    count, and `window_readings`.
     """
 
     family: ClassVar[Family] = COUNTING
@@ -97,15 +118,18 @@ class CountingAlgorithm(StreamingAlgorithm):
     features_max: int | None = None
     """most features that it is for; None: any number"""
     stream: str | None = None
-    """algorithms with the same name here count every window alike, whatever their options: under the same epsilon their
-    models publish the same private counts, which cost their epsilon once. None: each model has counts of its own"""
+    """algorithms with the same name here count every window alike, whatever their options: under
+    the same epsilon their models publish the same private counts, which cost their epsilon once.
+    None: each model has counts of its own"""
     samples_axes: bool = False
-    """whether each window counts only some axes of its plan: it then has the option `axes_per_window`"""
+    """whether each window counts only some axes of its plan: it then has the option
+    `axes_per_window`"""
     joins_ends: bool = False
-    """whether it joins clusters across the ends of circular features: it then has the option `circular`"""
+    """whether it joins clusters across the ends of circular features: it then has the option
+    `circular`"""
     readings_needed: Callable[[Mapping[str, Any], int], float] | None = None
-    """(options, d) -> readings of all clients until it shows what it is for in most streams; it then has the option
-    `windows_summed`. None: it is not known"""
+    """(options, d) -> readings of all clients until it shows what it is for in most streams; it
+    then has the option `windows_summed`. None: it is not known"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
 
@@ -123,22 +147,32 @@ def check_private_counts(
     windows: AnyInts | None = None,
     window_readings: float = math.inf,
 ) -> None:
-    """Raises `InvalidData` for private counts (n,) that no window with this number of readings has, whatever the noise.
+    """Raises `InvalidData` for private counts (n,) that no window with this number of readings has,
+    whatever the noise.
 
-    `windows` (n,): the number of windows that each count is the sum of; the readings are those of all. None: one. None
-    of them has more than `window_readings`.
+    `windows` (n,): the number of windows that each count is the sum of; the readings are those of
+    all. None: one. None of them has more than `window_readings`.
     """
     summed = np.ones(len(counts)) if windows is None else windows.astype(np.float64)
     reach = _noise_reach(noise_variance, summed)
-    in_reach = (counts >= -reach) & (counts <= np.minimum(readings, summed * window_readings) + reach)
+    in_reach = (counts >= -reach) & (
+        counts <= np.minimum(readings, summed * window_readings) + reach
+    )
     require_possible(bool(in_reach.all()), "count holds a number that no window has")
     total = float(counts.sum(dtype=np.float64))
-    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum())) + float(reach.max(initial=0.0))
-    require_possible(-spread <= total <= readings + spread, "count adds up to more than its readings")
+    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum())) + float(
+        reach.max(initial=0.0)
+    )
+    require_possible(
+        -spread <= total <= readings + spread, "count adds up to more than its readings"
+    )
 
 
-def check_block_sums(counts: AnyInts, cells: Ints, readings: int, noise_variance: float, windows: Ints) -> None:
-    """Raises `InvalidData` for blocks of cells (b,) whose private counts (n,) add up to what no windows (b,) have.
+def check_block_sums(
+    counts: AnyInts, cells: Ints, readings: int, noise_variance: float, windows: Ints
+) -> None:
+    """Raises `InvalidData` for blocks of cells (b,) whose private counts (n,) add up to what no
+    windows (b,) have.
 
     The noise of a sum over many cells is far smaller than the sum of their largest noise.
     """
@@ -147,21 +181,28 @@ def check_block_sums(counts: AnyInts, cells: Ints, readings: int, noise_variance
     sums = np.add.reduceat(counts.astype(np.float64), np.cumsum(cells) - cells)
     spread = TOTAL_NOISE_MAX * np.sqrt(noise_variance * windows * cells)
     spread += _noise_reach(noise_variance, windows.astype(np.float64))
-    require_possible(bool(((sums >= -spread) & (sums <= readings + spread)).all()), "a block adds up to no readings")
+    require_possible(
+        bool(((sums >= -spread) & (sums <= readings + spread)).all()),
+        "a block adds up to no readings",
+    )
 
 
 def without_far_noise(counts: Floats, variance: float, windows: int) -> Floats:
     """Private counts (n,) of this many windows each, where noise far below zero counts as less far.
 
-    Of one window, one draw in e^`CLIPPED_SCALES` lies as far, so the bias is far below the noise for a million windows.
-    Sums over more have been made of such counts, and are far below zero only if they are no noise.
+    Of one window, one draw in e^`CLIPPED_SCALES` lies as far, so the bias is far below the noise
+    for a million windows. Sums over more have been made of such counts, and are far below zero only
+    if they are no noise.
     """
-    reach = _scale(variance) * CLIPPED_SCALES if windows == 1 else net_reach(variance, float(windows))
+    reach = (
+        _scale(variance) * CLIPPED_SCALES if windows == 1 else net_reach(variance, float(windows))
+    )
     return np.maximum(counts, -math.ceil(reach))
 
 
 def net_reach(variance: float, draws: float) -> float:
-    """Bound of how far below zero the noise of a sum over this many draws lies, however often one looks at it.
+    """Bound of how far below zero the noise of a sum over this many draws lies, however often one
+    looks at it.
 
     Bernstein's inequality for two-sided geometric noise of this variance each.
     """
@@ -169,19 +210,23 @@ def net_reach(variance: float, draws: float) -> float:
 
 
 def squares_reach(variance: float, draws: float, sums: int) -> float:
-    """How large the squares of the negative ones of `sums` sums over `draws` draws of noise each are together at most.
+    """How large the squares of the negative ones of `sums` sums over `draws` draws of noise each
+    are together at most.
 
     Half of the sums are below zero; a single draw may have a square as large as all others.
     """
-    each, single = variance * draws, (NET_SCALES_MAX * _scale(variance)) ** 2
+    each = variance * draws
+    single = (NET_SCALES_MAX * _scale(variance)) ** 2
     spread = math.sqrt(sums * (1.25 * each**2 + 3.0 * draws * variance**2))
     return sums * each / 2.0 + NET_SPREADS_MAX * spread + single
 
 
 def _noise_reach(variance: float, windows: Floats) -> Floats:
-    """(n,) the largest noise of a sum over these numbers of windows: beyond lies one in e^`NOISE_SCALES_MAX` at most.
+    """(n,) the largest noise of a sum over these numbers of windows: beyond lies one in
+    e^`NOISE_SCALES_MAX` at most.
 
-    Of one window the tail of geometric noise; of more Bernstein's inequality, in which the scale bounds each term.
+    Of one window the tail of geometric noise; of more Bernstein's inequality, in which the scale
+    bounds each term.
     """
     scale = _scale(variance)
     of_many = 2.0 * NOISE_SCALES_MAX * scale + np.sqrt(2.0 * NOISE_SCALES_MAX * variance * windows)
@@ -189,9 +234,11 @@ def _noise_reach(variance: float, windows: Floats) -> Floats:
 
 
 def _scale(variance: float) -> float:
-    """The scale of two-sided geometric noise of this variance: P(k) is proportional to exp(-|k| / scale)."""
+    """The scale of two-sided geometric noise of this variance: P(k) is proportional to exp(-|k| /
+    scale)."""
     if variance <= 0.0:
         return 0.0
-    # variance = 2 q / (1 - q)^2 with q = exp(-1 / scale), the smaller root of q^2 - 2 (1 + 1 / variance) q + 1
+    # variance = 2 q / (1 - q)^2 with q = exp(-1 / scale), the smaller root of q^2 - 2 (1 + 1 /
+    # variance) q + 1
     middle = 1.0 + 1.0 / variance
     return 1.0 / math.log(middle + math.sqrt(middle * middle - 1.0))

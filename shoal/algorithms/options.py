@@ -1,7 +1,8 @@
-"""Options of algorithms: one base that checks them, whatever the family, and the options that several algorithms share.
+"""Options of algorithms: one base that checks them, whatever the family, and the options that
+several algorithms share.
 
-The class of an algorithm's options declares each option once: its default, the values that it takes, and its meaning.
-Error messages and the tables of the documentation are made from that.
+The class of an algorithm's options declares each option once: its default, the values that it
+takes, and its meaning. Error messages and the tables of the documentation are made from that.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def option(
 ) -> Any:
     """Declares one option: its default, what it means, and the bounds of a number.
 
-    `expected` has the valid values in words, for error messages (`must be ...`) and the documentation; by default they
-    follow from the type and the bounds.
+    `expected` has the valid values in words, for error messages (`must be ...`) and the
+    documentation; by default they follow from the type and the bounds.
     """
     words: dict[str, JsonValue] | None = None if expected is None else {"expected": expected}
     return Field(default, description=meaning, ge=least, gt=above, le=most, json_schema_extra=words)
@@ -61,22 +62,30 @@ class AlgorithmOptions(BaseModel):
 
     @classmethod
     def parse(cls, options: Options, algorithm: str | None = None) -> Self:
-        """Options from a mapping, such as those of a model in the contract, with defaults filled in.
+        """Options from a mapping, such as those of a model in the contract, with defaults filled
+        in.
 
-        `algorithm`: the name for error messages, if it is not that of the class. Raises `SettingsError`, which names
-        the option and its valid values.
+        `algorithm`: the name for error messages, if it is not that of the class. Raises
+        `SettingsError`, which names the option and its valid values.
         """
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
-            name, problems = algorithm or cls.ALGORITHM, error.errors(include_url=False, include_context=False)
-            unknown = [str(each["loc"][0]) for each in problems if each["type"] == "extra_forbidden"]
+            name = algorithm or cls.ALGORITHM
+            problems = error.errors(include_url=False, include_context=False)
+            unknown = [
+                str(each["loc"][0]) for each in problems if each["type"] == "extra_forbidden"
+            ]
             if unknown:
                 known = ", ".join(cls.model_fields) or "none"
-                raise SettingsError(f"{name} has no option {unknown[0]!r}; it has {known}") from None
+                raise SettingsError(
+                    f"{name} has no option {unknown[0]!r}; it has {known}"
+                ) from None
             wrong = str(problems[0]["loc"][0])
             title = f"{name} option {wrong}" if name else wrong
-            raise SettingsError(f"{title} = {options[wrong]!r}, must be {cls.expected(wrong)}") from None
+            raise SettingsError(
+                f"{title} = {options[wrong]!r}, must be {cls.expected(wrong)}"
+            ) from None
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -88,7 +97,11 @@ class AlgorithmOptions(BaseModel):
         """Valid values of an option in words."""
         field = cls.model_fields[name]
         extra = field.json_schema_extra
-        return str(extra["expected"]) if isinstance(extra, dict) else _words(field.annotation, field.metadata)
+        return (
+            str(extra["expected"])
+            if isinstance(extra, dict)
+            else _words(field.annotation, field.metadata)
+        )
 
     @classmethod
     def accepts(cls, name: str, value: object) -> bool:
@@ -104,9 +117,12 @@ class AlgorithmOptions(BaseModel):
         return dict(vars(self))
 
     def require(self, name: str, holds: bool, wanted: str) -> None:
-        """Raises `SettingsError` for an option whose valid values depend on another one, unless it `holds`."""
+        """Raises `SettingsError` for an option whose valid values depend on another one, unless it
+        `holds`."""
         if not holds:
-            raise SettingsError(f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}")
+            raise SettingsError(
+                f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}"
+            )
 
 
 _PLAIN: Final = {NoneType: "none", str: "a text", bool: "true or false"}
@@ -115,7 +131,8 @@ _PLAIN: Final = {NoneType: "none", str: "a text", bool: "true or false"}
 
 def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """The values of a type with bounds, in words."""
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Annotated:
         fields = [each.metadata if isinstance(each, FieldInfo) else [each] for each in parts[1:]]
         return _words(parts[0], [bound for field in fields for bound in field])
@@ -129,14 +146,21 @@ def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     least, above, most = (
-        next((getattr(bound, name) for bound in metadata if hasattr(bound, name)), None) for name in ("ge", "gt", "le")
+        next((getattr(bound, name) for bound in metadata if hasattr(bound, name)), None)
+        for name in ("ge", "gt", "le")
     )
     if least is not None and most is not None and most != INT_MAX:
         bounds = f"{least} to {most}" if annotation is int else f"from {least:g} to {most:g}"
     else:
-        named = [("at least", least), ("above", above), ("at most", None if most == INT_MAX else most)]
+        named = [
+            ("at least", least),
+            ("above", above),
+            ("at most", None if most == INT_MAX else most),
+        ]
         bounds = ", ".join(f"{words} {bound:g}" for words, bound in named if bound is not None)
-    return ", ".join(part for part in ("a whole number" if annotation is int else "", bounds) if part)
+    return ", ".join(
+        part for part in ("a whole number" if annotation is int else "", bounds) if part
+    )
 
 
 def _either(names: Sequence[str]) -> str:
@@ -166,5 +190,6 @@ def clusters_max_option() -> Any:
 
 
 def needs_another_model(clusters: object) -> bool:
-    """Whether this value of the option `clusters` needs another model: its clusters, or its nodes to choose from."""
+    """Whether this value of the option `clusters` needs another model: its clusters, or its nodes
+    to choose from."""
     return clusters in ("auto", *CRITERIA)

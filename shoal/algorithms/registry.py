@@ -1,8 +1,8 @@
 """The installed algorithms, found by name through the entry-point group `shoal.algorithms`.
 
-An algorithm is a `StreamingAlgorithm` or a `RoundsAlgorithm`; its entry point names that object. Any installed
-package may offer some. An algorithm is imported when it is first asked for, so a client that runs one of them does
-not load the others.
+An algorithm is a `StreamingAlgorithm` or a `RoundsAlgorithm`; its entry point names that object.
+Any installed package may offer some. An algorithm is imported when it is first asked for, so a
+client that runs one of them does not load the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def _is_algorithm(found: Any) -> TypeGuard[Algorithm]:
     return isinstance(found, StreamingAlgorithm | RoundsAlgorithm)
 
 
-_ALGORITHMS = Plugins("shoal.algorithms", "algorithm", _is_algorithm, "a StreamingAlgorithm or a RoundsAlgorithm")
+_ALGORITHMS = Plugins(
+    "shoal.algorithms", "algorithm", _is_algorithm, "a StreamingAlgorithm or a RoundsAlgorithm"
+)
 
 
 def algorithm_names() -> tuple[str, ...]:
@@ -42,7 +44,8 @@ def streaming_names() -> tuple[str, ...]:
 
 @cache
 def counting_names() -> tuple[str, ...]:
-    """The names of the streaming algorithms that learn from counts; imports every installed algorithm."""
+    """The names of the streaming algorithms that learn from counts; imports every installed
+    algorithm."""
     return tuple(name for name in algorithm_names() if load_algorithm(name).family.client_counts)
 
 
@@ -53,10 +56,11 @@ def rounds_names() -> tuple[str, ...]:
 
 
 def predict_rows(algorithm: Algorithm, arrays: Arrays, rows: Rows) -> Ints:
-    """Snapshot arrays, rows (n, d) with NaN where a value is missing -> (n,) cluster of each, -1 where there is none.
+    """Snapshot arrays, rows (n, d) with NaN where a value is missing -> (n,) cluster of each, -1
+    where there is none.
 
-    A row that lacks values falls to the cluster of the nearest node over what it has, unless the algorithm knows
-    better.
+    A row that lacks values falls to the cluster of the nearest node over what it has, unless the
+    algorithm knows better.
     """
     if not np.isnan(rows).any() or getattr(algorithm, "predicts_gaps", False):
         return algorithm.predict(arrays, rows)
@@ -66,7 +70,8 @@ def predict_rows(algorithm: Algorithm, arrays: Arrays, rows: Rows) -> Ints:
 def load_algorithm(name: str) -> Algorithm:
     """The algorithm of this name, imported on first use.
 
-    Raises `SettingsError` for an unknown name, and for an entry point that does not lead to an algorithm.
+    Raises `SettingsError` for an unknown name, and for an entry point that does not lead to an
+    algorithm.
     """
     return _ALGORITHMS.load(name)
 
@@ -75,7 +80,9 @@ def streaming_algorithm(name: str) -> StreamingAlgorithm:
     """The streaming algorithm of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, StreamingAlgorithm):
-        raise SettingsError(f"{name} is {algorithm.family.title}; streaming are: {', '.join(streaming_names())}")
+        raise SettingsError(
+            f"{name} is {algorithm.family.title}; streaming are: {', '.join(streaming_names())}"
+        )
     return algorithm
 
 
@@ -83,5 +90,7 @@ def rounds_algorithm(name: str) -> RoundsAlgorithm:
     """The algorithm in rounds of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
     if not isinstance(algorithm, RoundsAlgorithm):
-        raise SettingsError(f"{name} is {algorithm.family.title}; in rounds are: {', '.join(rounds_names())}")
+        raise SettingsError(
+            f"{name} is {algorithm.family.title}; in rounds are: {', '.join(rounds_names())}"
+        )
     return algorithm

@@ -1,7 +1,8 @@
 """Regression of one feature, the target, on the others: predicted values, and rules to read.
 
-Web pages, commands and estimators read the rule base and never an array of a snapshot by its name. Rules are also
-written in words: "if temperature is high and humidity is low then power = 3.1 + 0.52 × temperature".
+Web pages, commands and estimators read the rule base and never an array of a snapshot by its name.
+Rules are also written in words: "if temperature is high and humidity is low then power = 3.1 + 0.52
+× temperature".
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def target_option() -> Any:
 class RuleBase:
     """The rules of one snapshot, in the coordinates of rows; k rules, d features.
 
-    Rule j: if each input is near `centre[j]`, within about `width[j]`, then the target is `constant[j]` plus the inputs
-    times `coefficient[j]`. What is predicted for a row is the mean of the rules' values, weighted by how well the row
-    meets their conditions.
+    Rule j: if each input is near `centre[j]`, within about `width[j]`, then the target is
+    `constant[j]` plus the inputs times `coefficient[j]`. What is predicted for a row is the mean of
+    the rules' values, weighted by how well the row meets their conditions.
     """
 
     target: int
@@ -48,7 +49,8 @@ class RuleBase:
     centre: Floats
     """(k, d) where each rule holds; in the column of the target the mean of its values there"""
     width: Floats
-    """(k, d) standard deviation of the condition on each input; in the column of the target that of its values"""
+    """(k, d) standard deviation of the condition on each input; in the column of the target that of
+    its values"""
     origin: Floats
     """(d,) mean of all rows when the rules were found"""
     scale: Floats
@@ -60,7 +62,8 @@ class RuleBase:
     mass: Floats
     """(k,) rows that each rule stands for"""
     error: float | None
-    """root of the mean squared error over the rows that the consequents were fitted to; None before any were"""
+    """root of the mean squared error over the rows that the consequents were fitted to; None before
+    any were"""
     settled: bool
     """whether the conditions are found, so that every rule has a consequent of its own"""
 
@@ -85,10 +88,11 @@ class Regression:
     """The functions of an algorithm that predicts a target."""
 
     target: Callable[[Options, int, Sequence[str]], int]
-    """(options, d, names of the features if they have any) -> the target's position. Raises `SettingsError`"""
+    """(options, d, names of the features if they have any) -> the target's position. Raises
+    `SettingsError`"""
     predict: Callable[[Arrays, Rows], Floats]
-    """(parameters, rows (n, d)) -> (n,) predicted values; the column of the target is not used, but must be finite.
-    Raises `InvalidData`"""
+    """(parameters, rows (n, d)) -> (n,) predicted values; the column of the target is not used, but
+    must be finite. Raises `InvalidData`"""
     rules: Callable[[Arrays], RuleBase]
     """parameters -> its rules"""
 
@@ -109,7 +113,8 @@ def target_position(target: Any, d: int, names: Sequence[str]) -> int:
 
 WORDS: Final = ("very low", "low", "medium", "high", "very high")
 FIFTHS: Final = (-0.842, -0.253, 0.253, 0.842)
-"""quantiles .2, .4, .6 and .8 of the normal distribution: where one word ends and the next begins"""
+"""quantiles .2, .4, .6 and .8 of the normal distribution: where one word ends and the next begins
+"""
 DIGITS: Final = 3
 
 
@@ -119,7 +124,8 @@ class Condition:
 
     feature: int
     word: str
-    """name of the fifth of a normal distribution, with mean and deviation of all rows, that the centre lies in"""
+    """name of the fifth of a normal distribution, with mean and deviation of all rows, that the
+    centre lies in"""
     centre: float
     width: float
     """standard deviation: how far from the centre the rule still holds"""
@@ -141,9 +147,11 @@ class Rule:
 
 
 def rules_of(base: RuleBase, names: Sequence[str]) -> list[Rule]:
-    """The rules, the one with most rows first; `base` is in the units of the features, `names` are theirs (d,).
+    """The rules, the one with most rows first; `base` is in the units of the features, `names` are
+    theirs (d,).
 
-    Rules without rows are left out. Numbers in texts are rounded to three digits, the others are not.
+    Rules without rows are left out. Numbers in texts are rounded to three digits, the others are
+    not.
     """
     total = float(base.mass.sum())
     heaviest = np.argsort(-base.mass, kind="stable").tolist()
@@ -152,10 +160,13 @@ def rules_of(base: RuleBase, names: Sequence[str]) -> list[Rule]:
 
 def _rule(base: RuleBase, names: Sequence[str], number: int, total: float) -> Rule:
     conditions = tuple(
-        Condition(j, _word(base, number, j), float(base.centre[number, j]), float(base.width[number, j]))
+        Condition(
+            j, _word(base, number, j), float(base.centre[number, j]), float(base.width[number, j])
+        )
         for j in base.inputs
     )
-    constant, coefficients = float(base.constant[number]), tuple(base.coefficient[number, list(base.inputs)].tolist())
+    constant = float(base.constant[number])
+    coefficients = tuple(base.coefficient[number, list(base.inputs)].tolist())
     when = " and ".join(f"{names[each.feature]} is {each.word}" for each in conditions)
     terms = [
         f"{'-' if coefficient < 0 else '+'} {written(abs(coefficient))} × {names[each.feature]}"
@@ -164,7 +175,11 @@ def _rule(base: RuleBase, names: Sequence[str], number: int, total: float) -> Ru
         if coefficient != 0.0
     ]
     then = " ".join([written(constant), *terms])
-    text = f"if {when} then {names[base.target]} = {then}" if conditions else f"{names[base.target]} = {then}"
+    text = (
+        f"if {when} then {names[base.target]} = {then}"
+        if conditions
+        else f"{names[base.target]} = {then}"
+    )
     return Rule(number, float(base.mass[number]) / total, conditions, constant, coefficients, text)
 
 

@@ -1,6 +1,6 @@
-"""Limits of what one client may contribute to a streaming model: its share of the recent readings, so that it cannot
-displace all others alone; and how far below zero its private counts may add up, so that it takes no readings of others
-away."""
+"""Limits of what one client may contribute to a streaming model: its share of the recent readings,
+so that it cannot displace all others alone; and how far below zero its private counts may add up,
+so that it takes no readings of others away."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ CLIENT_SHARE_MAX = 0.25
 SHARE_MAX_OF_FEW = 0.5
 """twice its equal part, up to this, where clients are few: of three, two outweigh one"""
 CLIENTS_FREE = 2
-"""up to this many clients none is bound: the readings of two do not show which one displaces the other"""
+"""up to this many clients none is bound: the readings of two do not show which one displaces the
+other"""
 SHARE_READINGS = 4000.0
-"""readings that count after which earlier ones have faded to 1/e in the shares of clients: as `mass_max`, the memory"""
+"""readings that count after which earlier ones have faded to 1/e in the shares of clients: as
+`mass_max`, the memory"""
 LEFT_OUT_FADE = 0.1
-"""weight of a reading that does not count beside one that does: clients that are gone for long no longer bound one that
-is alone"""
+"""weight of a reading that does not count beside one that does: clients that are gone for long no
+longer bound one that is alone"""
 MEMORY_ROUNDS = 1.0
-"""... or, where updates are large, after this many of every client: else equal clients would forget each other between
-two updates of one"""
-UPDATE_FACTOR, UPDATE_READINGS = 8.0, 2000.0
-"""times the median of the others' newest updates, or four times the default of `publish_readings` if that is more:
-readings that one update of a client claims beyond that do not count, nor do they fade others; so a claim of very many
-readings does not make the shares forget who has sent, and a client whose updates are larger than those of slow ones is
-not bound"""
+"""... or, where updates are large, after this many of every client: else equal clients would forget
+each other between two updates of one"""
+UPDATE_FACTOR = 8.0
+UPDATE_READINGS = 2000.0
+"""times the median of the others' newest updates, or four times the default of `publish_readings`
+if that is more: readings that one update of a client claims beyond that do not count, nor do they
+fade others; so a claim of very many readings does not make the shares forget who has sent, and a
+client whose updates are larger than those of slow ones is not bound"""
 HISTORY = 10.0
 """times the memory in which it is remembered what clients contribute in the long run"""
 ESTABLISHED = 1.4
-"""times the share that a client may have: one that has had more in the long run, because it had it before there were
-others to bound it, keeps what it has"""
+"""times the share that a client may have: one that has had more in the long run, because it had it
+before there were others to bound it, keeps what it has"""
 FORGOTTEN = 1.0
 """readings below which a client is none of those that share"""
 
 
 class ClientShares:
-    """Numbers of the recent readings that each client has contributed, so that one alone cannot displace all others'.
+    """Numbers of the recent readings that each client has contributed, so that one alone cannot
+    displace all others'.
 
-    One of up to `CLIENTS_FREE` is not bound, nor is one that has always had most readings. Each decision depends on the
-    contributions before it alone.
+    One of up to `CLIENTS_FREE` is not bound, nor is one that has always had most readings. Each
+    decision depends on the contributions before it alone.
     """
 
     def __init__(self) -> None:
@@ -58,23 +62,29 @@ class ClientShares:
         """client -> its readings that count, faded more slowly; the same clients"""
 
     def admit(self, client: str, readings: float) -> float:
-        """Count `readings` more of a client, as far as its share allows -> the part of them that counts, 0 to 1.
+        """Count `readings` more of a client, as far as its share allows -> the part of them that
+        counts, 0 to 1.
 
-        All of an update without readings counts: an empty window is counted with noise, and that is to be absorbed.
+        All of an update without readings counts: an empty window is counted with noise, and that is
+        to be absorbed.
         """
         if readings <= 0.0:
             return 1.0
         others = sum(mass for name, mass in self._readings.items() if name != client)
         known = len(self._readings.keys() | {client})
         own = self._readings.get(client, 0.0)
-        room, counted = math.inf, readings
+        room = math.inf
+        counted = readings
         # Its own size does not count, or one that claims much would raise its own limit.
-        usual = median([size for name, size in self._newest.items() if name != client] or [readings])
+        usual = median(
+            [size for name, size in self._newest.items() if name != client] or [readings]
+        )
         if known > 1:
             counted = min(readings, max(UPDATE_FACTOR * usual, UPDATE_READINGS))
         if known > CLIENTS_FREE:
             share = self._share_max(client, known)
-            # What it may have while the others have this much: own / (own + others) = share, solved for own.
+            # What it may have while the others have this much: own / (own + others) = share, solved
+            # for own.
             room = share / (1.0 - share) * others - own
         taken = min(counted, max(0.0, room))
         memory = max(SHARE_READINGS, MEMORY_ROUNDS * known * usual)
@@ -121,22 +131,27 @@ class ClientShares:
 
 
 class ClientDeficits:
-    """Depths below zero to which the private counts of each client have come in each part of the space.
+    """Depths below zero to which the private counts of each client have come in each part of the
+    space.
 
-    The noise of one window may be far below zero, and that of many adds up to little: its root grows. What adds up to
-    less is no noise. Where a sum is above zero again it begins anew, so that only few are kept.
+    The noise of one window may be far below zero, and that of many adds up to little: its root
+    grows. What adds up to less is no noise. Where a sum is above zero again it begins anew, so that
+    only few are kept.
     """
 
     def __init__(self, variance: float) -> None:
         """`variance`: of the noise of one published count."""
         self._variance = variance
         self._sums: dict[tuple[str, int], tuple[float, int]] = {}
-        """client, part of the space -> the sum of its counts since it was last above zero, and of how many draws"""
+        """client, part of the space -> the sum of its counts since it was last above zero, and of
+        how many draws"""
 
     def take(self, client: str, part: int, count: float, draws: int) -> bool:
-        """Whether counts of a client may count that add up to `count` with this many draws of noise."""
+        """Whether counts of a client may count that add up to `count` with this many draws of
+        noise."""
         before, drawn = self._sums.get((client, part), (0.0, 0))
-        total, drawn = before + count, drawn + draws
+        total = before + count
+        drawn = drawn + draws
         if total >= 0.0:
             self._sums.pop((client, part), None)
         elif total < -net_reach(self._variance, float(drawn)):
@@ -167,9 +182,15 @@ class ClientDeficits:
         draws = saved.read_ints("deficit_draws", (len(names),))
         found = cls(variance)
         found._sums = dict(
-            zip(zip(names, parts, strict=True), zip(sums.tolist(), draws.tolist(), strict=True), strict=True)
+            zip(
+                zip(names, parts, strict=True),
+                zip(sums.tolist(), draws.tolist(), strict=True),
+                strict=True,
+            )
         )
-        saved.check(bool((sums < 0.0).all()) and len(found._sums) == len(names), "a deficit is of no client")
+        saved.check(
+            bool((sums < 0.0).all()) and len(found._sums) == len(names), "a deficit is of no client"
+        )
         return found
 
 

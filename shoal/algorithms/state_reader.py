@@ -17,15 +17,19 @@ COUNT_MAX: Final = 2**53
 
 
 class StateReader:
-    """A saved state and the checks of its entries. Every method raises `InvalidState`, which names the entry."""
+    """A saved state and the checks of its entries. Every method raises `InvalidState`, which names
+    the entry."""
 
     def __init__(self, state: Mapping[str, Any], version: int, **identity: Any) -> None:
-        """`identity`: entries that must have exactly these values, such as the algorithm and its options."""
+        """`identity`: entries that must have exactly these values, such as the algorithm and its
+        options."""
         if not isinstance(state, Mapping):
             raise InvalidState(f"a saved state is a mapping, this is a {type(state).__name__}")
         self._state = state
         if self._entry("version") != version:
-            raise InvalidState(f"saved by version {state['version']!r} of this state, this is version {version}")
+            raise InvalidState(
+                f"saved by version {state['version']!r} of this state, this is version {version}"
+            )
         for name, expected in identity.items():
             if self._entry(name) != expected:
                 raise InvalidState(f"saved with {name} {state[name]!r}, this is {expected!r}")
@@ -44,12 +48,17 @@ class StateReader:
 
     def read_float(self, name: str, above: float = -math.inf) -> float:
         value = self._entry(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not above < value < math.inf:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not above < value < math.inf
+        ):
             raise InvalidState(f"{name} must be a finite number above {above}")
         return float(value)
 
     def read_floats(self, name: str, shape: tuple[int | None, ...], gaps: bool = False) -> Floats:
-        """A finite float64 array, with `gaps` NaN for missing values; None in `shape` is any size. A copy."""
+        """A finite float64 array, with `gaps` NaN for missing values; None in `shape` is any size.
+        A copy."""
         array = self._array(name, np.dtype(np.float64), shape)
         if not (np.isfinite(array) | (np.isnan(array) & gaps)).all():
             raise InvalidState(f"{name} holds numbers that are not finite")
@@ -69,19 +78,27 @@ class StateReader:
         arrays = self._entry(name)
         if not isinstance(arrays, Mapping) or arrays.keys() != table.keys():
             raise InvalidState(f"{name} must consist of {', '.join(table)}")
-        found, sizes = {}, {"d": d}
+        found = {}
+        sizes = {"d": d}
         for each, spec in table.items():
             shape = tuple(size if isinstance(size, int) else sizes.get(size) for size in spec.shape)
             array = found[each] = _checked(each, arrays[each], np.dtype(spec.dtype), shape)
             # The first array with a size decides it; the others must agree.
-            sizes |= {size: n for size, n in zip(spec.shape, array.shape, strict=True) if isinstance(size, str)}
+            sizes |= {
+                size: n
+                for size, n in zip(spec.shape, array.shape, strict=True)
+                if isinstance(size, str)
+            }
             if not np.isfinite(array).all():
                 raise InvalidState(f"{each} holds numbers that are not finite")
             if spec.not_empty and not len(array):
                 raise InvalidState(f"{each} is empty")
         for each, spec in table.items():
             # Only now are all sizes known: an array may point into one that comes after it.
-            if spec.points_into and ((found[each] < 0) | (found[each] >= sizes[spec.points_into])).any():
+            if (
+                spec.points_into
+                and ((found[each] < 0) | (found[each] >= sizes[spec.points_into])).any()
+            ):
                 raise InvalidState(f"{each} holds a position that does not exist")
         return found
 
@@ -92,7 +109,11 @@ class StateReader:
             raise InvalidState(f"{name} must consist of arrays")
         found = {}
         for each, array in arrays.items():
-            if not isinstance(array, np.ndarray) or array.dtype != np.float64 or not np.isfinite(array).all():
+            if (
+                not isinstance(array, np.ndarray)
+                or array.dtype != np.float64
+                or not np.isfinite(array).all()
+            ):
                 raise InvalidState(f"{each} must be an array of finite numbers")
             found[str(each)] = array.copy()
         return found
@@ -116,10 +137,15 @@ class StateReader:
         return self._state[name]
 
 
-def _checked(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> AnyArray:
-    """A copy of an array, which must have this type and shape; None in `shape` is any size. Raises `InvalidState`."""
+def _checked(
+    name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]
+) -> AnyArray:
+    """A copy of an array, which must have this type and shape; None in `shape` is any size. Raises
+    `InvalidState`."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         raise InvalidState(f"{name} must be an array of {dtype}")
-    if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+    if array.ndim != len(shape) or any(
+        b not in (None, a) for a, b in zip(array.shape, shape, strict=True)
+    ):
         raise InvalidState(f"{name} has shape {array.shape}, expected {shape}")
     return array.copy()

@@ -1,12 +1,13 @@
-"""The contract of streaming algorithms: clients and server learn continuously, and no one waits for another.
+"""The contract of streaming algorithms: clients and server learn continuously, and no one waits for
+another.
 
-A streaming algorithm has two halves in one file or folder. The client half learns from noisy rows and contributes
-named arrays. The server half absorbs contributions and gives a snapshot, again named arrays. Both halves save and
-restore their whole state as plain values and arrays (no pickle), so that a process can be killed at any time and
-continue bit for bit.
+A streaming algorithm has two halves in one file or folder. The client half learns from noisy rows
+and contributes named arrays. The server half absorbs contributions and gives a snapshot, again
+named arrays. Both halves save and restore their whole state as plain values and arrays (no pickle),
+so that a process can be killed at any time and continue bit for bit.
 
-The family of an algorithm, streaming or another, is data: what its clients do with readings, and its server with
-updates.
+The family of an algorithm, streaming or another, is data: what its clients do with readings, and
+its server with updates.
 """
 
 from __future__ import annotations
@@ -33,17 +34,22 @@ class Family:
     title: str
     """an algorithm of it in words, as messages call it"""
     learns_from: str
-    """form of readings that leaves the privacy stage for it, in words: "noisy rows" or "private counts" """
+    """form of readings that leaves the privacy stage for it, in words: "noisy rows" or "private
+    counts"
+    """
     client_learns: bool = False
-    """a half on each client learns every noisy row, and contributes what it has learnt when an update is due"""
+    """a half on each client learns every noisy row, and contributes what it has learnt when an
+    update is due"""
     client_counts: bool = False
-    """each client publishes private counts of whole windows of readings, at an epsilon of their own"""
+    """each client publishes private counts of whole windows of readings, at an epsilon of their own
+    """
     client_answers: bool = False
     """each client answers requests of the server from the window of noisy rows that it keeps"""
 
     @property
     def in_rounds(self) -> bool:
-        """Whether the server asks and combines answers round by round; otherwise it absorbs updates as they come."""
+        """Whether the server asks and combines answers round by round; otherwise it absorbs updates
+        as they come."""
         return self.client_answers
 
     @property
@@ -62,7 +68,9 @@ Rows = Floats
 Arrays = Mapping[str, AnyArray]
 """named arrays that travel, declared by a table of `ArraySpec`"""
 State = dict[str, Any]
-"""plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int "version" """
+"""plain values (None, bool, int, float, str), arrays, and lists and dicts of these; has an int
+"version"
+"""
 
 
 DIVISOR_MIN: Final = 1e-150
@@ -75,13 +83,16 @@ class ArraySpec:
 
     dtype: str
     shape: tuple[int | str, ...]
-    """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of features"""
+    """sizes, or names of sizes: equal names in one table are equal sizes, and "d" is the number of
+    features"""
     not_empty: bool = False
-    """whether its first size is above 0: rows are assigned to centres, for instance, so there must be one"""
+    """whether its first size is above 0: rows are assigned to centres, for instance, so there must
+    be one"""
     at_least_one: bool = False
     """whether no value is below 1: a count, for instance"""
     squared_divisor: bool = False
-    """whether something is divided by the squares of its values, which must not be 0: see `DIVISOR_MIN`"""
+    """whether something is divided by the squares of its values, which must not be 0: see
+    `DIVISOR_MIN`"""
     positive: bool = False
     """every value is above 0, as in bandwidths"""
     rowlike: bool = False
@@ -89,8 +100,9 @@ class ArraySpec:
     points_into: str | None = None
     """values are positions in the arrays whose first size has this name"""
     per_node: bool = False
-    """one entry for each node. An update too large for one record is split between nodes, in their order (FCAC sends
-    nodes with high winning counts first); arrays that are not per node travel in every chunk"""
+    """one entry for each node. An update too large for one record is split between nodes, in their
+    order (FCAC sends nodes with high winning counts first); arrays that are not per node travel in
+    every chunk"""
 
 
 @dataclass(frozen=True)
@@ -115,10 +127,11 @@ class ClientHalf(Protocol):
         ...
 
     def contribute(self) -> Arrays:
-        """The arrays of the update table to publish now; all empty when there is nothing to publish.
+        """The arrays of the update table to publish now; all empty when there is nothing to
+        publish.
 
-        What is returned counts as published: the next call returns only what has changed since, unless an option asks
-        for everything each time.
+        What is returned counts as published: the next call returns only what has changed since,
+        unless an option asks for everything each time.
         """
         ...
 
@@ -162,13 +175,14 @@ class SequenceLabels(Protocol):
         ...
 
     def numbers(self, rows: Rows) -> Ints:
-        """rows (n, d), n >= window, NaN where missing -> (n - window + 1,) the cluster of each window, by its number
-        in the snapshot; -1 where it lacks too much."""
+        """rows (n, d), n >= window, NaN where missing -> (n - window + 1,) the cluster of each
+        window, by its number in the snapshot; -1 where it lacks too much."""
         ...
 
 
 class SequenceHalf(FollowingHalf, Protocol):
-    """The client half of an algorithm whose clusters are seen in successive rows and not in a single one."""
+    """The client half of an algorithm whose clusters are seen in successive rows and not in a
+    single one."""
 
     def sequence_labels(self, snapshot: Arrays) -> SequenceLabels:
         """Labels by this snapshot and what the half knows of its own rows. Raises `InvalidData`."""
@@ -179,7 +193,8 @@ class ServerHalf(Protocol):
     """The half of a streaming algorithm that runs on the server."""
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Merge contributions into the model, in the order given; any randomness is a pure function of `key`.
+        """Merge contributions into the model, in the order given; any randomness is a pure function
+        of `key`.
 
         Raises `InvalidData`; then nothing has changed.
         """
@@ -213,16 +228,18 @@ class AskingHalf(ServerHalf, Protocol):
 class Aggregator(Protocol):
     """Contributions of a region's clients since the region itself contributed last.
 
-    A region is a federation whose server contributes what it has learnt to another one, its upstream federation, as a
-    client of it.
+    A region is a federation whose server contributes what it has learnt to another one, its
+    upstream federation, as a client of it.
     """
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Whether an update can be added before the region contributes; where nothing has been added it can."""
+        """Whether an update can be added before the region contributes; where nothing has been
+        added it can."""
         ...
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
-        """Take in the arrays of one update, of this client or lower region, and the readings that it is from."""
+        """Take in the arrays of one update, of this client or lower region, and the readings that
+        it is from."""
         ...
 
     @property
@@ -231,7 +248,8 @@ class Aggregator(Protocol):
         ...
 
     def contribute(self) -> Arrays:
-        """The arrays of the region's update, all empty when there is nothing new; the next call begins from here."""
+        """The arrays of the region's update, all empty when there is nothing new; the next call
+        begins from here."""
         ...
 
     def state(self) -> State:
@@ -252,13 +270,14 @@ class Aggregation:
     update: Mapping[str, ArraySpec] | None = None
     """the arrays of a region's update; None: those of a client's"""
     plan_from_upstream: bool = False
-    """whether clients work by a plan in the snapshot: then those of a region work by the plan of the upstream
-    federation, since what is counted by different plans cannot be added up"""
+    """whether clients work by a plan in the snapshot: then those of a region work by the plan of
+    the upstream federation, since what is counted by different plans cannot be added up"""
 
 
 @dataclass(frozen=True)
 class StreamingAlgorithm:
-    """The declaration of a streaming algorithm: how its halves are made, and which arrays travel between them."""
+    """The declaration of a streaming algorithm: how its halves are made, and which arrays travel
+    between them."""
 
     family: ClassVar[Family] = STREAMING
     regression: ClassVar[None] = None
@@ -268,18 +287,21 @@ class StreamingAlgorithm:
     client: Callable[[Mapping[str, Any], int | None], ClientHalf]
     """(options, d or None) -> a client half that has learnt nothing yet. Raises `SettingsError`"""
     server: Callable[[Mapping[str, Any], int | None], ServerHalf]
-    """(options, d or None) -> a server half that has absorbed nothing yet. Raises `SettingsError`"""
+    """(options, d or None) -> a server half that has absorbed nothing yet. Raises `SettingsError`
+    """
     update: Mapping[str, ArraySpec]
     """the arrays that a client sends"""
     snapshot: Mapping[str, ArraySpec]
     """the arrays that the server publishes"""
     predict: Callable[[Arrays, Rows], Ints]
-    """(snapshot arrays, rows (n, d)) -> (n,) cluster of each row, -1 where there is none; needs only the snapshot"""
+    """(snapshot arrays, rows (n, d)) -> (n,) cluster of each row, -1 where there is none; needs
+    only the snapshot"""
     view: Callable[[Arrays], ClusteringView]
     """snapshot arrays -> its clustering"""
     check_claims: Callable[[Mapping[str, Any], Arrays, Claims], None] | None = None
-    """(options, arrays of one update, what is claimed of its rows) -> nothing. Raises `InvalidData` for an update that
-    no client with these options can make from its number of rows. None: the table alone is checked"""
+    """(options, arrays of one update, what is claimed of its rows) -> nothing. Raises `InvalidData`
+    for an update that no client with these options can make from its number of rows. None: the
+    table alone is checked"""
     predicts_gaps: bool = False
     """whether `predict` takes rows that lack values (NaN)"""
     paper_only: bool = False
@@ -289,15 +311,16 @@ class StreamingAlgorithm:
     aggregation: Aggregation | None = None
     """rules by which a region passes on what its clients have contributed; None: it cannot"""
     new_readings: str | None = None
-    """the array of `update` that counts, for each of its points, the readings since the update before; None: it has
-    none, and its points stand for equal parts of them"""
+    """the array of `update` that counts, for each of its points, the readings since the update
+    before; None: it has none, and its points stand for equal parts of them"""
     counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None
-    """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update has counted at each;
-    None: an update shows itself where its readings lie, if it has points"""
+    """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update
+    has counted at each; None: an update shows itself where its readings lie, if it has points"""
     follows_snapshots: bool = False
     """whether its client half is a `FollowingHalf`, which works by what the newest snapshot asks"""
     labels_sequences: bool = False
-    """whether its client half is a `SequenceHalf`: a client labels its readings by windows then, not by `predict`"""
+    """whether its client half is a `SequenceHalf`: a client labels its readings by windows then,
+    not by `predict`"""
     experimental: str = ""
     """limits of an algorithm whose options and results may still change; else empty"""
 
@@ -316,10 +339,12 @@ class StreamingAlgorithm:
         return next((name for name, spec in self.update.items() if spec.rowlike), None)
 
     def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, Floats]:
-        """Update arrays -> its points in feature space (n, d), and the readings (n,) that each stands for.
+        """Update arrays -> its points in feature space (n, d), and the readings (n,) that each
+        stands for.
 
-        The points are the first array of the update table that is `rowlike`. The readings are relative to each other.
-        `snapshot` is the newest one, for algorithms whose updates have no points but count those of a snapshot.
+        The points are the first array of the update table that is `rowlike`. The readings are
+        relative to each other. `snapshot` is the newest one, for algorithms whose updates have no
+        points but count those of a snapshot.
         """
         if self.counted_points is not None and snapshot is not None:
             return self.counted_points(update, snapshot)
@@ -342,10 +367,11 @@ def check_dimensions(dimensions: int | None) -> None:
 
 
 def check_rows(rows: ArrayLike, width: int | None, gaps: bool = False) -> Floats:
-    """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` is d, or None for any d >= 1.
+    """rows (n, d) of any real type -> (n, d) float64, not to be written to; `width` is d, or None
+    for any d >= 1.
 
-    An empty table may have any width. With `gaps`, NaN is a value that a row lacks, and a row has one at least. Raises
-    `InvalidData`, whose message contains no value.
+    An empty table may have any width. With `gaps`, NaN is a value that a row lacks, and a row has
+    one at least. Raises `InvalidData`, whose message contains no value.
     """
     try:
         given = np.asarray(rows)
@@ -357,13 +383,17 @@ def check_rows(rows: ArrayLike, width: int | None, gaps: bool = False) -> Floats
     if n == 0:
         return np.empty((0, d if width is None else width))
     if d != (d if width is None else width) or d == 0:
-        raise InvalidData(f"rows have {d} features, expected {'at least 1' if width is None else width}")
+        raise InvalidData(
+            f"rows have {d} features, expected {'at least 1' if width is None else width}"
+        )
     if given.dtype.kind not in "fiub":
         raise InvalidData(f"rows must be real numbers, not {given.dtype}")
     table = np.ascontiguousarray(given, dtype=np.float64)
     if not np.abs(table).max() <= MAGNITUDE_MAX:
         sound = np.abs(table) <= MAGNITUDE_MAX
-        whole = (sound | np.isnan(table)).all(axis=1) & sound.any(axis=1) if gaps else sound.all(axis=1)
+        whole = (
+            (sound | np.isnan(table)).all(axis=1) & sound.any(axis=1) if gaps else sound.all(axis=1)
+        )
         if whole.all():
             return table
         bad = np.flatnonzero(~whole)

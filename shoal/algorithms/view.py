@@ -1,8 +1,10 @@
-"""The clustering view: one form in which every algorithm shows the clustering that its snapshot holds; and predictors.
+"""The clustering view: one form in which every algorithm shows the clustering that its snapshot
+holds; and predictors.
 
-Lineage, web pages, metrics and pictures read the view and never an array of a snapshot by its name, so an
-algorithm may lay out its arrays as it likes. A predictor says what a snapshot makes of a row as plain data, points or
-cuts, that other programs can evaluate without shoal; an algorithm whose `predict` is one of these forms declares it.
+Lineage, web pages, metrics and pictures read the view and never an array of a snapshot by its name,
+so an algorithm may lay out its arrays as it likes. A predictor says what a snapshot makes of a row
+as plain data, points or cuts, that other programs can evaluate without shoal; an algorithm whose
+`predict` is one of these forms declares it.
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class RegimeView:
-    """Properties of clusters that are regimes, besides a place: two may share it. c regimes, d features."""
+    """Properties of clusters that are regimes, besides a place: two may share it. c regimes, d
+    features."""
 
     block: int
     """readings of the blocks by which they are told apart; 0 while there is one"""
     spread: Floats
     """(c, d) standard deviation of the readings"""
     rough: Floats
-    """(c, d) log of the roughness, less that of the deviation; 0 where a block is one reading. Above the others: it
-    moves faster"""
+    """(c, d) log of the roughness, less that of the deviation; 0 where a block is one reading.
+    Above the others: it moves faster"""
     slope: Floats
     """(c, d) mean of the second half of a block less that of the first"""
     dwell: Floats
@@ -56,10 +59,12 @@ class RegimeView:
 
 @dataclass(frozen=True)
 class ClusteringView:
-    """The nodes, edges and clusters of one snapshot; points are in the unit coordinates of the contract.
+    """The nodes, edges and clusters of one snapshot; points are in the unit coordinates of the
+    contract.
 
-    A node is a point that the algorithm keeps in feature space: a prototype of FCAC, or the centre of a cluster
-    itself for algorithms that keep nothing but centres. n nodes, m edges, c clusters, d features.
+    A node is a point that the algorithm keeps in feature space: a prototype of FCAC, or the centre
+    of a cluster itself for algorithms that keep nothing but centres. n nodes, m edges, c clusters,
+    d features.
     """
 
     nodes: Floats
@@ -77,29 +82,33 @@ class ClusteringView:
     centre_mass: Floats
     """(c,) rows that each cluster stands for"""
     active: Bools
-    """(c,) whether it counts as a cluster now: a centre without rows, or a cluster that has faded, does not"""
+    """(c,) whether it counts as a cluster now: a centre without rows, or a cluster that has faded,
+    does not"""
     bandwidth: Floats | None = None
     """(n,) radius of influence of each node; None for algorithms without one"""
     joins_nodes: bool = False
-    """whether clusters are made of nodes that edges join, so that a single node is not a cluster yet"""
+    """whether clusters are made of nodes that edges join, so that a single node is not a cluster
+    yet"""
     accumulates: bool = False
     """whether mass counts all rows since the start; False: those of the newest round"""
     identity: Ints | None = None
-    """(c,) lasting identity of each cluster, for algorithms that keep identities themselves; None where identities
-    are to be derived from the nodes that clusters of successive snapshots share"""
+    """(c,) lasting identity of each cluster, for algorithms that keep identities themselves; None
+    where identities are to be derived from the nodes that clusters of successive snapshots share"""
     parent: Ints | None = None
-    """(c,) identity that each cluster parted from, -1 where its readings lie where none were before; only with
-    `identity`"""
+    """(c,) identity that each cluster parted from, -1 where its readings lie where none were
+    before; only with `identity`"""
     recent: Floats | None = None
     """(c,) recent readings of each cluster, for algorithms that count them themselves"""
     node_low: Floats | None = None
-    """(n, d) a tenth of the rows of each node lie below, for algorithms that know how far they spread"""
+    """(n, d) a tenth of the rows of each node lie below, for algorithms that know how far they
+    spread"""
     node_high: Floats | None = None
     """(n, d) a tenth lie above"""
     regimes: RegimeView | None = None
     """None for clusters that are places"""
     unresolved: int = 0
-    """places with gaps between them that the memory, which is at its limit, is too small to tell apart; else 0"""
+    """places with gaps between them that the memory, which is at its limit, is too small to tell
+    apart; else 0"""
 
     @classmethod
     def from_nodes(  # noqa: PLR0913 - one argument for each field
@@ -126,15 +135,18 @@ class ClusteringView:
     ) -> Self:
         """The view of clusters made of nodes (n, d).
 
-        `node_id` is by default the position, for nodes that keep theirs; there are no `edges`; `centre_mass` and
-        `centres` are the sums and, by mass, the means of each cluster's nodes; clusters with mass are `active`. Give
-        both `centres` and `centre_mass` or neither.
+        `node_id` is by default the position, for nodes that keep theirs; there are no `edges`;
+        `centre_mass` and `centres` are the sums and, by mass, the means of each cluster's nodes;
+        clusters with mass are `active`. Give both `centres` and `centre_mass` or neither.
         """
-        points, weight, number = _floats(nodes), _floats(mass), _ints(cluster)
+        points = _floats(nodes)
+        weight = _floats(mass)
+        number = _ints(cluster)
         if centres is None or centre_mass is None:
             middle, total = _weighted_means(points, weight, number)
         else:
-            middle, total = _floats(centres), _floats(centre_mass)
+            middle = _floats(centres)
+            total = _floats(centre_mass)
         return cls(
             nodes=points,
             node_id=np.arange(len(points)) if node_id is None else _ints(node_id),
@@ -160,11 +172,14 @@ class ClusteringView:
     def from_centres(cls, centres: ArrayLike, mass: ArrayLike) -> Self:
         """The view of an algorithm that keeps nothing but centres (c, d), in an order that lasts.
 
-        Each centre is one node. A centre with mass 0 belongs to no cluster, because no row has been assigned to it.
+        Each centre is one node. A centre with mass 0 belongs to no cluster, because no row has been
+        assigned to it.
         """
         total = _floats(mass)
         number = np.where(total > 0, np.arange(len(total)), NO_CLUSTER)
-        return cls.from_nodes(centres, total, number, centres=centres, centre_mass=total, accumulates=False)
+        return cls.from_nodes(
+            centres, total, number, centres=centres, centre_mass=total, accumulates=False
+        )
 
     @property
     def nodes_min(self) -> int:
@@ -173,15 +188,19 @@ class ClusteringView:
 
     def summary(self) -> Summary:
         """Sizes of the clustering; only active clusters are counted."""
-        return Summary(clusters=int(self.active.sum()), nodes=len(self.nodes), edges=len(self.edges))
+        return Summary(
+            clusters=int(self.active.sum()), nodes=len(self.nodes), edges=len(self.edges)
+        )
 
 
 def _weighted_means(nodes: Floats, mass: Floats, cluster: Ints) -> tuple[Floats, Floats]:
     """-> centres (c, d), mass (c,); a cluster number without any mass gets a centre of zeros."""
     n_clusters = int(cluster.max(initial=NO_CLUSTER)) + 1
     member = cluster >= 0
-    total, centres = np.zeros(n_clusters), np.zeros((n_clusters, nodes.shape[1]))
-    # `add.at` adds in the order of the nodes, so that the bits of a sum do not depend on how NumPy blocks it.
+    total = np.zeros(n_clusters)
+    centres = np.zeros((n_clusters, nodes.shape[1]))
+    # `add.at` adds in the order of the nodes, so that the bits of a sum do not depend on how NumPy
+    # blocks it.
     np.add.at(total, cluster[member], mass[member])
     np.add.at(centres, cluster[member], nodes[member] * mass[member, None])
     return centres / np.where(total > 0, total, 1.0)[:, None], total
@@ -197,11 +216,11 @@ def _ints(array: ArrayLike) -> Ints:
 
 @dataclass(frozen=True)
 class NearestPoint:
-    """A row has the cluster of the nearest point, the first one of a tie; k points, -1 without points, and from its
-    `reach` on.
+    """A row has the cluster of the nearest point, the first one of a tie; k points, -1 without
+    points, and from its `reach` on.
 
-    Without `sigma` nearest is by squared Euclidean distance, else by the correntropy-induced metric with this
-    bandwidth: sqrt(1 - mean over features of exp(-(x - p)² / (2 sigma²))).
+    Without `sigma` nearest is by squared Euclidean distance, else by the correntropy-induced metric
+    with this bandwidth: sqrt(1 - mean over features of exp(-(x - p)² / (2 sigma²))).
     """
 
     kind: ClassVar[str] = "nearest_point"
@@ -212,7 +231,8 @@ class NearestPoint:
     """(k,)"""
     sigma: float | None = None
     reach: Floats | None = None
-    """(k,) distance from each point from which on a row has no cluster, without `sigma` alone; None: there is none"""
+    """(k,) distance from each point from which on a row has no cluster, without `sigma` alone;
+    None: there is none"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -228,10 +248,12 @@ class NearestPoint:
 
 @dataclass(frozen=True)
 class Cuts:
-    """A row, clipped to 0..1, goes from cut to cut until it comes to a leaf, and has the cluster of that; s cuts.
+    """A row, clipped to 0..1, goes from cut to cut until it comes to a leaf, and has the cluster of
+    that; s cuts.
 
-    Its position at a cut is first_weight * row[first] + second_weight * row[second]; below `at` it goes to the first
-    part, else to the second. Part i >= 0 is cut i, part -1 - i is leaf i; cut 0 is the first one.
+    Its position at a cut is first_weight * row[first] + second_weight * row[second]; below `at` it
+    goes to the first part, else to the second. Part i >= 0 is cut i, part -1 - i is leaf i; cut 0
+    is the first one.
     """
 
     kind: ClassVar[str] = "cuts"
@@ -256,7 +278,8 @@ class Cuts:
     def depth(self) -> int:
         """The most cuts that a row passes."""
         # Level by level: a forged snapshot may be deeper than Python may recurse.
-        deepest, level = 0, [0] if len(self.at) else []
+        deepest = 0
+        level = [0] if len(self.at) else []
         while level:
             deepest += 1
             level = [part for cut in level for part in self.parts[cut].tolist() if part >= 0]

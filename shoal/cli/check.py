@@ -1,4 +1,5 @@
-"""`shoal check` prints what a federation file means, and all settings; `shoal kernels` compiles the kernels."""
+"""`shoal check` prints what a federation file means, and all settings; `shoal kernels` compiles the
+kernels."""
 
 from __future__ import annotations
 
@@ -20,10 +21,21 @@ from shoal.cli.options import json_option
 from shoal.config.base import Settings, resolve_path
 from shoal.config.changes import ContractChange, changed_text
 from shoal.config.contract import Feature, Model, Privacy, Rounds
-from shoal.config.extension_settings import TRANSPORTS, resolve_address, sink_sections, source_sections
+from shoal.config.extension_settings import (
+    TRANSPORTS,
+    resolve_address,
+    sink_sections,
+    source_sections,
+)
 from shoal.config.privacy_report import advice_on, hidden_presence_cost, needs_of, spent_in_a_day
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
+from shoal.config.sections import (
+    ClientSettings,
+    EventSettings,
+    ReplicaSettings,
+    ServerSettings,
+    UpstreamSettings,
+)
 from shoal.config.settings import Config, LogSettings, ReadingsSettings, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.errors import MessageRejected, SettingsError
@@ -39,16 +51,31 @@ from shoal.transports.base import Record, latest
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
-@click.option("--example", is_flag=True, help="Print a federation file to start from, and do nothing else.")
-@click.option("--settings", is_flag=True, help="Print a table of all settings, and do nothing else.")
-@click.option("--all", "everything", is_flag=True, help="Print settings that have their defaults, too.")
 @click.option(
-    "--log", "with_log", is_flag=True, help="Read the newest snapshots in the log, and what state each model is in."
+    "--example", is_flag=True, help="Print a federation file to start from, and do nothing else."
 )
 @click.option(
-    "--changes", is_flag=True, help="Read the contract of the federation in the log, and say what the file changes."
+    "--settings", is_flag=True, help="Print a table of all settings, and do nothing else."
 )
-@click.option("--clients", type=click.IntRange(min=1), help="Say what masked counts find with this many clients.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print settings that have their defaults, too."
+)
+@click.option(
+    "--log",
+    "with_log",
+    is_flag=True,
+    help="Read the newest snapshots in the log, and what state each model is in.",
+)
+@click.option(
+    "--changes",
+    is_flag=True,
+    help="Read the contract of the federation in the log, and say what the file changes.",
+)
+@click.option(
+    "--clients",
+    type=click.IntRange(min=1),
+    help="Say what masked counts find with this many clients.",
+)
 @json_option
 def check(
     file: Path | None,
@@ -60,13 +87,16 @@ def check(
     clients: int | None,
     as_json: bool,
 ) -> None:
-    """Check a federation FILE and print its contract, what differs from the defaults, and what its privacy means.
+    """Check a federation FILE and print its contract, what differs from the defaults, and what its
+    privacy means.
 
-    Advice says where a choice is poor, and what to take instead. With --log, it also says which model has found one
-    cluster, many specks or nothing, and why. With --json everything is printed.
+    Advice says where a choice is poor, and what to take instead. With --log, it also says which
+    model has found one cluster, many specks or nothing, and why. With --json everything is printed.
     """
     if example:
-        click.echo(files("shoal.config").joinpath("example.toml").read_text(encoding="utf-8"), nl=False)
+        click.echo(
+            files("shoal.config").joinpath("example.toml").read_text(encoding="utf-8"), nl=False
+        )
         return
     if settings:
         click.echo(settings_table())
@@ -83,7 +113,10 @@ def check(
     costs = _costs(contract, config.client.readings_per_day, clients)
     if as_json:
         models = contract.models.values()
-        checked: dict[str, object] = {"digest": contract.digest, "privacy_statement": contract.statement}
+        checked: dict[str, object] = {
+            "digest": contract.digest,
+            "privacy_statement": contract.statement,
+        }
         checked["epsilon_per_model"] = {model.name: model.epsilon for model in models}
         checked["epsilon_total"] = contract.total_epsilon
         checked["advice"] = [one._asdict() for one in advice_on(contract)]
@@ -102,7 +135,10 @@ def check(
             contract.mode.describe().text(),
             *_cost_lines(costs),
             *(f"advice      {model}  {text}" for model, text in advice_on(contract)),
-            *(f"found       {model}  {text or NOTHING_REMARKABLE}" for model, text in states.items()),
+            *(
+                f"found       {model}  {text or NOTHING_REMARKABLE}"
+                for model, text in states.items()
+            ),
         ]
         click.echo("\n".join(lines))
 
@@ -111,7 +147,9 @@ NEEDS = "takes       until density_tree finds clusters that lie apart (adjusted 
 NOTHING_REMARKABLE = "several clusters, none of them remarkable"
 
 
-def _costs(contract: ResolvedContract, readings_per_day: float, clients: int | None) -> dict[str, Any]:
+def _costs(
+    contract: ResolvedContract, readings_per_day: float, clients: int | None
+) -> dict[str, Any]:
     """Costs of privacy for a device in a day and of hidden presence, and what masked counts take."""
     day = spent_in_a_day(contract, readings_per_day)
     return {
@@ -122,7 +160,9 @@ def _costs(contract: ResolvedContract, readings_per_day: float, clients: int | N
 
 
 def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
-    day, presence, needs = costs["day"], costs["hidden_presence"], costs["needs"]
+    day = costs["day"]
+    presence = costs["hidden_presence"]
+    needs = costs["needs"]
     return [
         *([] if day is None else [f"in a day    {day['text']} ([client] readings_per_day)"]),
         *([] if presence is None else [f"presence    {presence}"]),
@@ -132,11 +172,14 @@ def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
 
 
 def _changes(config: Config) -> str:
-    """What the file changes of the federation's contract. Raises `SettingsError` where it cannot, and as the log."""
+    """What the file changes of the federation's contract. Raises `SettingsError` where it cannot,
+    and as the log."""
     agreed = config.contract
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, agreed, config.log)
-        chain = published_contracts(latest(log, agreed.snapshots_topic).get(CONTRACT_KEY), agreed.federation)
+        chain = published_contracts(
+            latest(log, agreed.snapshots_topic).get(CONTRACT_KEY), agreed.federation
+        )
     if not chain:
         return "no server has published a contract yet"
     if chain[-1].digest == agreed.digest:
@@ -153,12 +196,18 @@ def _model_states(config: Config) -> dict[str, str]:
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         newest = latest(log, contract.contract.snapshots_topic)
-    return {name: _state(model, newest.get(name.encode())) for name, model in contract.models.items()}
+    return {
+        name: _state(model, newest.get(name.encode())) for name, model in contract.models.items()
+    }
 
 
 def _state(model: ResolvedModel, record: Record | None) -> str:
     try:
-        snapshot = None if record is None or record.value is None else Snapshot.decode(record.value, record.headers)
+        snapshot = (
+            None
+            if record is None or record.value is None
+            else Snapshot.decode(record.value, record.headers)
+        )
     except MessageRejected as wrong:
         return f"The newest snapshot cannot be read: {wrong.detail}"
     return model_state(model, snapshot)
@@ -179,20 +228,29 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
         lines.append(f"feature     {feature.name}  {_range(feature)}{budget}")
     for model in contract.models.values():
-        algorithm, declared = model.algorithm, model.declared
+        algorithm = model.algorithm
+        declared = model.declared
         baseline = "  (baseline of a paper, only for comparison)" if algorithm.paper_only else ""
         if model.experimental:
             baseline = "  (experimental)"
         source = f"from {algorithm.family.learns_from}"
-        budget = "" if model.epsilon is None else f"  epsilon {model.epsilon:g} per {unit.phrase}, {source}"
+        budget = (
+            ""
+            if model.epsilon is None
+            else f"  epsilon {model.epsilon:g} per {unit.phrase}, {source}"
+        )
         options: Mapping[str, Any] = declared.options
         if everything and model.rounds is not None:
             options = model.rounds.algorithm.options.defaults() | declared.options
-        lines.append(f"model       {model.name}  {algorithm.name}  {_options(options)}{baseline}{budget}")
+        lines.append(
+            f"model       {model.name}  {algorithm.name}  {_options(options)}{baseline}{budget}"
+        )
         if model.experimental:
             lines.append(f"note        {model.name}  {model.experimental}")
         if model.target is not None:
-            lines.append(f"predicts    {contract.features[model.target].name}  (other models learn it as any feature)")
+            lines.append(
+                f"predicts    {contract.features[model.target].name}  (other models learn it as any feature)"
+            )
         if model.family.in_rounds:
             rounds = declared.rounds.model_dump(exclude_none=True, exclude_defaults=not everything)
             lines.append(f"rounds      {model.name}  {_options(rounds)}")
@@ -217,14 +275,20 @@ def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
     """The settings that differ from their defaults; with `everything` all of them."""
     names = ("log", "readings", "client", "server", "replica", "upstream", "events")
     sections: dict[str, Settings] = {name: getattr(config, name) for name in names}
-    sections |= config.sources | {f"events.{name}": section for name, section in config.sinks.items()}
+    sections |= config.sources | {
+        f"events.{name}": section for name, section in config.sinks.items()
+    }
     lines = [
         f"{name:<11} {setting} = {'none' if value is None else json.dumps(value, ensure_ascii=False)}"
         for name, section in sections.items()
         for setting, value in section.model_dump(mode="json").items()
         if everything or _differs(section, setting, file)
     ]
-    return lines if everything else [*lines, "settings    all others have their defaults; --all prints them"]
+    return (
+        lines
+        if everything
+        else [*lines, "settings    all others have their defaults; --all prints them"]
+    )
 
 
 def _differs(section: Settings, setting: str, file: Path) -> bool:
@@ -249,17 +313,21 @@ def _options(options: Mapping[str, Any]) -> str:
 def kernels(as_json: bool) -> None:
     """Compile the kernels now, so that no process has to; a minute at most.
 
-    Where Numba is installed (the extra `fast`, which `server` and `demo` bring), a process that learns many rows loads
-    compiled kernels in the background, and learns with NumPy until they are there. Both give the same results. Compiled
-    kernels are kept in the folder of shoal, or else in the user's cache; NUMBA_CACHE_DIR names another folder. Run this
-    as the user of the processes. SHOAL_KERNELS=numpy leaves the compiled kernels out, SHOAL_KERNELS=compiled waits for
-    them at once.
+    Where Numba is installed (the extra `fast`, which `server` and `demo` bring), a process that
+    learns many rows loads compiled kernels in the background, and learns with NumPy until they are
+    there. Both give the same results. Compiled kernels are kept in the folder of shoal, or else in
+    the user's cache; NUMBA_CACHE_DIR names another folder. Run this as the user of the processes.
+    SHOAL_KERNELS=numpy leaves the compiled kernels out, SHOAL_KERNELS=compiled waits for them at
+    once.
     """
     forms = Forms()
     forms.load()
-    numba, numpy = version("numba"), version("numpy")
+    numba = version("numba")
+    numpy = version("numpy")
     if as_json:
-        click.echo(json.dumps({"compiled": True, "choice": forms.choice, "numba": numba, "numpy": numpy}))
+        click.echo(
+            json.dumps({"compiled": True, "choice": forms.choice, "numba": numba, "numpy": numpy})
+        )
     else:
         click.echo(f"compiled with Numba {numba} for NumPy {numpy}; SHOAL_KERNELS: {forms.choice}")
 
@@ -272,7 +340,15 @@ def settings_table() -> str:
     lines = ["| section | setting | default | range | meaning |", "|---|---|---|---|---|"]
     for section, form in declared_sections():
         for name, field in form.model_fields.items():
-            lines.append(_row(section, f"`{name}`", _default(field), _limits(field), _meaning(form, name, field)))
+            lines.append(
+                _row(
+                    section,
+                    f"`{name}`",
+                    _default(field),
+                    _limits(field),
+                    _meaning(form, name, field),
+                )
+            )
         if form is Privacy:
             lines += _terms_of_modes(section)
     return "\n".join(lines)
@@ -285,7 +361,9 @@ def _row(*cells: str) -> str:
 def _meaning(form: type[BaseModel], name: str, field: FieldInfo) -> str:
     meaning = field.description or ""
     if form is Privacy and name == "mode":
-        meaning += ": " + "; ".join(f"`{mode.name}`: {mode.summary}" for mode in map(load_mode, mode_names()))
+        meaning += ": " + "; ".join(
+            f"`{mode.name}`: {mode.summary}" for mode in map(load_mode, mode_names())
+        )
     return meaning
 
 
@@ -295,13 +373,18 @@ def _terms_of_modes(section: str) -> Iterator[str]:
         for name, term in mode.terms.items():
             limits = f"> {term.above:g}, ≤ {term.at_most:g}"
             default = (
-                "required" if term.default is None else "none" if math.isinf(term.default) else f"`{term.default:g}`"
+                "required"
+                if term.default is None
+                else "none"
+                if math.isinf(term.default)
+                else f"`{term.default:g}`"
             )
             yield _row(f"{section} with `{mode.name}`", f"`{name}`", default, limits, term.meaning)
 
 
 def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Sections in which settings are written, and their declarations. The keys of transports are in two sections."""
+    """Sections in which settings are written, and their declarations. The keys of transports are in
+    two sections."""
     yield "`[[features]]`", Feature
     yield "`[privacy]`", Privacy
     yield "`[[models]]`", Model
@@ -333,7 +416,9 @@ def _limits(field: FieldInfo) -> str:
     counted = "entries" if get_origin(field.annotation) is tuple else "characters"
     for limit in field.metadata:
         if isinstance(limit, MinLen):
-            parts.append("not empty" if limit.min_length == 1 else f"at least {limit.min_length} {counted}")
+            parts.append(
+                "not empty" if limit.min_length == 1 else f"at least {limit.min_length} {counted}"
+            )
         elif isinstance(limit, MaxLen):
             parts.append(f"at most {limit.max_length} {counted}")
         elif type(limit) in _SIGNS:

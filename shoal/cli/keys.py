@@ -1,4 +1,5 @@
-"""`shoal keys`: the keys with which clients, servers and operators sign what they publish; the token of the page."""
+"""`shoal keys`: the keys with which clients, servers and operators sign what they publish; the
+token of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.files import write_secret
-from shoal.protocol.ed25519 import PrivateKey, read_public_keys, write_private_key, write_public_keys
+from shoal.protocol.ed25519 import (
+    PrivateKey,
+    read_public_keys,
+    write_private_key,
+    write_public_keys,
+)
 from shoal.protocol.signatures import KEY_BYTES, client_file, read_keys, server_file, write_keys
 
 # 256 bits cannot be guessed, so no limit of attempts is needed.
@@ -22,20 +28,32 @@ TOKEN_BYTES = 32
 
 @click.group()
 def keys() -> None:
-    """The keys with which clients, servers and operators sign what they publish, and the token of the page."""
+    """The keys with which clients, servers and operators sign what they publish, and the token of
+    the page."""
 
 
 @keys.command()
 @config_option
-@click.option("--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client that the key is for.")
-@click.option("--rotate", is_flag=True, help="Add a new key above the existing ones. Without it they are an error.")
+@click.option(
+    "--name",
+    required=True,
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="The client that the key is for.",
+)
+@click.option(
+    "--rotate",
+    is_flag=True,
+    help="Add a new key above the existing ones. Without it they are an error.",
+)
 @json_option
 def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
     """Make a client's signing key, and write it wherever the federation file names a place for it.
 
-    The client's file is [client] signing_key_file, the server's is NAME.key in the folder [server] client_keys. Both
-    have mode 0600, and keys are never printed. If the client or the server runs on another machine, copy the file there
-    in a secure way. The server accepts every key in a file; a client signs with the first.
+    The client's file is [client] signing_key_file, the server's is NAME.key in the folder [server]
+    client_keys. Both have mode 0600, and keys are never printed. If the client or the server runs
+    on another machine, copy the file there in a secure way. The server accepts every key in a file;
+    a client signs with the first.
     """
     config = load_config(file)
     places = _places(config, name)
@@ -67,11 +85,12 @@ _ROTATE: Final = click.option(
 @_ROTATE
 @json_option
 def server(file: Path, rotate: bool, as_json: bool) -> None:
-    """Make the key pair of the server: [server] signing_key_file, and its public key in [log] server_keys.
+    """Make the key pair of the server: [server] signing_key_file, and its public key in [log]
+    server_keys.
 
-    The server signs snapshots and leases with the private key, which stays on its machine. Copy the file of public keys
-    to every machine on which a client of this federation runs. Every key in it is accepted: with --rotate copy it to
-    all clients before the server is started again.
+    The server signs snapshots and leases with the private key, which stays on its machine. Copy the
+    file of public keys to every machine on which a client of this federation runs. Every key in it
+    is accepted: with --rotate copy it to all clients before the server is started again.
     """
     config = load_config(file)
     _make_pair(
@@ -87,10 +106,12 @@ def server(file: Path, rotate: bool, as_json: bool) -> None:
 @_ROTATE
 @json_option
 def operator(file: Path, rotate: bool, as_json: bool) -> None:
-    """Make the key pair of an operator: [server] operator_key_file, and its public key in [server] operator_keys.
+    """Make the key pair of an operator: [server] operator_key_file, and its public key in [server]
+    operator_keys.
 
-    Commands such as `shoal name` and `shoal quarantine` sign their requests with the private key. Copy the file of
-    public keys to the machine of the server, and start the server again; each operator may have a key, a line each.
+    Commands such as `shoal name` and `shoal quarantine` sign their requests with the private key.
+    Copy the file of public keys to the machine of the server, and start the server again; each
+    operator may have a key, a line each.
     """
     config = load_config(file)
     _make_pair(
@@ -106,11 +127,15 @@ _Setting = tuple[str, str, Path | None]
 
 
 def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool) -> None:
-    """Make a private key and put its public key before those that are there. Raises `SettingsError`."""
+    """Make a private key and put its public key before those that are there. Raises
+    `SettingsError`."""
     for section, name, place in (private, public):
         if place is None:
-            raise SettingsError(f'the federation file names no place for it: set {name} = "PATH" in [{section}]')
-    private_file, public_file = private[2], public[2]
+            raise SettingsError(
+                f'the federation file names no place for it: set {name} = "PATH" in [{section}]'
+            )
+    private_file = private[2]
+    public_file = public[2]
     assert private_file is not None
     assert public_file is not None
     if private_file.exists() and not rotate:
@@ -137,11 +162,12 @@ def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool)
 @click.argument("key", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
 def helper(key: Path, as_json: bool) -> None:
-    """Make the secret key of a helper in FILE, and print what the contract must have of it; of a FILE that exists only
-    print that.
+    """Make the secret key of a helper in FILE, and print what the contract must have of it; of a
+    FILE that exists only print that.
 
-    The secret stays with the helper: a party that has those of all helpers can remove every mask. The public key goes
-    into [[privacy.helpers]] of the federation file, which all members compare. Making one needs the extra `masked`.
+    The secret stays with the helper: a party that has those of all helpers can remove every mask.
+    The public key goes into [[privacy.helpers]] of the federation file, which all members compare.
+    Making one needs the extra `masked`.
     """
     from shoal.privacy.masks import helper_public  # noqa: PLC0415 - needs an extra
 
@@ -156,13 +182,25 @@ def helper(key: Path, as_json: bool) -> None:
 
 
 @keys.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--readable", is_flag=True, help="Let other users read them, as containers with users of their own must.")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
+@click.option(
+    "--readable",
+    is_flag=True,
+    help="Let other users read them, as containers with users of their own must.",
+)
 @json_option
 def token(files: tuple[Path, ...], readable: bool, as_json: bool) -> None:
-    """Make a random token in each FILE that does not exist, for [server] token_file or as another password.
+    """Make a random token in each FILE that does not exist, for [server] token_file or as another
+    password.
 
-    A file that exists is kept. Tokens are never printed. A file has mode 0600, or with --readable 0644.
+    A file that exists is kept. Tokens are never printed. A file has mode 0600, or with --readable
+    0644.
     """
     made = {str(file): _make_token(file, readable) for file in files}
     if as_json:
@@ -182,12 +220,15 @@ def _make_token(file: Path, readable: bool) -> bool:
         if readable:
             file.chmod(0o644)
     except OSError as error:
-        raise SettingsError(f"{file} cannot be made: {error.strerror}; name another folder") from None
+        raise SettingsError(
+            f"{file} cannot be made: {error.strerror}; name another folder"
+        ) from None
     return True
 
 
 def _places(config: Config, client: str) -> dict[str, Path]:
-    """ "client", "server" or both -> its key file. Raises `SettingsError` when the federation file names neither."""
+    """ "client", "server" or both -> its key file. Raises `SettingsError` when the federation file
+    names neither."""
     places = {}
     if config.client.signing_key_file is not None:
         places["client"] = client_file(config.client.signing_key_file, client)

@@ -1,8 +1,9 @@
-"""The command `shoal`: collects the commands that installed packages offer, and prints errors in one line.
+"""The command `shoal`: collects the commands that installed packages offer, and prints errors in
+one line.
 
-A command is found by its entry point in the group `shoal.commands` and imported only when it is called, so that an edge
-client does not load what it does not use. A member of the command `privacy` may be an entry point of its own, in the
-group `shoal.commands.privacy`.
+A command is found by its entry point in the group `shoal.commands` and imported only when it is
+called, so that an edge client does not load what it does not use. A member of the command `privacy`
+may be an entry point of its own, in the group `shoal.commands.privacy`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ VARIABLE = "SHOAL"
 INTERRUPTED = 130
 HELP_NAMES = ["-h", "--help"]
 THREADS = {"OPENBLAS_NUM_THREADS": "1"}
-"""number of threads of NumPy's matrix products, unless the variable is set. Processes share the work of a federation,
-and the products are so small that threads wait for each other longer than they compute, on a busy machine 100 times"""
+"""number of threads of NumPy's matrix products, unless the variable is set. Processes share the
+work of a federation, and the products are so small that threads wait for each other longer than
+they compute, on a busy machine 100 times"""
 EXIT_CODES = (
     "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, 4 log, 5 checkpoint or "
     "lease, 130 interrupted."
@@ -57,11 +59,18 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
         known = [name for some in SECTIONS.values() for name in some]
-        for title, some in (*SECTIONS.items(), (OTHERS, [name for name in names if name not in known])):
+        for title, some in (
+            *SECTIONS.items(),
+            (OTHERS, [name for name in names if name not in known]),
+        ):
             found = [(name, self.get_command(ctx, name)) for name in names if name in some]
             # The terminal's width less the column of names and the margins, as click has it.
             limit = formatter.width - 6 - max(map(len, names), default=0)
-            rows = [(name, command.get_short_help_str(limit)) for name, command in found if command is not None]
+            rows = [
+                (name, command.get_short_help_str(limit))
+                for name, command in found
+                if command is not None
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=max(map(len, names)), col_spacing=2)
@@ -89,29 +98,36 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of the output has ended (`shoal ... | head`), which is no error. What is still buffered goes to
-            # the null device, because Python would report the broken pipe again when it ends.
+            # The reader of the output has ended (`shoal ... | head`), which is no error. What is
+            # still buffered goes to the null device, because Python would report the broken pipe
+            # again when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return result
 
 
 def _load(point: EntryPoint, group: str, prefix: str) -> click.Command:
-    """The command of an entry point; to a group of commands those of the entry points in `group`.NAME are added."""
+    """The command of an entry point; to a group of commands those of the entry points in
+    `group`.NAME are added."""
     try:
         command = point.load()
     except ModuleNotFoundError as missing:
         why = f"{point.name} needs the Python module {missing.name}, which is not installed"
         return _unavailable(
-            point.name, why, f"{why}; install shoal with its extras: pip install '.[demo]' in a clone of shoal"
+            point.name,
+            why,
+            f"{why}; install shoal with its extras: pip install '.[demo]' in a clone of shoal",
         )
     except MissingExtra as missing:
         return _unavailable(point.name, f"{point.name}: {missing}")
     if not isinstance(command, click.Command):
-        raise TypeError(f"the entry point {point.name} of the group {group} does not lead to a click.Command")
+        raise TypeError(
+            f"the entry point {point.name} of the group {group} does not lead to a click.Command"
+        )
     if EXIT_CODES not in (command.epilog or ""):
         command.epilog = f"{command.epilog} {EXIT_CODES}" if command.epilog else EXIT_CODES
-    own_group, own_prefix = f"{group}.{point.name}", f"{prefix}_{point.name}"
+    own_group = f"{group}.{point.name}"
+    own_prefix = f"{prefix}_{point.name}"
     if isinstance(command, click.Group):
         for member in entry_points(group=own_group):
             command.add_command(_load(member, own_group, own_prefix), member.name)
@@ -133,9 +149,12 @@ def _set_variables(command: click.Command, prefix: str) -> None:
 
 
 def _unavailable(name: str, why: str, error: str = "") -> click.Command:
-    """A replacement for a command that cannot be imported, so that the others and the help still work."""
+    """A replacement for a command that cannot be imported, so that the others and the help still
+    work."""
 
-    @click.command(name, help=f"Not available: {why}.", context_settings={"ignore_unknown_options": True})
+    @click.command(
+        name, help=f"Not available: {why}.", context_settings={"ignore_unknown_options": True}
+    )
     @click.argument("anything", nargs=-1)
     def unavailable(anything: tuple[str, ...]) -> None:
         raise SettingsError(error or why)
@@ -154,16 +173,17 @@ def _unavailable(name: str, why: str, error: str = "") -> click.Command:
 def shoal(context: click.Context) -> None:
     """Streaming, continual, federated clustering of private sensor readings.
 
-    Start with `shoal demo`. With your own readings, `shoal init DATA` writes a federation file, and `shoal run FILE
-    DATA` clusters them in one process. Of several machines, one runs `shoal server`, and each site runs `shoal client`
-    and `shoal producer`.
+    Start with `shoal demo`. With your own readings, `shoal init DATA` writes a federation file, and
+    `shoal run FILE DATA` clusters them in one process. Of several machines, one runs `shoal
+    server`, and each site runs `shoal client` and `shoal producer`.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def main() -> None:
-    """Run the command line. A `ShoalError` becomes one line, or one JSON object with --json, and its exit code."""
+    """Run the command line. A `ShoalError` becomes one line, or one JSON object with --json, and
+    its exit code."""
     try:
         _run()
     except SystemExit as end:
@@ -172,7 +192,8 @@ def main() -> None:
 
 
 def _end_beside_compiler(code: int | str | None) -> None:
-    """End this process now if it compiles its kernels in the background: Python would wait for one of them.
+    """End this process now if it compiles its kernels in the background: Python would wait for one
+    of them.
 
     That takes a minute on a busy machine. All that the command opened is closed.
     """
@@ -199,7 +220,10 @@ def _run() -> NoReturn:
             # A group without a subcommand: newer versions of click raise its help as an error.
             click.echo(message, err=True)
             sys.exit(error.exit_code)
-        _fail(error.exit_code, f"{message}{'' if message.endswith(('.', '?')) else '.'} Try '{command} --help'.")
+        _fail(
+            error.exit_code,
+            f"{message}{'' if message.endswith(('.', '?')) else '.'} Try '{command} --help'.",
+        )
     except click.ClickException as error:
         _fail(error.exit_code, error.format_message())
     except (click.Abort, KeyboardInterrupt):
@@ -211,6 +235,8 @@ def _fail(exit_code: int, message: str) -> NoReturn:
     if "--json" in sys.argv:
         line = json.dumps({"error": message, "exit_code": exit_code})
     else:
-        line = "shoal: " + "\n  ".join(" ".join(part.split()) for part in message.strip().split("\n  "))
+        line = "shoal: " + "\n  ".join(
+            " ".join(part.split()) for part in message.strip().split("\n  ")
+        )
     click.echo(line, err=True)
     sys.exit(exit_code)

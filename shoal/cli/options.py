@@ -23,7 +23,8 @@ else:
 
 
 class ClientName(_TextParameter):
-    """The name of a client as people write it: "Werk Süd" is converted to the valid name, and that is printed."""
+    """The name of a client as people write it: "Werk Süd" is converted to the valid name, and that
+    is printed."""
 
     name = "client"
 
@@ -47,19 +48,25 @@ MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-
 
 
 def config_option_as(name: str, meaning: str, **attributes: Any) -> Callable[[F], F]:
-    """--config FILE as the argument `name`, for a command to which the file means something of its own."""
+    """--config FILE as the argument `name`, for a command to which the file means something of its
+    own."""
     path = click.Path(path_type=Path, dir_okay=False)
     return click.option("--config", name, type=path, help=meaning, **attributes)
 
 
 config_option = config_option_as("file", "The federation file.", required=True)
 """--config FILE, as the argument `file`"""
-model_option = click.option("--model", metavar="NAME", help="The model. [default: the first one of the file]")
+model_option = click.option(
+    "--model", metavar="NAME", help="The model. [default: the first one of the file]"
+)
 """--model NAME of a command about one model, as the argument `model`; see `chosen_model`"""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """--json, as the argument `as_json`"""
 log_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: a line per event, and the totals at the end."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: a line per event, and the totals at the end.",
 )
 """--json of a command that runs for long, as the argument `as_json`"""
 verbose_option = click.option("--verbose", is_flag=True, help="Log debug events too.")
@@ -73,12 +80,15 @@ def chosen_model(model: str | None, models: Iterable[str], file: Path) -> str:
     """
     names = list(models)
     if model is not None and model not in names:
-        raise SettingsError(f"--model {model}: no such model in {file}; there are {', '.join(names)}")
+        raise SettingsError(
+            f"--model {model}: no such model in {file}; there are {', '.join(names)}"
+        )
     return model or names[0]
 
 
 def note_written(out: Path | None, number: int, unit: str) -> None:
-    """Print on standard error what a command has written to its --out; nothing where that is standard output."""
+    """Print on standard error what a command has written to its --out; nothing where that is
+    standard output."""
     if out is not None:
         click.echo(f"{out}: {number:,} {unit}{'s' * (number != 1)}", err=True)
 

@@ -42,29 +42,48 @@ def privacy() -> None:
     help="Print what a person has spent at most whose readings all lie in this many windows in a row.",
 )
 @json_option
-def report(file: Path, name: str | None, readings: int | None, windows: int | None, as_json: bool) -> None:
-    """Print the guarantee of each model and their sum, what is not covered, and what the ledgers here hold.
+def report(
+    file: Path, name: str | None, readings: int | None, windows: int | None, as_json: bool
+) -> None:
+    """Print the guarantee of each model and their sum, what is not covered, and what the ledgers
+    here hold.
 
     A ledger is in the folder of its client, so this prints what was spent only where clients run.
     """
     config = load_config(file)
     contract = config.resolved
     if readings and windows:
-        raise click.UsageError("--readings and --windows are two ways to say how many readings a person has; give one")
+        raise click.UsageError(
+            "--readings and --windows are two ways to say how many readings a person has; give one"
+        )
     found = privacy_report(contract)
-    unit, window_readings = contract.mode.unit, config.contract.privacy.window_readings
+    unit = contract.mode.unit
+    window_readings = config.contract.privacy.window_readings
     if windows:
         # A user spends once for each window, however many readings are in it.
         readings = windows * (1 if unit.is_user else window_readings)
-    ledgers = {client: read_spending(path) for client, path in _ledgers(config.readings_folder, name).items()}
+    ledgers = {
+        client: read_spending(path)
+        for client, path in _ledgers(config.readings_folder, name).items()
+    }
     federation = config.contract.federation
     if as_json:
-        clients = {client: _spent(found, account(client, federation), readings) for client, found in ledgers.items()}
+        clients = {
+            client: _spent(found, account(client, federation), readings)
+            for client, found in ledgers.items()
+        }
         click.echo(json.dumps({**found, "clients": clients}, indent=2, ensure_ascii=False))
         return
     whose = "all these readings" if readings is None else _number(readings, "reading")
     whose = _number(windows, "window") + " in a row" if windows else whose
-    click.echo("\n".join([*_guarantee_lines(found, unit), *_ledger_lines(ledgers, federation, readings, whose, unit)]))
+    click.echo(
+        "\n".join(
+            [
+                *_guarantee_lines(found, unit),
+                *_ledger_lines(ledgers, federation, readings, whose, unit),
+            ]
+        )
+    )
 
 
 def _number(number: int, noun: str) -> str:
@@ -72,7 +91,8 @@ def _number(number: int, noun: str) -> str:
 
 
 def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
-    """client -> its ledger, of the one that is asked for or of all in the folder. Raises `InvalidState` for none."""
+    """client -> its ledger, of the one that is asked for or of all in the folder. Raises
+    `InvalidState` for none."""
     if name is not None:
         path = folder / name / LEDGER
         if not path.exists():
@@ -85,7 +105,8 @@ def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
 
 
 def _spent(accounts: Mapping[str, Spending], own: str, readings: int | None) -> dict[str, Any]:
-    """The spending of one client in this federation, and of a person in all that share its readings."""
+    """The spending of one client in this federation, and of a person in all that share its
+    readings."""
     none = Spending([], None, [])
     others = {owner: _account(spending) for owner, spending in accounts.items() if owner != own}
     return {
@@ -110,7 +131,10 @@ def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
 
 
 def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
-    lines = [f"privacy     {found['title']}", *(f"            {sentence}" for sentence in found["sentences"])]
+    lines = [
+        f"privacy     {found['title']}",
+        *(f"            {sentence}" for sentence in found["sentences"]),
+    ]
     for feature in found["bounds"]:
         lines.append(
             f"bounds      {feature['name']}  {feature['low']:g} to {feature['high']:g} {feature['unit']}".rstrip()
@@ -122,7 +146,9 @@ def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
             f"{found['epsilon_spent']:.6g}; noisy rows count once, so does each stream of counts"
         )
     if unit.is_user:
-        lines.append(f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in a window")
+        lines.append(
+            f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in a window"
+        )
     return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
 
 
@@ -147,10 +173,16 @@ def _ledger_lines(
     lines = []
     for client, accounts in ledgers.items():
         for owner, spending in accounts.items():
-            lines += _account_lines(client if owner == account(client, federation) else owner, spending, unit)
+            lines += _account_lines(
+                client if owner == account(client, federation) else owner, spending, unit
+            )
         also = f" in {len(accounts)} federations" if len(accounts) > 1 else ""
-        lines.append(f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at most{also}")
-    return lines or ["spent       no ledger here: a ledger is in the folder of its client, on the client's machine"]
+        lines.append(
+            f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at most{also}"
+        )
+    return lines or [
+        "spent       no ledger here: a ledger is in the folder of its client, on the client's machine"
+    ]
 
 
 def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str]:
@@ -162,11 +194,15 @@ def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str
     ]
     if spending.rows is not None:
         rows = spending.rows
-        lines.append(f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one")
+        lines.append(
+            f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one"
+        )
     lines += [
         f"spent       {name}  {one.model}  {one.windows} windows of masked counts, rho {one.rho / NANO:g}"
         for one in spending.masked
     ]
     if spending.masked:
-        lines.append(f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 in all")
+        lines.append(
+            f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 in all"
+        )
     return lines

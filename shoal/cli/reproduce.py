@@ -1,4 +1,5 @@
-"""`shoal reproduce`: the papers' experiments of a clone of shoal; an installed wheel does not have them."""
+"""`shoal reproduce`: the papers' experiments of a clone of shoal; an installed wheel does not have
+them."""
 
 from __future__ import annotations
 

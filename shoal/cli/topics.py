@@ -1,4 +1,5 @@
-"""`shoal topics` creates and checks the topics of a federation; `shoal rejected` shows what the server rejected."""
+"""`shoal topics` creates and checks the topics of a federation; `shoal rejected` shows what the
+server rejected."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ def topics() -> None:
 def ensure(file: Path, as_json: bool) -> None:
     """Create the federation's topics where they are missing, and check the existing ones.
 
-    A topic with other settings than declared is an error that names every difference; nothing is changed. On Kafka, run
-    this as a user who may create topics; clients and servers then need the rights to read and write only.
+    A topic with other settings than declared is an error that names every difference; nothing is
+    changed. On Kafka, run this as a user who may create topics; clients and servers then need the
+    rights to read and write only.
     """
     config = load_config(file)
     with closing(open_log(config.log)) as log:
@@ -42,7 +44,14 @@ def ensure(file: Path, as_json: bool) -> None:
         declared = declared_topics(config.contract, config.log, *chosen)
         bounds = {name: log.bounds(name) for name in declared}
     if as_json:
-        click.echo(json.dumps({name: [ends[partition] for partition in sorted(ends)] for name, ends in bounds.items()}))
+        click.echo(
+            json.dumps(
+                {
+                    name: [ends[partition] for partition in sorted(ends)]
+                    for name, ends in bounds.items()
+                }
+            )
+        )
         return
     for name, ends in bounds.items():
         offsets = sum(end - first for first, end in ends.values())
@@ -69,9 +78,15 @@ def list_(file: Path, as_json: bool) -> None:
         if not found:
             click.echo("No message has been rejected.", err=True)
         for origin, record in found.items():
-            reason, detail, size = _header(record, "reason"), _header(record, "detail"), len(record.value or b"")
+            reason = _header(record, "reason")
+            detail = _header(record, "detail")
+            size = len(record.value or b"")
             if as_json:
-                click.echo(json.dumps({"origin": origin, "reason": reason, "bytes": size, "detail": detail}))
+                click.echo(
+                    json.dumps(
+                        {"origin": origin, "reason": reason, "bytes": size, "detail": detail}
+                    )
+                )
             else:
                 click.echo(f"{origin}  {reason}  {size} bytes  {detail}")
 
@@ -79,7 +94,9 @@ def list_(file: Path, as_json: bool) -> None:
 @rejected.command()
 @config_option
 @click.argument("origin")
-@click.option("--raw", is_flag=True, help="Write the original bytes, and nothing else, to standard output.")
+@click.option(
+    "--raw", is_flag=True, help="Write the original bytes, and nothing else, to standard output."
+)
 def show(file: Path, origin: str, raw: bool) -> None:
     """Show one message. ORIGIN is TOPIC/PARTITION/OFFSET, as `shoal rejected list` prints it."""
     with _open_log(file) as (config, log):
@@ -90,31 +107,43 @@ def show(file: Path, origin: str, raw: bool) -> None:
     for name, value in record.headers:
         click.echo(f"{name}: {_text(value)}")
     value = record.value or b""
-    click.echo(f"value: {len(value)} bytes, {value[:BYTES_SHOWN].hex(' ')}{' ...' if len(value) > BYTES_SHOWN else ''}")
+    click.echo(
+        f"value: {len(value)} bytes, {value[:BYTES_SHOWN].hex(' ')}{' ...' if len(value) > BYTES_SHOWN else ''}"
+    )
 
 
 @rejected.command()
 @config_option
 @click.argument("origin")
 def requeue(file: Path, origin: str) -> None:
-    """Publish one message again at the end of the topic that it came from, and take it off the list.
+    """Publish one message again at the end of the topic that it came from, and take it off the
+    list.
 
-    Use it for a message that would pass now, because the server was too old or had another federation file. The server
-    checks it again.
+    Use it for a message that would pass now, because the server was too old or had another
+    federation file. The server checks it again.
     """
     with _open_log(file) as (config, log):
         record = _find(config, log, origin)
         kept = dict(record.headers)
         if "original_headers_cut" in kept:
-            raise InvalidData(f"{origin}: its headers were too large to be kept, so it cannot be published as it was")
+            raise InvalidData(
+                f"{origin}: its headers were too large to be kept, so it cannot be published as it was"
+            )
         if VALUE_BYTES in kept:
-            raise InvalidData(f"{origin}: its value was too large to be kept, so it cannot be published as it was")
+            raise InvalidData(
+                f"{origin}: its value was too large to be kept, so it cannot be published as it was"
+            )
         topic, partition = _parse_origin(config, origin)
-        headers = tuple((n.removeprefix(ORIGINAL), value) for n, value in record.headers if n.startswith(ORIGINAL))
+        headers = tuple(
+            (n.removeprefix(ORIGINAL), value)
+            for n, value in record.headers
+            if n.startswith(ORIGINAL)
+        )
         # The process that published it may have ended: it must not seem to publish again.
         headers = tuple(one for one in headers if one[0] != INCARNATION_HEADER)
         log.publish(topic, record.value, kept.get("key") or None, headers, partition)
-        # In this order a failure between the two leaves it on the list, and a repeated update changes nothing.
+        # In this order a failure between the two leaves it on the list, and a repeated update
+        # changes nothing.
         log.flush()
         log.publish(config.contract.rejected_topic, None, record.key)
         log.flush()
@@ -139,14 +168,17 @@ def _rejected_records(config: Config, log: Log) -> dict[str, Record]:
 def _find(config: Config, log: Log, origin: str) -> Record:
     found = _rejected_records(config, log).get(origin)
     if found is None:
-        raise LogError(f"{origin}: not among the rejected messages; `shoal rejected list` prints them")
+        raise LogError(
+            f"{origin}: not among the rejected messages; `shoal rejected list` prints them"
+        )
     return found
 
 
 def _parse_origin(config: Config, origin: str) -> tuple[str, int]:
     """Topic and partition of an origin. Raises `InvalidData` for any topic but that of updates.
 
-    Otherwise any writer to the topic of rejected messages could make this command write to any topic.
+    Otherwise any writer to the topic of rejected messages could make this command write to any
+    topic.
     """
     topic = config.contract.updates_topic
     place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)
@@ -163,4 +195,7 @@ def _header(record: Record, name: str) -> str:
 
 def _text(value: bytes) -> str:
     """The value as text without control characters, so that it cannot act on a terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in value.decode(errors="backslashreplace"))
+    return "".join(
+        c if c.isprintable() else f"\\x{ord(c):02x}"
+        for c in value.decode(errors="backslashreplace")
+    )

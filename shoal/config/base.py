@@ -1,4 +1,5 @@
-"""Common parts of the tables of a federation file: reading TOML, checking a table, messages about errors."""
+"""Common parts of the tables of a federation file: reading TOML, checking a table, messages about
+errors."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def _printable(text: str) -> str:
 
 
 Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
-"""lower case letters, digits, hyphen and underscore: usable as a topic, a folder and a metric label"""
+"""lower case letters, digits, hyphen and underscore: usable as a topic, a folder and a metric label
+"""
 Text = Annotated[str, AfterValidator(_printable)]
 Number = Annotated[float, Field(strict=True)]
 """a float or an int as TOML writes it, neither quoted nor a truth value"""
@@ -41,11 +43,14 @@ FilePath = Annotated[Path, Field(strict=False)]
 class Table(BaseModel):
     """One table of a federation file. Unknown names are errors, and values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True
+    )
 
 
 class Settings(Table):
-    """A table of settings of a process. TOML tells types apart: a truth value is no number, a quoted number is text."""
+    """A table of settings of a process. TOML tells types apart: a truth value is no number, a
+    quoted number is text."""
 
     model_config = ConfigDict(strict=True)
 
@@ -60,36 +65,56 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(TOML_BYTES_MAX + 1)
         if len(content) > TOML_BYTES_MAX:
-            raise SettingsError(f"{path}: has more than {TOML_BYTES_MAX >> 20} MiB; name the federation file")
+            raise SettingsError(
+                f"{path}: has more than {TOML_BYTES_MAX >> 20} MiB; name the federation file"
+            )
         return tomllib.loads(content.decode())
     except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file; `shoal check --example` prints one to start from") from None
+        raise SettingsError(
+            f"{path}: no such file; `shoal check --example` prints one to start from"
+        ) from None
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from None
+        raise SettingsError(
+            f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not TOML: {error}") from None
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file that this user may read") from None
+        raise SettingsError(
+            f"{path}: cannot be read: {error.strerror}; name a file that this user may read"
+        ) from None
     except (ValueError, RecursionError) as error:
-        # Valid TOML beyond the limits of its parser: numbers of thousands of digits, thousands of nested brackets.
+        # Valid TOML beyond the limits of its parser: numbers of thousands of digits, thousands of
+        # nested brackets.
         raise SettingsError(f"{path}: cannot be read: {error}") from None
 
 
 def parse_table(form: type[T], table: dict[str, Any], source: str) -> T:
-    """`table` as a `form`. Raises `SettingsError` in one line: where each error is and what would be right."""
+    """`table` as a `form`. Raises `SettingsError` in one line: where each error is and what would
+    be right."""
     try:
         return form.model_validate(table)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        # When the only entry of a list is wrong the list also counts as too short: the error of the entry is enough.
-        parents = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
-        lines = [_place(detail["loc"]) + error_message(detail) for detail in details if detail["loc"] not in parents]
-        more = f"; and {len(lines) - ERRORS_SHOWN_MAX} more" if len(lines) > ERRORS_SHOWN_MAX else ""
+        # When the only entry of a list is wrong the list also counts as too short: the error of the
+        # entry is enough.
+        parents = {
+            detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))
+        }
+        lines = [
+            _place(detail["loc"]) + error_message(detail)
+            for detail in details
+            if detail["loc"] not in parents
+        ]
+        more = (
+            f"; and {len(lines) - ERRORS_SHOWN_MAX} more" if len(lines) > ERRORS_SHOWN_MAX else ""
+        )
         raise SettingsError(f"{source}: " + "; ".join(lines[:ERRORS_SHOWN_MAX]) + more) from None
 
 
 def resolve_path(path: Path, file: Path) -> Path:
-    """A relative path is relative to the federation file, wherever the process was started; ~ is a home folder.
+    """A relative path is relative to the federation file, wherever the process was started; ~ is a
+    home folder.
 
     Raises `SettingsError` when there is no such home folder.
     """
@@ -102,12 +127,15 @@ def resolve_path(path: Path, file: Path) -> Path:
 def resolve_paths(section: Section, file: Path) -> Section:
     """The section with all its paths resolved."""
     values = {name: getattr(section, name) for name in type(section).model_fields}
-    paths = {name: resolve_path(value, file) for name, value in values.items() if isinstance(value, Path)}
+    paths = {
+        name: resolve_path(value, file) for name, value in values.items() if isinstance(value, Path)
+    }
     return section.model_copy(update=paths)
 
 
 def check_client_name(name: str) -> str:
-    """`name`, if it can be the name of a client: it is also a folder and a metric label. Raises `SettingsError`."""
+    """`name`, if it can be the name of a client: it is also a folder and a metric label. Raises
+    `SettingsError`."""
     try:
         return TypeAdapter(Name).validate_python(name)
     except ValidationError:
@@ -115,26 +143,33 @@ def check_client_name(name: str) -> str:
 
 
 def client_name_of(text: str) -> str:
-    """The valid name of the client that data call `text`: `text` itself, otherwise a similar name with a digest of it.
+    """The valid name of the client that data call `text`: `text` itself, otherwise a similar name
+    with a digest of it.
 
-    The same text has the same name everywhere. A text that itself looks like a name with a digest gets one too,
-    so two texts never share a name (short of a collision in 48 bits of SHA-256).
+    The same text has the same name everywhere. A text that itself looks like a name with a digest
+    gets one too, so two texts never share a name (short of a collision in 48 bits of SHA-256).
     """
     if not text:
         return "unnamed"
-    if re.fullmatch(NAME_PATTERN, text) and text != "unnamed" and not re.search(r"-[0-9a-f]{12}$", text):
+    if (
+        re.fullmatch(NAME_PATTERN, text)
+        and text != "unnamed"
+        and not re.search(r"-[0-9a-f]{12}$", text)
+    ):
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{similar_name(text) or 'client'}-{digest}"
 
 
 def given_client_name(text: str) -> str:
-    """The valid name of the client that a person calls `text`; unlike data, people also give names with a digest."""
+    """The valid name of the client that a person calls `text`; unlike data, people also give names
+    with a digest."""
     return text if re.fullmatch(NAME_PATTERN, text) else client_name_of(text)
 
 
 def similar_name(text: str) -> str:
-    """A valid name that looks like the text, letters without their accents: "Werk Süd" -> "werk-sud"; may be empty."""
+    """A valid name that looks like the text, letters without their accents: "Werk Süd" ->
+    "werk-sud"; may be empty."""
     import unicodedata  # noqa: PLC0415 - its tables take memory, and a client has its name
 
     plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
@@ -164,5 +199,7 @@ def error_message(detail: ErrorDetails) -> str:
 
 def _place(path: tuple[int | str, ...]) -> str:
     names = {"federation": "federation.name"}
-    place = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path)
+    place = "".join(
+        f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path
+    )
     return f"{place.removeprefix('.')}: " if place else ""

@@ -1,10 +1,11 @@
 """Changes of the contract of a running federation: what each model keeps, and what is refused.
 
-A contract follows another one where the federation's server has accepted it (`shoal server --accept-changes`). Each
-model then *stays*, to the bit, where neither its own entry nor the features have changed; or it begins *anew*: it
-learns again from nothing, and its clusters get the identities and names of those that lay at the same place, over the
-features that both contracts have; or it is *gone*. A message says by the digest in it under which contract it was made,
-so that the log determines every model still.
+A contract follows another one where the federation's server has accepted it (`shoal server
+--accept-changes`). Each model then *stays*, to the bit, where neither its own entry nor the
+features have changed; or it begins *anew*: it learns again from nothing, and its clusters get the
+identities and names of those that lay at the same place, over the features that both contracts
+have; or it is *gone*. A message says by the digest in it under which contract it was made, so that
+the log determines every model still.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from shoal.config.contract import Contract, Feature
 from shoal.kernels.arrays import Floats, Ints
 
 CHANGES_MAX: Final = 32
-"""contracts that a federation can have had: all are published together, and every start reads them"""
+"""contracts that a federation can have had: all are published together, and every start reads them
+"""
 Standing = Literal["same", "anew", "gone"]
 
 
 class CommonPlaces(NamedTuple):
-    """The features that two contracts have in common, k of them, and how places move from one to the other."""
+    """The features that two contracts have in common, k of them, and how places move from one to
+    the other."""
 
     before: Ints
     """(k,) positions in the earlier contract"""
@@ -39,7 +42,8 @@ class CommonPlaces(NamedTuple):
     """(k,) added after that"""
 
     def moved(self, points: Floats) -> Floats:
-        """points (n, d) in unit coordinates of the earlier contract -> (n, k) in those of the later one."""
+        """points (n, d) in unit coordinates of the earlier contract -> (n, k) in those of the later
+        one."""
         return points[:, self.before] * self.factor + self.shift
 
 
@@ -53,8 +57,10 @@ def common_places(before: Contract, after: Contract) -> CommonPlaces:
         if feature.name in at and _measure(feature) == _measure(before.features[at[feature.name]])
     ]
     old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    low, high = before.bounds.low[old], before.bounds.high[old]
-    start, width = after.bounds.low[new], after.bounds.high[new] - after.bounds.low[new]
+    low = before.bounds.low[old]
+    high = before.bounds.high[old]
+    start = after.bounds.low[new]
+    width = after.bounds.high[new] - after.bounds.low[new]
     return CommonPlaces(old, new, (high - low) / width, (low - start) / width)
 
 
@@ -77,7 +83,8 @@ class ContractChange:
     @cached_property
     def standing(self) -> Mapping[str, Standing]:
         """Model of the earlier contract -> what becomes of it."""
-        old, new = _terms(self.before), _terms(self.after)
+        old = _terms(self.before)
+        new = _terms(self.after)
         kept = same_features(self.before, self.after)
         later = {model["name"]: model for model in new["models"]}
         return {
@@ -100,29 +107,43 @@ class ContractChange:
 
     def refused(self, earlier: Sequence[Contract] = ()) -> list[str]:
         """Why the later contract cannot follow; `earlier`: those before both. Empty: it can."""
-        before, after = self.before, self.after
-        old, new = _terms(before), _terms(after)
+        before = self.before
+        after = self.after
+        old = _terms(before)
+        new = _terms(after)
         start = "start a federation of another name"
         found: list[str] = []
         if before.federation != after.federation:
-            found.append(f"[federation] name: the log is that of {before.federation}; {start} in another folder")
+            found.append(
+                f"[federation] name: the log is that of {before.federation}; {start} in another folder"
+            )
         if old["privacy"] != new["privacy"]:
-            found.append(f"[privacy]: what has been published was promised under the terms of before; {start}")
+            found.append(
+                f"[privacy]: what has been published was promised under the terms of before; {start}"
+            )
         elif before.privacy.helpers:
-            found.append(f"masked counts: their helpers have agreed to this contract alone; {start}")
+            found.append(
+                f"masked counts: their helpers have agreed to this contract alone; {start}"
+            )
         for model in after.models:
             own = before.model(model.name)
             if own is not None and own.algorithm != model.algorithm:
-                found.append(f"models.{model.name}: give a model with another algorithm another name")
+                found.append(
+                    f"models.{model.name}: give a model with another algorithm another name"
+                )
         if not len(common_places(before, after).before):
-            found.append(f"[[features]]: no feature of before is left, so no place means the same; {start}")
+            found.append(
+                f"[[features]]: no feature of before is left, so no place means the same; {start}"
+            )
         if any(one.digest == after.digest for one in earlier):
             found.append(
                 "the federation has had this contract before: count up `revision` in [federation], which tells what "
                 "was published then from what comes now"
             )
         if len(earlier) + 1 >= CHANGES_MAX:
-            found.append(f"a federation can have {CHANGES_MAX} contracts, one after the other; {start}")
+            found.append(
+                f"a federation can have {CHANGES_MAX} contracts, one after the other; {start}"
+            )
         return found
 
     def lines(self) -> Iterator[str]:
@@ -134,7 +155,10 @@ class ContractChange:
                 yield f"feature {feature.name}: new"
             elif (own.low, own.high) != (feature.low, feature.high):
                 yield f"feature {feature.name}: {feature.low:g} to {feature.high:g}, {own.low:g} to {own.high:g} before"
-        common = {self.after.features[place].name for place in common_places(self.before, self.after).after.tolist()}
+        common = {
+            self.after.features[place].name
+            for place in common_places(self.before, self.after).after.tolist()
+        }
         for feature in self.before.features:
             if feature.name not in common:
                 yield f"feature {feature.name}: places on it are no longer known"
@@ -153,10 +177,13 @@ MEANINGS: Final[Mapping[Standing, str]] = {
 
 
 def changed_text(change: ContractChange, refused: Sequence[str]) -> str:
-    """The change for an operator who has not accepted it; `refused`: reasons for which it cannot be."""
+    """The change for an operator who has not accepted it; `refused`: reasons for which it cannot
+    be."""
     name = change.after.federation
     if refused:
-        return f"the contract of {name} was changed in a way that cannot be kept:\n" + _indented(refused)
+        return f"the contract of {name} was changed in a way that cannot be kept:\n" + _indented(
+            refused
+        )
     return (
         f"the contract of {name} has changed:\n{_indented(change.lines())}\n  To go on so, start the server once with "
         "--accept-changes, then give every client the new federation file; else put the old one back"

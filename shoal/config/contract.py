@@ -1,8 +1,9 @@
-"""The contract: what all members of a federation have agreed on. Features with their bounds, privacy, and models.
+"""The contract: what all members of a federation have agreed on. Features with their bounds,
+privacy, and models.
 
-All clients and servers of a federation hold the same contract, and every message carries its digest: what was learnt
-under other bounds or another privacy is rejected, not mixed in. Settings of a single process (addresses, folders,
-intervals) are not part of it: see `shoal.config.settings`.
+All clients and servers of a federation hold the same contract, and every message carries its
+digest: what was learnt under other bounds or another privacy is rejected, not mixed in. Settings of
+a single process (addresses, folders, intervals) are not part of it: see `shoal.config.settings`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 FEATURES_MAX = 4096
 MODELS_MAX = 64
 WHOLE_MAX = 2**53
-"""largest whole number of an option: up to it all readers, in whatever language, agree on numbers"""
+"""largest whole number of an option: up to it all readers, in whatever language, agree on numbers
+"""
 VALUES_MAX = 16
 """most values of a category: counts have a bin for each"""
 CATEGORY_STEP = 0.25
@@ -42,7 +44,11 @@ READINGS_MAX_LEAST = 1000
 class Feature(Table):
     """One feature: one of the d numbers in a reading."""
 
-    name: Text = Field(min_length=1, max_length=64, description="name of its column or key in the source of readings")
+    name: Text = Field(
+        min_length=1,
+        max_length=64,
+        description="name of its column or key in the source of readings",
+    )
     unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
     kind: Literal["number", "category", "circular"] = Field(
         default="number",
@@ -55,7 +61,9 @@ class Feature(Table):
         description='of a `category`, all that can be, as sources write them: `["closed", "open"]`, or codes',
     )
     period: Number = Field(
-        default=0.0, ge=0, description="of a `circular` feature, what it begins again after: 360, 24"
+        default=0.0,
+        ge=0,
+        description="of a `circular` feature, what it begins again after: 360, 24",
     )
     low: Number = Field(
         description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it. "
@@ -63,7 +71,10 @@ class Feature(Table):
     )
     high: Number = Field(description="largest possible value; higher readings are clipped to it")
     share: Number = Field(
-        default=1.0, gt=0, le=1e6, description="weight of this feature when the privacy budget is divided"
+        default=1.0,
+        gt=0,
+        le=1e6,
+        description="weight of this feature when the privacy budget is divided",
     )
     step: Number = Field(
         default=0.0,
@@ -75,18 +86,30 @@ class Feature(Table):
     @model_validator(mode="before")
     @classmethod
     def _bounds_of_kind(cls, given: Any) -> Any:
-        """The bounds of a circle, and of values: each is the number of its place, in the middle of an equal part."""
+        """The bounds of a circle, and of values: each is the number of its place, in the middle of
+        an equal part."""
         if isinstance(given, dict) and given.get("kind") == "circular":
-            low, period = given.get("low", 0.0), given.get("period")
-            if not isinstance(period, int | float) or not isinstance(low, int | float) or not period > 0:
-                raise ValueError("a circular feature needs its period: 360 for degrees, 24 for hours")
+            low = given.get("low", 0.0)
+            period = given.get("period")
+            if (
+                not isinstance(period, int | float)
+                or not isinstance(low, int | float)
+                or not period > 0
+            ):
+                raise ValueError(
+                    "a circular feature needs its period: 360 for degrees, 24 for hours"
+                )
             return {**given, "low": low, "high": given.get("high", low + period)}
         if not isinstance(given, dict) or given.get("kind") != "category":
             return given
         values = given.get("values")
         if not isinstance(values, list | tuple) or len(values) < 2:
             raise ValueError("a category needs values, two or more")
-        return {**given, "low": given.get("low", -0.5), "high": given.get("high", len(values) - 0.5)}
+        return {
+            **given,
+            "low": given.get("low", -0.5),
+            "high": given.get("high", len(values) - 0.5),
+        }
 
     @model_validator(mode="after")
     def _values_fit_the_kind(self) -> Self:
@@ -108,9 +131,13 @@ class Feature(Table):
         if not self.low < self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
         if not math.isfinite(self.high - self.low):
-            raise ValueError(f"low {self.low:g} and high {self.high:g} are too far apart to calculate with")
+            raise ValueError(
+                f"low {self.low:g} and high {self.high:g} are too far apart to calculate with"
+            )
         if self.high - self.low < sys.float_info.min:
-            raise ValueError(f"low {self.low:g} and high {self.high:g} are too near to calculate with")
+            raise ValueError(
+                f"low {self.low:g} and high {self.high:g} are too near to calculate with"
+            )
         if self.step > self.high - self.low:
             raise ValueError(f"step {self.step:g} is more than high - low")
         return self
@@ -129,11 +156,14 @@ class HelperKey(Table):
         pattern=rf"^[0-9a-f]{{{HELPER_KEY_DIGITS}}}$",
         description="its public key, 128 hexadecimal digits, as `shoal keys helper` prints them",
     )
-    region: Name | None = Field(default=None, description="in the upstream federation's file: the region it is of")
+    region: Name | None = Field(
+        default=None, description="in the upstream federation's file: the region it is of"
+    )
 
 
 class Privacy(Table):
-    """Protection of a reading before anything is learnt from it: a mode, and the numbers that this mode needs."""
+    """Protection of a reading before anything is learnt from it: a mode, and the numbers that this
+    mode needs."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number]
@@ -191,26 +221,38 @@ class Privacy(Table):
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
         for one in ("name", "key"):
-            if len({(helper.region, getattr(helper, one)) for helper in self.helpers}) < len(self.helpers):
-                raise ValueError(f"two helpers have the same {one}; each must be a party of its own")
+            if len({(helper.region, getattr(helper, one)) for helper in self.helpers}) < len(
+                self.helpers
+            ):
+                raise ValueError(
+                    f"two helpers have the same {one}; each must be a party of its own"
+                )
         try:
             mode = load_mode(self.mode)
             mode.check_terms(self.terms, self.counts_epsilon, self.unit)
             if self.missing == "learn" and not mode.fills_gaps:
-                raise SettingsError(f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"')
+                raise SettingsError(
+                    f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"'
+                )
             if self.helpers and not mode.masked:
                 raise SettingsError(f'helpers mean nothing in mode = "{self.mode}"; leave them out')
             if self.hide_presence and mode.masked:
-                raise SettingsError(f'hide_presence is not built for mode = "{self.mode}": leave it out')
+                raise SettingsError(
+                    f'hide_presence is not built for mode = "{self.mode}": leave it out'
+                )
             if self.hide_presence and (self.counts_epsilon is None or self.terms):
                 raise SettingsError(
                     "hide_presence is for private counts alone: it needs counts_epsilon, and nothing for noisy rows, "
                     "whose number is published"
                 )
             if self.unit == "user" and self.readings_per_window_max is None:
-                raise SettingsError('unit = "user" needs readings_per_window_max; 1 adds the least noise')
+                raise SettingsError(
+                    'unit = "user" needs readings_per_window_max; 1 adds the least noise'
+                )
             if (self.readings_per_window_max or 1) > self.window_readings:
-                raise SettingsError(f"readings_per_window_max must be at most window_readings, {self.window_readings}")
+                raise SettingsError(
+                    f"readings_per_window_max must be at most window_readings, {self.window_readings}"
+                )
             _ = self.privacy_unit
         except SettingsError as error:
             raise ValueError(str(error)) from None
@@ -224,7 +266,9 @@ class Privacy(Table):
     @property
     def helper_terms(self) -> tuple[Helper, ...]:
         """The helpers with their public keys."""
-        return tuple(Helper(one.name, bytes.fromhex(one.key), one.region or "") for one in self.helpers)
+        return tuple(
+            Helper(one.name, bytes.fromhex(one.key), one.region or "") for one in self.helpers
+        )
 
     @property
     def terms(self) -> dict[str, float]:
@@ -235,18 +279,32 @@ class Privacy(Table):
 class Rounds(Table):
     """Rounds of a model: which clients it asks, when a round ends, and what counts between rounds."""
 
-    fraction: Number = Field(default=1.0, gt=0, le=1, description="part of the clients asked in each round, at random")
-    quorum: Number = Field(
-        default=0.8, gt=0, le=1, description="a round ends when this part of the expected answers has arrived"
+    fraction: Number = Field(
+        default=1.0, gt=0, le=1, description="part of the clients asked in each round, at random"
     )
-    deadline_s: Number = Field(default=10.0, gt=0, le=86400, description="or after this many seconds")
-    rows_min: Whole = Field(default=20, ge=1, le=10**9, description="fewest rows that a client answers from")
+    quorum: Number = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="a round ends when this part of the expected answers has arrived",
+    )
+    deadline_s: Number = Field(
+        default=10.0, gt=0, le=86400, description="or after this many seconds"
+    )
+    rows_min: Whole = Field(
+        default=20, ge=1, le=10**9, description="fewest rows that a client answers from"
+    )
     rounds_max: Whole = Field(
         default=100, ge=1, le=10**6, description="most rounds in a row; after them the model sleeps"
     )
-    tolerance: Number = Field(default=1e-3, ge=0, description="it also sleeps when a round moves it by less than this")
+    tolerance: Number = Field(
+        default=1e-3, ge=0, description="it also sleeps when a round moves it by less than this"
+    )
     wake_s: Number = Field(
-        default=60.0, gt=0, le=86400, description="it sleeps this many seconds, then runs a round to see what is new"
+        default=60.0,
+        gt=0,
+        le=86400,
+        description="it sleeps this many seconds, then runs a round to see what is new",
     )
     between: Literal["decay", "fresh", "cache"] | None = Field(
         default=None,
@@ -254,13 +312,19 @@ class Rounds(Table):
         "(default for sums); `fresh`: nothing; `cache`: the newest answer of each client (default for others)",
     )
     decay: Number = Field(
-        default=0.5, gt=0, lt=1, description="`decay`: factor on the weight of earlier answers, per round"
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="`decay`: factor on the weight of earlier answers, per round",
     )
     cache_rounds: Whole = Field(
         default=8, ge=0, le=10**6, description="`cache`: rounds after which an answer is dropped"
     )
     late_rounds: Whole = Field(
-        default=3, ge=0, le=10**6, description="rounds by which an answer may be late and still count"
+        default=3,
+        ge=0,
+        le=10**6,
+        description="rounds by which an answer may be late and still count",
     )
     robust: Literal["none", "median", "trimmed", "clip"] = Field(
         default="none",
@@ -275,7 +339,8 @@ class Model(Table):
     name: Name = Field(description="its name in topics, metrics and on the page")
     algorithm: Name = Field(description="see docs/reference/algorithms.md")
     options: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="options of the algorithm; see docs/reference/algorithms.md"
+        default_factory=dict,
+        description="options of the algorithm; see docs/reference/algorithms.md",
     )
     readings_max: Whole = Field(
         default=READINGS_MAX,
@@ -326,17 +391,24 @@ class Contract(Table):
     """
 
     federation: Name = Field(description="prefix of its topics")
-    revision: Whole = Field(default=1, ge=1, le=10**6, description="tells equal contracts of a federation apart")
+    revision: Whole = Field(
+        default=1, ge=1, le=10**6, description="tells equal contracts of a federation apart"
+    )
     features: tuple[Feature, ...] = Field(min_length=1, max_length=FEATURES_MAX)
     privacy: Privacy
     models: tuple[Model, ...] = Field(min_length=1, max_length=MODELS_MAX)
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for kind, names in (("feature", [f.name for f in self.features]), ("model", [m.name for m in self.models])):
+        for kind, names in (
+            ("feature", [f.name for f in self.features]),
+            ("model", [m.name for m in self.models]),
+        ):
             repeated = sorted(name for name, times in Counter(names).items() if times > 1)
             if repeated:
-                raise ValueError(f"there are two {kind}s {repeated[0]!r}; give each a name of its own")
+                raise ValueError(
+                    f"there are two {kind}s {repeated[0]!r}; give each a name of its own"
+                )
         return self
 
     @property
@@ -348,16 +420,20 @@ class Contract(Table):
     def bounds(self) -> Bounds:
         """The declared bounds of all features."""
         circular = [feature.kind == "circular" for feature in self.features]
-        return Bounds([one.low for one in self.features], [one.high for one in self.features], circular)
+        return Bounds(
+            [one.low for one in self.features], [one.high for one in self.features], circular
+        )
 
     @property
     def steps(self) -> Floats:
         """(d,) the steps over which values are spread, 0 for none.
 
-        Those of a category are spread over a part of the distance of two of them: equal values at equal distances would
-        be taken for a coarse scale, and the gaps between them filled.
+        Those of a category are spread over a part of the distance of two of them: equal values at
+        equal distances would be taken for a coarse scale, and the gaps between them filled.
         """
-        return np.array([CATEGORY_STEP if one.kind == "category" else one.step for one in self.features])
+        return np.array(
+            [CATEGORY_STEP if one.kind == "category" else one.step for one in self.features]
+        )
 
     @property
     def learns_gaps(self) -> bool:
@@ -368,8 +444,9 @@ class Contract(Table):
     def digest(self) -> str:
         """32 hexadecimal digits that differ if and only if two contracts differ.
 
-        The order of names, 1 or 1.0, and a default value written or left out make no difference. The defaults of an
-        algorithm's options are not part of the contract: an option is agreed on only when it is written.
+        The order of names, 1 or 1.0, and a default value written or left out make no difference.
+        The defaults of an algorithm's options are not part of the contract: an option is agreed on
+        only when it is written.
         """
         return hashlib.sha256(b"shoal contract 1\0" + self.agreed_json().encode()).hexdigest()[:32]
 
@@ -381,17 +458,22 @@ class Contract(Table):
                 if feature[name] in (Feature.model_fields[name].default, []):
                     del feature[name]
         for model, written in zip(self.models, agreed["models"], strict=True):
-            written["options"] = {name: _whole_as_int(value) for name, value in written["options"].items()}
+            written["options"] = {
+                name: _whole_as_int(value) for name, value in written["options"].items()
+            }
             if model.readings_max == READINGS_MAX:
                 del written["readings_max"]
-            # The server decides and clients follow its round requests, so defaults need not be agreed on.
+            # The server decides and clients follow its round requests, so defaults need not be
+            # agreed on.
             written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
             if not written["rounds"]:
                 del written["rounds"]
             for name in ("counts_epsilon", "source"):
                 if getattr(model, name) is None:
                     del written[name]
-        agreed["privacy"]["helpers"] = [one.model_dump(exclude_none=True) for one in self.privacy.helpers]
+        agreed["privacy"]["helpers"] = [
+            one.model_dump(exclude_none=True) for one in self.privacy.helpers
+        ]
         for name, one in Privacy.model_fields.items():
             if getattr(self.privacy, name) == one.default:
                 del agreed["privacy"][name]
@@ -404,8 +486,9 @@ class Contract(Table):
     def update_key(self, model: str) -> bytes:
         """The key of all records in the topic of updates that are for this model.
 
-        It decides their partition. It has the federation too, so that models of the same name in the federations of
-        several regions are not all in the same partition, and replicas can share them (`shoal.server_node.regions.replica`).
+        It decides their partition. It has the federation too, so that models of the same name in
+        the federations of several regions are not all in the same partition, and replicas can share
+        them (`shoal.server_node.regions.replica`).
         """
         return f"{self.federation}/{model}".encode()
 
@@ -441,11 +524,14 @@ class Contract(Table):
 
 
 def parse_contract(tables: dict[str, Any], source: str = "the federation file") -> Contract:
-    """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises `SettingsError`."""
+    """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises
+    `SettingsError`."""
     federation = tables.get("federation", {})
     if not isinstance(federation, dict) or set(federation) - {"name", "revision"}:
         raise SettingsError(f"{source}: [federation] holds `name`, `revision` and nothing else")
-    agreed: dict[str, Any] = {key: tables[key] for key in ("features", "privacy", "models") if key in tables}
+    agreed: dict[str, Any] = {
+        key: tables[key] for key in ("features", "privacy", "models") if key in tables
+    }
     agreed |= {"federation" if key == "name" else key: value for key, value in federation.items()}
     return parse_table(Contract, agreed, source)
 
@@ -460,17 +546,24 @@ def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:
 
 
 def rounded(values: Sequence[float], feature: Feature) -> list[str]:
-    """Values to about a hundredth of the range between the bounds, without unit; of a category the nearest ones."""
+    """Values to about a hundredth of the range between the bounds, without unit; of a category the
+    nearest ones."""
     if feature.kind == "category":
         return [category_text(value, feature) for value in values]
     digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
-    turned = [round(value, digits) % feature.period if feature.period else value for value in values]
+    turned = [
+        round(value, digits) % feature.period if feature.period else value for value in values
+    ]
     return [f"{round(value, digits) + 0.0:.{digits}f}" for value in turned]
 
 
 def within(value: float, feature: Feature) -> float:
     """The nearest value that a feature can have."""
-    return value % feature.period if feature.kind == "circular" else min(max(value, feature.low), feature.high)
+    return (
+        value % feature.period
+        if feature.kind == "circular"
+        else min(max(value, feature.low), feature.high)
+    )
 
 
 def _with_unit(text: str, feature: Feature) -> str:
@@ -495,6 +588,13 @@ def range_text(low: float, high: float, feature: Feature) -> str:
 def ends_text(low: float, high: float, feature: Feature) -> str:
     """Both ends without unit."""
     first, last = rounded((low, high), feature)
-    # A minus sign before the upper end would read like two dashes, and on a circle it may be the smaller number.
-    joint = " or " if feature.kind == "category" else " to " if "-" in first + last or feature.period else "-"
+    # A minus sign before the upper end would read like two dashes, and on a circle it may be the
+    # smaller number.
+    joint = (
+        " or "
+        if feature.kind == "category"
+        else " to "
+        if "-" in first + last or feature.period
+        else "-"
+    )
     return first if first == last else f"{first}{joint}{last}"

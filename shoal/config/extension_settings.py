@@ -1,8 +1,10 @@
-"""Settings that extensions bring along: the keys of a transport, and the sections of sources of readings and of sinks.
+"""Settings that extensions bring along: the keys of a transport, and the sections of sources of
+readings and of sinks.
 
-A transport is found by the scheme of an address, through the entry-point group `shoal.transports`; a source by its
-name, through `shoal.sources`; a sink of cluster events by its name, through `shoal.sinks`. What they are as a whole is
-in `shoal.transports.base`, `shoal.producers.source_type` and `shoal.server_node.clusters.sinks`.
+A transport is found by the scheme of an address, through the entry-point group `shoal.transports`;
+a source by its name, through `shoal.sources`; a sink of cluster events by its name, through
+`shoal.sinks`. What they are as a whole is in `shoal.transports.base`, `shoal.producers.source_type`
+and `shoal.server_node.clusters.sinks`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def _is_transport(found: Any) -> TypeGuard[TransportSettings]:
     )
 
 
-TRANSPORTS = Plugins("shoal.transports", "transport", _is_transport, "a shoal.transports.base.Transport")
+TRANSPORTS = Plugins(
+    "shoal.transports", "transport", _is_transport, "a shoal.transports.base.Transport"
+)
 
 
 def parse_address(address: str) -> Address:
@@ -68,12 +72,15 @@ def parse_address(address: str) -> Address:
         return Address(TRANSPORTS.load(DEFAULT_SCHEME), address)
     if found is None or found[1].lower() not in TRANSPORTS.names():
         known = ", ".join(f"{name}:..." for name in TRANSPORTS.names())
-        raise SettingsError(f"log address {address!r}: must begin with one of {known}, or be a path that ends in .db")
+        raise SettingsError(
+            f"log address {address!r}: must begin with one of {known}, or be a path that ends in .db"
+        )
     return Address(TRANSPORTS.load(found[1].lower()), found[2])
 
 
 def resolve_address(address: str, file: Path) -> str:
-    """The address with its relative paths made relative to the federation file. Raises `SettingsError`."""
+    """The address with its relative paths made relative to the federation file. Raises
+    `SettingsError`."""
     transport, location = parse_address(address)
     resolved = transport.resolve(location, file)
     if resolved == location:
@@ -88,21 +95,29 @@ def servers_of_address(address: str) -> frozenset[str]:
 
 
 def with_transport(section: type[S], address: str) -> type[S]:
-    """The section together with the keys of the transport that `address` names. Raises `SettingsError`."""
+    """The section together with the keys of the transport that `address` names. Raises
+    `SettingsError`."""
     added = parse_address(address).transport.settings
     return _combined(section, added) if added.model_fields else section
 
 
 def transport_part(section: Settings, transport: TransportSettings) -> Settings:
-    """The settings of the transport alone, as `section` has them; defaults for those it does not have."""
-    given = {name: getattr(section, name) for name in transport.settings.model_fields if hasattr(section, name)}
+    """The settings of the transport alone, as `section` has them; defaults for those it does not
+    have."""
+    given = {
+        name: getattr(section, name)
+        for name in transport.settings.model_fields
+        if hasattr(section, name)
+    }
     return transport.settings.model_validate(given)
 
 
 @cache
 def _combined(section: type[S], added: type[Settings]) -> type[S]:
     bases: Any = (section, added)
-    combined: type[S] = create_model(section.__name__, __base__=bases, __module__=section.__module__)
+    combined: type[S] = create_model(
+        section.__name__, __base__=bases, __module__=section.__module__
+    )
     return combined
 
 
@@ -126,17 +141,21 @@ def _is_source(found: Any) -> TypeGuard[SourceWithSettings]:
     return (settings is None or has_settings) and callable(getattr(found, "run", None))
 
 
-SOURCES = Plugins("shoal.sources", "source of readings", _is_source, "a shoal.producers.source_type.SourceType")
+SOURCES = Plugins(
+    "shoal.sources", "source of readings", _is_source, "a shoal.producers.source_type.SourceType"
+)
 
 
 def source_sections() -> dict[str, type[SourceSettings]]:
-    """section -> its settings, for every installed source that has a section. Raises `SettingsError`."""
+    """section -> its settings, for every installed source that has a section. Raises
+    `SettingsError`."""
     sources = (SOURCES.load(name) for name in SOURCES.names())
     return {source.name: source.settings for source in sources if source.settings is not None}
 
 
 class SinkSettings(Settings):
-    """Base of the section of a sink, [events.NAME]: every field has a description. A sink with a section is used."""
+    """Base of the section of a sink, [events.NAME]: every field has a description. A sink with a
+    section is used."""
 
 
 class SinkWithSettings(Protocol):
@@ -152,7 +171,9 @@ def _is_sink(found: Any) -> TypeGuard[SinkWithSettings]:
     return has_settings and callable(getattr(found, "open", None))
 
 
-SINKS = Plugins("shoal.sinks", "sink of events", _is_sink, "a shoal.server_node.clusters.sinks.SinkType")
+SINKS = Plugins(
+    "shoal.sinks", "sink of events", _is_sink, "a shoal.server_node.clusters.sinks.SinkType"
+)
 
 
 def sink_sections() -> dict[str, type[SinkSettings]]:

@@ -1,4 +1,5 @@
-"""The sizes that messages and records may have, in bytes: every limit of a message is declared here and nowhere else.
+"""The sizes that messages and records may have, in bytes: every limit of a message is declared here
+and nowhere else.
 
 The log's own limits (topics, partitions, what a file can hold) are in `shoal.transports.base`.
 """
@@ -17,7 +18,8 @@ MESSAGE_BYTES_MAX = RECORD_BYTES_MAX - 64 * KIB
 UPDATE_BYTES_MAX = 64 * MIB
 """largest update, all its chunks together (`shoal.protocol.chunking`)"""
 UPDATE_RECORD_BYTES_MAX = 960 * KIB
-"""largest record of updates by default: with what Kafka adds, below the 1 MiB that brokers accept by default"""
+"""largest record of updates by default: with what Kafka adds, below the 1 MiB that brokers accept
+by default"""
 EVENT_BYTES_MAX = 64 * KIB
 """largest record of a cluster event"""
 HISTORY_BYTES_MAX = 512 * KIB
@@ -29,6 +31,7 @@ UPDATE_HEADERS_BYTES_MAX = KIB
 ORIGINAL_HEADERS_BYTES_MAX = 64 * KIB
 """most bytes of the headers of a rejected message that are kept with it"""
 COPY_BYTES = MIB
-"""bytes by which records of a topic for rejected messages may be larger than the originals: room for more headers"""
+"""bytes by which records of a topic for rejected messages may be larger than the originals: room
+for more headers"""
 DEFAULT_RECORD_BYTES_MAX = 8 * MIB
 """largest record of a topic that declares no limit of its own, such as readings"""

@@ -1,4 +1,5 @@
-"""The guarantees of a contract as plain values, and advice where a model would learn little of what privacy leaves."""
+"""The guarantees of a contract as plain values, and advice where a model would learn little of what
+privacy leaves."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from shoal.privacy.masked import CLIENTS_ADVISED, Masked
 def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
     """The guarantee of the federation, of each of its models, and what it does not cover.
 
-    `epsilon`, of a `unit`, is the sum over all models, where noisy rows count once and each stream of counts once;
-    None without a guarantee. `epsilon_spent` is what the noise tables really cost, which is at most that.
+    `epsilon`, of a `unit`, is the sum over all models, where noisy rows count once and each stream
+    of counts once; None without a guarantee. `epsilon_spent` is what the noise tables really cost,
+    which is at most that.
     """
     mode = contract.mode
     spent, _ = contract.epsilon_spent
@@ -45,12 +47,14 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
 
 
 def models_report(contract: ResolvedContract) -> list[dict[str, Any]]:
-    """Lines about each model: the statement of its messages, what it learns from, and how its windows close."""
+    """Lines about each model: the statement of its messages, what it learns from, and how its
+    windows close."""
     return [_model_report(contract, model) for model in contract.models.values()]
 
 
 def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str, Any]:
-    privacy, counted = contract.contract.privacy, model.counts is not None
+    privacy = contract.contract.privacy
+    counted = model.counts is not None
     return {
         "name": model.name,
         "algorithm": model.algorithm.name,
@@ -70,17 +74,21 @@ class DaySpending(NamedTuple):
 
 
 def spent_in_a_day(
-    contract: ResolvedContract, readings: float, windows: float | None = None, device: str = "A device"
+    contract: ResolvedContract,
+    readings: float,
+    windows: float | None = None,
+    device: str = "A device",
 ) -> DaySpending | None:
-    """Spending of a device with this many readings a day; None without a guarantee, and for masked counts, whose mode
-    says what a client spends.
+    """Spending of a device with this many readings a day; None without a guarantee, and for masked
+    counts, whose mode says what a client spends.
 
-    `windows`: the windows that its client closes in a day, where a user is the privacy unit; None: as many as its own
-    readings and the clock close.
+    `windows`: the windows that its client closes in a day, where a user is the privacy unit; None:
+    as many as its own readings and the clock close.
     """
     if contract.total_epsilon is None or contract.mode.masked:
         return None
-    units, where = readings, ""
+    units = readings
+    where = ""
     if contract.mode.unit.is_user:
         privacy = contract.contract.privacy
         closed = DAY_S / privacy.window_s
@@ -88,7 +96,8 @@ def spent_in_a_day(
             closed = max(closed, readings / privacy.window_readings) if windows is None else windows
         units = min(readings, closed)
         where = f" in {_number(units)} windows"
-    epsilon, noun = contract.total_epsilon * units, "reading" if readings == 1 else "readings"
+    epsilon = contract.total_epsilon * units
+    noun = "reading" if readings == 1 else "readings"
     return DaySpending(
         epsilon,
         f"{device} with {_number(readings)} {noun} a day{where} spends epsilon {_number(epsilon)} a day. "
@@ -104,14 +113,20 @@ def _number(value: float) -> str:
 
 def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:
     """Cost of windows that close by the clock, at this many readings a day; None where they do not."""
-    privacy, unit = contract.contract.privacy, contract.mode.unit
+    privacy = contract.contract.privacy
+    unit = contract.mode.unit
     if not unit.hides_presence:
         return None
-    windows, places = DAY_S / privacy.window_s, privacy.window_readings
+    windows = DAY_S / privacy.window_s
+    places = privacy.window_readings
     charged = (contract.total_epsilon or 0.0) * windows * (1 if unit.is_user else places)
     # Readings at random times fall into places as balls do into urns.
     expected = readings / windows
-    lost = 1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected if places > 1 else 1.0
+    lost = (
+        1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected
+        if places > 1
+        else 1.0
+    )
     return (
         f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger charges each as full: "
         f"epsilon {_number(charged)} a day. Of {_number(readings)} readings a day at random times "
@@ -136,13 +151,17 @@ class Need(NamedTuple):
     text: str
 
 
-def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int | None = None) -> list[Need]:
+def needs_of(
+    contract: ResolvedContract, readings_per_day: float, clients: int | None = None
+) -> list[Need]:
     """Effort to find clusters that lie apart, with this many clients or with some numbers of them.
 
     Only for masked counts and density_tree, on which the figures rest.
     """
     mode = contract.mode
-    if not isinstance(mode, Masked) or all(model.algorithm.name != DENSITY_TREE.name for model in contract.counted):
+    if not isinstance(mode, Masked) or all(
+        model.algorithm.name != DENSITY_TREE.name for model in contract.counted
+    ):
         return []
     privacy = contract.contract.privacy
     window_s = min(privacy.window_s, privacy.window_readings / readings_per_day * DAY_S)
@@ -151,12 +170,13 @@ def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int |
     for number in CLIENTS_SHOWN if clients is None else (clients,):
         windows = mode.windows_needed(number, contract.width, window_s * readings_per_day / DAY_S)
         days = windows * window_s / DAY_S
-        text = (
-            f"{number} clients: {_number(windows)} windows of each, {_number(days)} days at [client] readings_per_day"
-        )
+        text = f"{number} clients: {_number(windows)} windows of each, {_number(days)} days at [client] readings_per_day"
         if window_s == privacy.window_s:
             text += f"; window_s closes them with about {_number(window_s * readings_per_day / DAY_S)} readings"
-        if mode.span_nano is not None and windows * len(contract.counted) * mode.window_nano > mode.span_nano:
+        if (
+            mode.span_nano is not None
+            and windows * len(contract.counted) * mode.window_nano > mode.span_nano
+        ):
             text += ", more than its budget allows in one span"
         if number < least:
             text += f". Advised against: take {least} clients or more"
@@ -167,13 +187,15 @@ def needs_of(contract: ResolvedContract, readings_per_day: float, clients: int |
 ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
 REGIMES_EPSILON_MIN: Final = 13.0
-"""per feature: with less, two levels of three features, .15 of the range and three deviations apart, were one regime"""
+"""per feature: with less, two levels of three features, .15 of the range and three deviations
+apart, were one regime"""
 NEEDED_MANY: Final = 2e6
 """readings of all clients: of a hundred that send one a minute, two weeks"""
 WEAK_EPSILON: Final = 10.0
 """per reading: beyond, there is hardly any protection"""
 WINDOW_READINGS_MIN: Final = 100
-"""least places of a window for each reading that a user may have in it: smaller ones have more noise than readings"""
+"""least places of a window for each reading that a user may have in it: smaller ones have more
+noise than readings"""
 
 
 class Advice(NamedTuple):
@@ -184,8 +206,13 @@ class Advice(NamedTuple):
 
 
 def advice_on(contract: ResolvedContract) -> list[Advice]:
-    """Advice on each model, in their order; without a guarantee, on regimes alone, as their clusters are no place."""
-    return [Advice(model.name, text) for model in contract.models.values() for text in _on_model(contract, model)]
+    """Advice on each model, in their order; without a guarantee, on regimes alone, as their
+    clusters are no place."""
+    return [
+        Advice(model.name, text)
+        for model in contract.models.values()
+        for text in _on_model(contract, model)
+    ]
 
 
 def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
@@ -196,17 +223,27 @@ def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     assert model.epsilon is not None, "a formal mode has an epsilon for every model"
     if model.counts is None:
         return _on_rows(contract, model.epsilon)
-    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon) + _on_need(contract, model)
+    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon) + _on_need(
+        contract, model
+    )
 
 
 def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     assert model.counts is not None
     algorithm = model.counts.algorithm
-    needed = 0.0 if algorithm.readings_needed is None else algorithm.readings_needed(model.options, contract.width)
+    needed = (
+        0.0
+        if algorithm.readings_needed is None
+        else algorithm.readings_needed(model.options, contract.width)
+    )
     if needed <= NEEDED_MANY:
         return []
     less = "" if contract.width == 1 else ", or fewer features"
-    terms = "a larger epsilon or a smaller clip" if contract.mode.masked else "a larger epsilon, larger window_readings"
+    terms = (
+        "a larger epsilon or a smaller clip"
+        if contract.mode.masked
+        else "a larger epsilon, larger window_readings"
+    )
     return [
         f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows anything: take "
         f"{terms}{less}"
@@ -226,7 +263,11 @@ def _on_regimes(contract: ResolvedContract) -> list[str]:
 def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
     found = []
     if epsilon < ROWS_EPSILON_MIN:
-        grid = ", or cluster_tree_from_counts for clusters of any shape" if contract.width <= FEATURES_MAX else ""
+        grid = (
+            ", or cluster_tree_from_counts for clusters of any shape"
+            if contract.width <= FEATURES_MAX
+            else ""
+        )
         found.append(
             f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take density_tree{grid}, which "
             f"find them in private counts at an epsilon of 1 to 4, or an epsilon of {ROWS_EPSILON_MIN:g} and more"
@@ -242,7 +283,8 @@ def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
 
 def _on_counts(privacy: Privacy, algorithm: CountingAlgorithm, epsilon: float) -> list[str]:
     found = []
-    window, unit = privacy.window_readings, privacy.privacy_unit
+    window = privacy.window_readings
+    unit = privacy.privacy_unit
     least = algorithm.epsilon_advised * unit.readings_max
     if epsilon < least:
         found.append(

@@ -1,7 +1,8 @@
-"""The contract resolved: the privacy mode, and what the contract means for each model, derived and checked once.
+"""The contract resolved: the privacy mode, and what the contract means for each model, derived and
+checked once.
 
-A process resolves its contract when it starts. Its stages take the resolved contract, or one resolved model, and look
-nothing up again.
+A process resolves its contract when it starts. Its stages take the resolved contract, or one
+resolved model, and look nothing up again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from shoal.privacy.base import Bounds, PrivacyMode, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
 GIVEN_BY_CONTRACT: Final = {
-    **dict.fromkeys(("noise_variance", "window_readings", "axes_per_window", "windows_summed"), "[privacy]"),
+    **dict.fromkeys(
+        ("noise_variance", "window_readings", "axes_per_window", "windows_summed"), "[privacy]"
+    ),
     "circular": "[[features]]",
 }
-"""options of algorithms that learn from counts which no contract may write -> the tables that they follow from"""
+"""options of algorithms that learn from counts which no contract may write -> the tables that they
+follow from"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +42,9 @@ class CountTerms:
 
     algorithm: CountingAlgorithm
     stream: str
-    """name of the stream of counts that it learns from, which the ledger charges. Models whose algorithms count alike
-    at the same epsilon publish the same private counts: they share a stream"""
+    """name of the stream of counts that it learns from, which the ledger charges. Models whose
+    algorithms count alike at the same epsilon publish the same private counts: they share a stream
+    """
     noise: CountNoise | None
     """noise of each count; None: no noise"""
 
@@ -52,11 +57,13 @@ class RoundTerms:
     policy: Policy
     """answers that count besides those of a round"""
     clusters: Any
-    """its option `clusters`: a number, "auto", a criterion, or None for an algorithm without this option"""
+    """its option `clusters`: a number, "auto", a criterion, or None for an algorithm without this
+    option"""
 
     @property
     def starts_from_another(self) -> bool:
-        """Whether it waits for the clusters of its source: it takes them over, or chooses from its nodes."""
+        """Whether it waits for the clusters of its source: it takes them over, or chooses from its
+        nodes."""
         return needs_another_model(self.clusters)
 
 
@@ -68,7 +75,8 @@ class ResolvedModel:
     """its entry in the contract"""
     algorithm: Algorithm
     options: Mapping[str, Any]
-    """options as the halves of the algorithm take them: those of the contract, and the noise of counts"""
+    """options as the halves of the algorithm take them: those of the contract, and the noise of
+    counts"""
     statement: dict[str, Any]
     """privacy statement that every message of this model carries"""
     epsilon: float | None
@@ -99,7 +107,8 @@ class ResolvedModel:
 
     @property
     def experimental(self) -> str:
-        """What its algorithm does not do yet, of one whose options and results may still change; else empty."""
+        """What its algorithm does not do yet, of one whose options and results may still change;
+        else empty."""
         return "" if self.family.in_rounds else self.streaming.experimental
 
     @property
@@ -109,7 +118,8 @@ class ResolvedModel:
 
     @property
     def counts_places(self) -> bool:
-        """Whether its updates count places, rejected readings included, as their numbers must not tell of validity.
+        """Whether its updates count places, rejected readings included, as their numbers must not
+        tell of validity.
 
         Else they count accepted readings. Windows of counts are of places in every mode.
         """
@@ -117,13 +127,16 @@ class ResolvedModel:
 
     @cached_property
     def epsilon_spent(self) -> float | None:
-        """Epsilon that a privacy unit really costs, computed from the noise tables; None without a guarantee."""
+        """Epsilon that a privacy unit really costs, computed from the noise tables; None without a
+        guarantee."""
         if not self.mode.formal:
             return None
         if self.counts is None or self.mode.masked:
             return self.mode.epsilon_spent()[0]
         noise = self.counts.noise
-        return None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
+        return (
+            None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
+        )
 
 
 @dataclass(frozen=True)
@@ -177,12 +190,16 @@ class ResolvedContract:
         if not earlier:
             return self
         standings = standing_of([*earlier, self.contract])
-        generations = {one.digest: Generation(one, standing) for one, standing in zip(earlier, standings, strict=True)}
+        generations = {
+            one.digest: Generation(one, standing)
+            for one, standing in zip(earlier, standings, strict=True)
+        }
         return replace(self, earlier=generations)
 
     def standing(self, digest: str, model: str) -> Standing | None:
-        """What a message made under the contract of this digest is to a model: of the `same` terms, of others after
-        which the model began `anew`, or of a model that is `gone`. None: of no contract of this federation."""
+        """What a message made under the contract of this digest is to a model: of the `same` terms,
+        of others after which the model began `anew`, or of a model that is `gone`. None: of no
+        contract of this federation."""
         if digest == self.digest:
             return "same" if model in self.models else None
         generation = self.earlier.get(digest)
@@ -230,35 +247,48 @@ class ResolvedContract:
 
     @property
     def rows_epsilon(self) -> float | None:
-        """Guaranteed epsilon of a noisy row; None without a guarantee, and where no model needs rows."""
+        """Guaranteed epsilon of a noisy row; None without a guarantee, and where no model needs
+        rows."""
         return self.mode.epsilon_per_reading() if self.takes_rows else None
 
     @cached_property
     def total_epsilon(self) -> float | None:
-        """What a privacy unit costs in all that is published: each stream of counts, and noisy rows once.
+        """What a privacy unit costs in all that is published: each stream of counts, and noisy rows
+        once.
 
         None without a guarantee.
         """
-        parts = {model.counts.stream if model.counts else "": model.epsilon for model in self.models.values()}
+        parts = {
+            model.counts.stream if model.counts else "": model.epsilon
+            for model in self.models.values()
+        }
         known = [epsilon for epsilon in parts.values() if epsilon is not None]
         return self.mode.sum_of_epsilons(known) if len(known) == len(parts) else None
 
     @property
     def experimental(self) -> dict[str, str]:
-        """Name of each model with an algorithm that may still change -> what the algorithm says of that."""
-        return {name: model.experimental for name, model in self.models.items() if model.experimental}
+        """Name of each model with an algorithm that may still change -> what the algorithm says of
+        that."""
+        return {
+            name: model.experimental for name, model in self.models.items() if model.experimental
+        }
 
     @cached_property
     def epsilon_spent(self) -> tuple[float, float]:
         """Epsilon that a privacy unit really costs in all that is published, and that it may cost.
 
-        Both are infinite without a guarantee. The first is computed from the noise tables themselves.
+        Both are infinite without a guarantee. The first is computed from the noise tables
+        themselves.
         """
         if not self.mode.formal:
             return math.inf, math.inf
         # Declared terms of rows count even where no model learns from rows.
         rows = self.mode.epsilon_spent()[0] if self.mode.epsilon_per_reading() is not None else 0.0
-        streams = {model.counts.stream: model.epsilon_spent for model in self.counted if model.counts is not None}
+        streams = {
+            model.counts.stream: model.epsilon_spent
+            for model in self.counted
+            if model.counts is not None
+        }
         spent = [epsilon for epsilon in streams.values() if epsilon is not None]
         return self.mode.sum_of_epsilons([rows, *spent]), self.total_epsilon or 0.0
 
@@ -268,11 +298,18 @@ def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedCon
 
     `earlier`: those that the federation had before, oldest first.
     """
-    privacy, bounds = contract.privacy, contract.bounds
+    privacy = contract.privacy
+    bounds = contract.bounds
     shares = [feature.share for feature in contract.features]
     kind = load_mode(privacy.mode)
-    masking = {"helpers": privacy.helper_terms, "window_readings": privacy.window_readings} if kind.masked else {}
-    mode = kind(bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking)
+    masking = (
+        {"helpers": privacy.helper_terms, "window_readings": privacy.window_readings}
+        if kind.masked
+        else {}
+    )
+    mode = kind(
+        bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking
+    )
     mode.missing = privacy.missing
     models: dict[str, ResolvedModel] = {}
     for declared in contract.models:
@@ -322,7 +359,9 @@ def _resolve_counting(
     epsilon = privacy.counts_epsilon if declared.counts_epsilon is None else declared.counts_epsilon
     noise = mode.count_noise(epsilon)
     if privacy.window_readings > declared.readings_max:
-        raise SettingsError(f"readings_max must be at least window_readings, {privacy.window_readings}")
+        raise SettingsError(
+            f"readings_max must be at least window_readings, {privacy.window_readings}"
+        )
     _check_has_no_rounds(declared)
     for name, tables in GIVEN_BY_CONTRACT.items():
         if name in declared.options:
@@ -340,8 +379,8 @@ def _resolve_counting(
         options["circular"] = ",".join(map(str, mode.bounds.circular))
     algorithm.server(options, contract.width)
     algorithm.counter(options, contract.width)
-    # No model has a name with a colon, so a shared stream is never taken for the stream of one model. Exact: two
-    # epsilons that are printed alike at six digits have noise of their own.
+    # No model has a name with a colon, so a shared stream is never taken for the stream of one
+    # model. Exact: two epsilons that are printed alike at six digits have noise of their own.
     shared = f"{algorithm.stream}:{'none' if epsilon is None else repr(float(epsilon)).removesuffix('.0')}"
     # In rounds of its own every model asks for counts of its own.
     stream = declared.name if algorithm.stream is None or mode.masked else shared
@@ -359,7 +398,8 @@ def _resolve_counting(
 def _resolve_rounds(
     contract: Contract, mode: PrivacyMode, declared: Model, algorithm: RoundsAlgorithm
 ) -> ResolvedModel:
-    options, rounds = declared.options, declared.rounds
+    options = declared.options
+    rounds = declared.rounds
     algorithm.check(options)
     algorithm.check_features(contract.width)
     target = _target(contract, declared, algorithm)
@@ -383,7 +423,8 @@ def _model_of_rows(
     target: int | None = None,
     rounds: RoundTerms | None = None,
 ) -> ResolvedModel:
-    """A model that learns from noisy rows; all such models share the rows, and so their statement and epsilon."""
+    """A model that learns from noisy rows; all such models share the rows, and so their statement
+    and epsilon."""
     return ResolvedModel(
         declared=declared,
         algorithm=algorithm,
@@ -401,8 +442,12 @@ def _target(contract: Contract, declared: Model, algorithm: RoundsAlgorithm) -> 
     if algorithm.regression is None:
         return None
     if contract.width < 2:
-        raise SettingsError(f"{declared.algorithm} predicts one feature from others, and there is only one")
-    return algorithm.regression.target(declared.options, contract.width, [one.name for one in contract.features])
+        raise SettingsError(
+            f"{declared.algorithm} predicts one feature from others, and there is only one"
+        )
+    return algorithm.regression.target(
+        declared.options, contract.width, [one.name for one in contract.features]
+    )
 
 
 def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Model) -> None:
@@ -439,15 +484,19 @@ def _check_has_no_rounds(declared: Model) -> None:
 
 
 def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> None:
-    """Raises `SettingsError` for a source that is no streaming model, and for a model that needs one and names none."""
+    """Raises `SettingsError` for a source that is no streaming model, and for a model that needs
+    one and names none."""
     if model.rounds is None:
         return
-    source, clusters = model.declared.source, model.rounds.clusters
+    source = model.declared.source
+    clusters = model.rounds.clusters
     found = [name for name, other in models.items() if not other.family.in_rounds]
     named = " or ".join(f'"{name}"' for name in found)
     if source is not None:
         if model.rounds.clusters is None:
-            raise SettingsError(f"{model.declared.algorithm} starts from no other model; leave out source")
+            raise SettingsError(
+                f"{model.declared.algorithm} starts from no other model; leave out source"
+            )
         if source not in found:
             raise SettingsError(
                 f'source = "{source}", must be a streaming model of this file: {named or "there is none"}'

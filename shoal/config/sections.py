@@ -1,4 +1,5 @@
-"""The sections of a federation file for single processes: [client], [server], [replica], [upstream] and [events]."""
+"""The sections of a federation file for single processes: [client], [server], [replica], [upstream]
+and [events]."""
 
 from __future__ import annotations
 
@@ -29,10 +30,15 @@ class ClientSettings(Settings):
     """[client]: every client of this file."""
 
     folder: FilePath = Field(
-        default=Path("data/clients"), description="one folder per client below it: readings, key, checkpoint"
+        default=Path("data/clients"),
+        description="one folder per client below it: readings, key, checkpoint",
     )
-    publish_readings: int = Field(default=500, ge=1, le=10**9, description="publish after this many readings learnt")
-    publish_s: float = Field(default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner")
+    publish_readings: int = Field(
+        default=500, ge=1, le=10**9, description="publish after this many readings learnt"
+    )
+    publish_s: float = Field(
+        default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner"
+    )
     batch_readings_max: int = Field(
         default=4000, ge=1, le=100_000, description="most readings learnt between two checkpoints"
     )
@@ -80,7 +86,10 @@ class ClientSettings(Settings):
         "from readings without noise, so no guarantee of [privacy] covers them",
     )
     window_rows: int = Field(
-        default=2000, ge=1, le=10**7, description="for models in rounds: newest rows that are kept to answer from"
+        default=2000,
+        ge=1,
+        le=10**7,
+        description="for models in rounds: newest rows that are kept to answer from",
     )
     window_s: float = Field(
         default=0.0,
@@ -108,7 +117,8 @@ class ClientSettings(Settings):
         description="bytes of the newest readings that are kept, learnt or not; for the producer too",
     )
     accept_gap: bool = Field(
-        default=False, description="continue, with a warning, when retention removed readings before they were learnt"
+        default=False,
+        description="continue, with a warning, when retention removed readings before they were learnt",
     )
     accept_unseen: bool = Field(
         default=False,
@@ -151,7 +161,8 @@ class ClientSettings(Settings):
         "on, and learn and count nothing more",
     )
     signing_key_file: FilePath | None = Field(
-        default=None, description="sign updates with the key in this file; `{client}` is replaced by the client's name"
+        default=None,
+        description="sign updates with the key in this file; `{client}` is replaced by the client's name",
     )
 
     @model_validator(mode="after")
@@ -168,7 +179,9 @@ HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]"
 class ServerSettings(Settings):
     """[server]: the server node and its page."""
 
-    folder: FilePath = Field(default=Path("data/server"), description="folder of the server's checkpoint")
+    folder: FilePath = Field(
+        default=Path("data/server"), description="folder of the server's checkpoint"
+    )
     pool_clients: int = Field(
         default=2,
         ge=1,
@@ -176,7 +189,10 @@ class ServerSettings(Settings):
         description="clients from which updates must have arrived before the first clustering",
     )
     pool_s: float = Field(
-        default=60.0, gt=0, le=86400, description="or begin after this many seconds with those that have arrived"
+        default=60.0,
+        gt=0,
+        le=86400,
+        description="or begin after this many seconds with those that have arrived",
     )
     unusual_per_month: float = Field(
         default=1.0,
@@ -185,7 +201,9 @@ class ServerSettings(Settings):
         description="false alarms a month and model that are accepted for shares of clusters that are unusual for the "
         "time of day; 0: none is raised",
     )
-    snapshot_updates: int = Field(default=20, ge=1, le=10**6, description="publish a snapshot after this many updates")
+    snapshot_updates: int = Field(
+        default=20, ge=1, le=10**6, description="publish a snapshot after this many updates"
+    )
     snapshot_s: float = Field(
         default=0.1,
         gt=0,
@@ -209,10 +227,16 @@ class ServerSettings(Settings):
         description="renew the lease this often; a server that did not for four times as long may be replaced",
     )
     accept_gap: bool = Field(
-        default=False, description="continue, with a warning, when retention removed updates before they were read"
+        default=False,
+        description="continue, with a warning, when retention removed updates before they were read",
     )
     host: str = Field(default="127.0.0.1", description="address of the page and the metrics")
-    port: int = Field(default=8765, ge=0, le=65535, description="port of the page; 0: any free one, logged at start")
+    port: int = Field(
+        default=8765,
+        ge=0,
+        le=65535,
+        description="port of the page; 0: any free one, logged at start",
+    )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         strict=False,
@@ -225,9 +249,12 @@ class ServerSettings(Settings):
         "for it. `shoal keys token FILE` makes one",
     )
     certificate_file: FilePath | None = Field(
-        default=None, description="serve the page over TLS with this certificate, and those up to its root (PEM)"
+        default=None,
+        description="serve the page over TLS with this certificate, and those up to its root (PEM)",
     )
-    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    key_file: FilePath | None = Field(
+        default=None, description="private key (PEM) of that certificate"
+    )
     connections_max: int = Field(
         default=256,
         ge=16,
@@ -262,7 +289,10 @@ class ServerSettings(Settings):
         "rejected. In the environment, with commas between them",
     )
     clients_max: int = Field(
-        default=10_000, ge=1, le=10**6, description="most clients besides `regions`, where `clients` does not name them"
+        default=10_000,
+        ge=1,
+        le=10**6,
+        description="most clients besides `regions`, where `clients` does not name them",
     )
     client_updates_per_s: float = Field(
         default=300.0,
@@ -279,7 +309,10 @@ class ServerSettings(Settings):
         "the log's time, and 60 times as many at once; more are rejected. 0: no limit",
     )
     client_bytes_max: int = Field(
-        default=16 * MIB, ge=4096, le=UPDATE_BYTES_MAX, description="bytes of one answer that a model in rounds keeps"
+        default=16 * MIB,
+        ge=4096,
+        le=UPDATE_BYTES_MAX,
+        description="bytes of one answer that a model in rounds keeps",
     )
     answers_bytes_max: int = Field(
         default=256 * MIB,
@@ -324,7 +357,9 @@ class ServerSettings(Settings):
     def _are_host_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if not HOST_NAME.fullmatch(name):
-                raise ValueError("each is a host name in lower case, without https:// and without a port")
+                raise ValueError(
+                    "each is a host name in lower case, without https:// and without a port"
+                )
         return names
 
     @model_validator(mode="after")
@@ -335,7 +370,8 @@ class ServerSettings(Settings):
 
 
 class ReplicaSettings(Settings):
-    """[replica]: replicas that share the regions of a Kafka cluster. The same in the files of all regions."""
+    """[replica]: replicas that share the regions of a Kafka cluster. The same in the files of all
+    regions."""
 
     folder: FilePath = Field(
         default=Path("data/replicas"),
@@ -369,15 +405,24 @@ class UpstreamSettings(Settings):
         description="federation file of the upstream federation, as its clients have it; none: there is none",
     )
     publish_readings: int = Field(
-        default=10_000, ge=1, le=10**9, description="contribute to a model after this many readings of all clients"
+        default=10_000,
+        ge=1,
+        le=10**9,
+        description="contribute to a model after this many readings of all clients",
     )
-    publish_s: float = Field(default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner")
+    publish_s: float = Field(
+        default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner"
+    )
 
 
 class EventSettings(Settings):
-    """[events]: what the forwarder of cluster events keeps and selects. Each sink has a section [events.NAME]."""
+    """[events]: what the forwarder of cluster events keeps and selects. Each sink has a section
+    [events.NAME]."""
 
-    folder: FilePath = Field(default=Path("data/events"), description="where the forwarder keeps its position")
+    folder: FilePath = Field(
+        default=Path("data/events"), description="where the forwarder keeps its position"
+    )
     rules: FilePath | None = Field(
-        default=None, description="TOML file of `[[rule]]` tables: forward only matching events; none: all of them"
+        default=None,
+        description="TOML file of `[[rule]]` tables: forward only matching events; none: all of them",
     )

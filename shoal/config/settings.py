@@ -1,11 +1,13 @@
-"""Settings of single processes: where the log is, where a process keeps its state, how often it publishes.
+"""Settings of single processes: where the log is, where a process keeps its state, how often it
+publishes.
 
-They are in the same TOML file as the contract, in [log], [client], [readings], [server], [replica] and the sections of
-sources and sinks, and are no part of its digest: every process may have its own. Relative paths are relative to
-the file. Each setting has a default, a range and a description; `shoal check --settings` prints them all, and a test
-compares the docs with them. What differs from machine to machine can be set by environment variables:
-`SHOAL_<SECTION>_<SETTING>` means the same as `setting = ...` in [section] of the file, and wins over it. The contract
-cannot be set this way, as it is the same for all clients and servers.
+They are in the same TOML file as the contract, in [log], [client], [readings], [server], [replica]
+and the sections of sources and sinks, and are no part of its digest: every process may have its
+own. Relative paths are relative to the file. Each setting has a default, a range and a description;
+`shoal check --settings` prints them all, and a test compares the docs with them. What differs from
+machine to machine can be set by environment variables: `SHOAL_<SECTION>_<SETTING>` means the same
+as `setting = ...` in [section] of the file, and wins over it. The contract cannot be set this way,
+as it is the same for all clients and servers.
 """
 
 from __future__ import annotations
@@ -15,9 +17,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
 
-from pydantic import BaseModel, Field, PrivateAttr, SerializeAsAny, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
-from shoal.config.base import DAY_S, FilePath, Section, Settings, error_message, parse_table, read_toml, resolve_paths
+from shoal.config.base import (
+    DAY_S,
+    FilePath,
+    Section,
+    Settings,
+    error_message,
+    parse_table,
+    read_toml,
+    resolve_paths,
+)
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.extension_settings import (
     SINKS,
@@ -30,7 +49,13 @@ from shoal.config.extension_settings import (
     with_transport,
 )
 from shoal.config.limits import MIB, RECORD_BYTES_MAX, UPDATE_RECORD_BYTES_MAX
-from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
+from shoal.config.sections import (
+    ClientSettings,
+    EventSettings,
+    ReplicaSettings,
+    ServerSettings,
+    UpstreamSettings,
+)
 from shoal.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -39,22 +64,41 @@ if TYPE_CHECKING:
 PREFIX = "SHOAL"
 OPTIONS = {
     "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE", "NO_WAIT"},
-    "events": {"FORWARD_CLIENT", "LIST_CLIENT", "LIST_CONFIG", "LIST_MODEL", "LIST_FOLLOW", "LIST_JSON"}
+    "events": {
+        "FORWARD_CLIENT",
+        "LIST_CLIENT",
+        "LIST_CONFIG",
+        "LIST_MODEL",
+        "LIST_FOLLOW",
+        "LIST_JSON",
+    }
     | {"FORWARD_CONFIG", "FORWARD_UNTIL_IDLE", "FORWARD_JSON"},
     "privacy": {"REPORT_CONFIG", "REPORT_NAME", "REPORT_READINGS", "REPORT_WINDOWS", "REPORT_JSON"}
     | {"AUDIT_CONFIG", "AUDIT_TRIALS", "AUDIT_KILLS", "AUDIT_SEED", "AUDIT_JSON"},
     "replica": {"CONFIG", "NAME", "JSON", "VERBOSE"},
-    "server": {"CONFIG", "UNTIL_IDLE", "NO_PAGE", "REBUILD", "TAKE_OVER", "ACCEPT_CHANGES", "JSON", "VERBOSE"},
+    "server": {
+        "CONFIG",
+        "UNTIL_IDLE",
+        "NO_PAGE",
+        "REBUILD",
+        "TAKE_OVER",
+        "ACCEPT_CHANGES",
+        "JSON",
+        "VERBOSE",
+    },
 }
-"""section -> options of the command of the same name: their variables have the same prefix but are no settings"""
+"""section -> options of the command of the same name: their variables have the same prefix but are
+no settings"""
 CONTRACT_TABLES = ("federation", "features", "privacy", "models")
 
 
-def environment_settings(environment: Mapping[str, str], section: str, form: type[BaseModel]) -> dict[str, Any]:
+def environment_settings(
+    environment: Mapping[str, str], section: str, form: type[BaseModel]
+) -> dict[str, Any]:
     """setting -> value, for the settings of `section` that are in the environment.
 
-    An empty variable counts as unset, because compose files leave variables out that way. Raises `SettingsError`,
-    naming the variable, if it is no setting or its value is out of range.
+    An empty variable counts as unset, because compose files leave variables out that way. Raises
+    `SettingsError`, naming the variable, if it is no setting or its value is out of range.
     """
     _reject_contract(environment)
     given: dict[str, Any] = {}
@@ -66,35 +110,46 @@ def environment_settings(environment: Mapping[str, str], section: str, form: typ
         if section == "events" and _sink_of(variable) is not None:
             continue
         if name.lower() not in form.model_fields or not name.isupper():
-            raise SettingsError(f"{variable}: no setting of [{section}]; unset it or correct its spelling")
+            raise SettingsError(
+                f"{variable}: no setting of [{section}]; unset it or correct its spelling"
+            )
         given[name.lower()] = _value(form, name.lower(), variable, environment[variable])
     return given
 
 
 def variable_prefix(section: str) -> str:
-    """Prefix of the variables of a section: SHOAL_LOG_ for [log], SHOAL_EVENTS_MQTT_ for [events.mqtt]."""
+    """Prefix of the variables of a section: SHOAL_LOG_ for [log], SHOAL_EVENTS_MQTT_ for
+    [events.mqtt]."""
     return f"{PREFIX}_{section}_".replace(".", "_").upper()
 
 
 def _sink_of(variable: str) -> str | None:
     """The installed sink whose section has this variable, if there is one."""
-    # The longest first: a sink called `mail_list` has its variables to itself beside one called `mail`.
+    # The longest first: a sink called `mail_list` has its variables to itself beside one called
+    # `mail`.
     by_length = sorted(SINKS.names(), key=len, reverse=True)
-    return next((name for name in by_length if variable.startswith(variable_prefix(f"events.{name}"))), None)
+    return next(
+        (name for name in by_length if variable.startswith(variable_prefix(f"events.{name}"))), None
+    )
 
 
 def _reject_contract(environment: Mapping[str, str]) -> None:
     for variable in sorted(environment):
         prefix, _, rest = variable.partition("_")
         table, _, name = rest.partition("_")
-        if prefix == PREFIX and table.lower() in CONTRACT_TABLES and name not in OPTIONS.get(table.lower(), ()):
+        if (
+            prefix == PREFIX
+            and table.lower() in CONTRACT_TABLES
+            and name not in OPTIONS.get(table.lower(), ())
+        ):
             raise SettingsError(
                 f"{variable}: the contract is set in the federation file only, as it is the same on every machine"
             )
 
 
 def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
-    """The text converted to the type of the setting: `5` is a number if the setting is one, `a,b` a list."""
+    """The text converted to the type of the setting: `5` is a number if the setting is one, `a,b` a
+    list."""
     field = form.model_fields[name]
     if get_origin(field.annotation) is tuple:
         return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -110,11 +165,13 @@ SECTIONS = (
     *("federation", "features", "privacy", "models", "log", "client", "readings", "server"),
     *("replica", "upstream", "events"),
 )
-"""the fixed sections; each source may add one, and each sink one within [events] (`shoal.config.extension_settings`)"""
+"""the fixed sections; each source may add one, and each sink one within [events]
+(`shoal.config.extension_settings`)"""
 
 
 class LogSettings(Settings):
-    """[log]: where updates and snapshots travel. The transport that `address` names adds its own keys."""
+    """[log]: where updates and snapshots travel. The transport that `address` names adds its own
+    keys."""
 
     address: str = Field(
         default="sqlite:data/federation.db",
@@ -144,7 +201,10 @@ class LogSettings(Settings):
         description="bytes of the newest updates that are kept in each partition; 0: no limit",
     )
     events_retention_bytes: int = Field(
-        default=64 * MIB, ge=1000, le=2**62, description="bytes of the newest cluster events that are kept"
+        default=64 * MIB,
+        ge=1000,
+        le=2**62,
+        description="bytes of the newest cluster events that are kept",
     )
     labels_retention_bytes: int = Field(
         default=256 * MIB,
@@ -153,7 +213,10 @@ class LogSettings(Settings):
         description="bytes of the newest published labels that are kept, where clients have `publish_labels`",
     )
     rejected_retention_bytes: int = Field(
-        default=256 * MIB, ge=1000, le=2**62, description="bytes of the newest rejected messages that are kept"
+        default=256 * MIB,
+        ge=1000,
+        le=2**62,
+        description="bytes of the newest rejected messages that are kept",
     )
     update_bytes_max: int = Field(
         default=UPDATE_RECORD_BYTES_MAX,
@@ -170,7 +233,8 @@ class LogSettings(Settings):
 
 
 def log_settings(**values: Any) -> LogSettings:
-    """[log] with these values, including keys of the transport that `address` names. Raises `SettingsError`."""
+    """[log] with these values, including keys of the transport that `address` names. Raises
+    `SettingsError`."""
     address = values.get("address", LogSettings.model_fields["address"].default)
     return parse_table(with_transport(LogSettings, address), values, "[log]")
 
@@ -180,10 +244,12 @@ CLIENT: Final = "{client}"
 
 
 class ReadingsSettings(Settings):
-    """[readings]: where a client's own readings are, if not in its folder. The transport adds its own keys."""
+    """[readings]: where a client's own readings are, if not in its folder. The transport adds its
+    own keys."""
 
     address: str = Field(
-        default="", description="`kafka://host:port` of a broker on the client's own site; none: in its folder"
+        default="",
+        description="`kafka://host:port` of a broker on the client's own site; none: in its folder",
     )
     folder: FilePath | None = Field(
         default=None,
@@ -200,7 +266,9 @@ class ReadingsSettings(Settings):
     @model_validator(mode="after")
     def _on_servers(self) -> Self:
         if self.address and not servers_of_address(self.address):
-            raise ValueError("address must be kafka://host:port; leave it out for readings in the client's folder")
+            raise ValueError(
+                "address must be kafka://host:port; leave it out for readings in the client's folder"
+            )
         if self.topic and not self.address:
             raise ValueError("topic is for readings on a broker; set address, or leave it out")
         return self
@@ -226,8 +294,10 @@ class Config(Settings):
 
     @property
     def resolved(self) -> ResolvedContract:
-        """The contract resolved, once for each contract. Raises `SettingsError` for a model that cannot be."""
-        # A copy of a file's settings with another contract must not keep what followed from the first one.
+        """The contract resolved, once for each contract. Raises `SettingsError` for a model that
+        cannot be."""
+        # A copy of a file's settings with another contract must not keep what followed from the
+        # first one.
         if self._resolved is None or self._resolved.contract is not self.contract:
             from shoal.config.resolved import resolve  # noqa: PLC0415 - a producer needs no algorithm
 
@@ -236,11 +306,13 @@ class Config(Settings):
 
     @property
     def readings_folder(self) -> Path:
-        """The folder with a folder for each client that has its ledger, and its readings unless a broker has them."""
+        """The folder with a folder for each client that has its ledger, and its readings unless a
+        broker has them."""
         return self.readings.folder or self.client.folder
 
     def source(self, name: str) -> SourceSettings:
-        """The section of a source, with the defaults when there is none. Raises `SettingsError` for no such source."""
+        """The section of a source, with the defaults when there is none. Raises `SettingsError` for
+        no such source."""
         if name in self.sources:
             return self.sources[name]
         form = SOURCES.load(name).settings
@@ -255,7 +327,9 @@ def load_config(path: Path) -> Config:
     if set(tables) - set(SECTIONS):
         known = (*SECTIONS, *source_sections())
         if unknown := sorted(set(tables) - set(known)):
-            raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {', '.join(known)}")
+            raise SettingsError(
+                f"{path}: unknown section [{unknown[0]}]; there are {', '.join(known)}"
+            )
     contract = parse_contract(tables, str(path))
     log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
@@ -281,30 +355,47 @@ def _split_events(tables: Mapping[str, object]) -> tuple[object, dict[str, objec
     written = tables.get("events", {})
     if not isinstance(written, dict):
         return written, {}
-    sinks = {name: value for name, value in written.items() if isinstance(value, dict) or name in SINKS.names()}
+    sinks = {
+        name: value
+        for name, value in written.items()
+        if isinstance(value, dict) or name in SINKS.names()
+    }
     return {name: value for name, value in written.items() if name not in sinks}, sinks
 
 
 def _sink_settings(written: Mapping[str, object], path: Path) -> dict[str, SinkSettings]:
-    """The sections of sinks that the file or the environment has; a sink that neither names is not imported."""
+    """The sections of sinks that the file or the environment has; a sink that neither names is not
+    imported."""
     if unknown := sorted(set(written) - set(SINKS.names() if written else ())):
         known = ", ".join(f"[events.{name}]" for name in SINKS.names())
         raise SettingsError(f"{path}: unknown section [events.{unknown[0]}]; there are {known}")
     prefix = variable_prefix("events")
     variables = [name for name, value in os.environ.items() if value and name.startswith(prefix)]
-    chosen = set(written) | {sink for variable in variables if (sink := _sink_of(variable)) is not None}
+    chosen = set(written) | {
+        sink for variable in variables if (sink := _sink_of(variable)) is not None
+    }
     return {
-        name: _section(SINKS.load(name).settings, {f"events.{name}": written.get(name, {})}, f"events.{name}", path)
+        name: _section(
+            SINKS.load(name).settings,
+            {f"events.{name}": written.get(name, {})},
+            f"events.{name}",
+            path,
+        )
         for name in sorted(chosen)
     }
 
 
-def _source_settings(tables: Mapping[str, object], contract: Contract, path: Path) -> dict[str, SourceSettings]:
-    """The sections of sources that the file or the environment has; a source that neither names is not imported."""
+def _source_settings(
+    tables: Mapping[str, object], contract: Contract, path: Path
+) -> dict[str, SourceSettings]:
+    """The sections of sources that the file or the environment has; a source that neither names is
+    not imported."""
     found = {}
     for name in SOURCES.names():
         prefix = variable_prefix(name)
-        if name in tables or any(variable.startswith(prefix) and os.environ[variable] for variable in os.environ):
+        if name in tables or any(
+            variable.startswith(prefix) and os.environ[variable] for variable in os.environ
+        ):
             form = SOURCES.load(name).settings
             if form is not None:
                 found[name] = _section(form, tables, name, path)
@@ -316,24 +407,36 @@ def _source_settings(tables: Mapping[str, object], contract: Contract, path: Pat
 
 
 def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
-    """The settings of one section: from the environment, else from the file, else the defaults; paths resolved."""
+    """The settings of one section: from the environment, else from the file, else the defaults;
+    paths resolved."""
     written = tables.get(name, {})
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
     given = environment_settings(os.environ, name, form)
     variables = f" and {variable_prefix(name)}..." if given else ""
-    return resolve_paths(parse_table(form, {**written, **given}, f"{path}: [{name}]{variables}"), path)
+    return resolve_paths(
+        parse_table(form, {**written, **given}, f"{path}: [{name}]{variables}"), path
+    )
 
 
-def _addressed_section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
-    """The section as `_section` reads it, with the keys of the transport that the section's address names."""
+def _addressed_section(
+    form: type[Section], tables: Mapping[str, object], name: str, path: Path
+) -> Section:
+    """The section as `_section` reads it, with the keys of the transport that the section's address
+    names."""
     written = tables.get(name, {})
     in_file = written.get("address") if isinstance(written, dict) else None
-    address = os.environ.get(f"SHOAL_{name.upper()}_ADDRESS") or in_file or form.model_fields["address"].default
-    if not address or not isinstance(address, str):  # an address of another type is an error of the section
+    address = (
+        os.environ.get(f"SHOAL_{name.upper()}_ADDRESS")
+        or in_file
+        or form.model_fields["address"].default
+    )
+    # an address of another type is an error of the section
+    if not address or not isinstance(address, str):
         return _section(form, tables, name, path)
     try:
-        combined, resolved = with_transport(form, address), resolve_address(address, path)
+        combined = with_transport(form, address)
+        resolved = resolve_address(address, path)
     except SettingsError as unknown:
         raise SettingsError(f"{path}: [{name}]: {unknown}") from None
     return _section(combined, tables, name, path).model_copy(update={"address": resolved})
@@ -341,7 +444,11 @@ def _addressed_section(form: type[Section], tables: Mapping[str, object], name: 
 
 def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) -> None:
     """Raises `SettingsError` when raw readings would go to the federation's own servers."""
-    shared = servers_of_address(readings.address) & servers_of_address(log.address) if readings.address else None
+    shared = (
+        servers_of_address(readings.address) & servers_of_address(log.address)
+        if readings.address
+        else None
+    )
     if shared:
         raise SettingsError(
             f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the client's site; "

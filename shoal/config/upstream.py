@@ -30,19 +30,25 @@ class Upstream(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """What `shoal check` says of it."""
         contract = self.config.contract
-        return {"federation": contract.federation, "digest": contract.digest, "models": list(self.models)}
+        return {
+            "federation": contract.federation,
+            "digest": contract.digest,
+            "models": list(self.models),
+        }
 
 
 def load_upstream(config: Config) -> Upstream | None:
     """The upstream federation of this one; None if it has none.
 
-    Raises `SettingsError` for a file that is wrong, for federations in a circle, and for contracts that do not fit: the
-    features and [privacy] must be the same, and so must each model of a name that both have.
+    Raises `SettingsError` for a file that is wrong, for federations in a circle, and for contracts
+    that do not fit: the features and [privacy] must be the same, and so must each model of a name
+    that both have.
     """
     if config.upstream.file is None:
         return None
     upstream = load_config(config.upstream.file)
-    region, above = config.contract, upstream.resolved
+    region = config.contract
+    above = upstream.resolved
     _check_no_circle(region.federation, upstream, config.upstream.file)
     differences = [*_common_differences(region, above), *_model_differences(region, above)]
     if differences:
@@ -53,7 +59,8 @@ def load_upstream(config: Config) -> Upstream | None:
 
 
 def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
-    """Raises `SettingsError` if the federations above, as far as their files are here, lead back to this one."""
+    """Raises `SettingsError` if the federations above, as far as their files are here, lead back to
+    this one."""
     path = [federation]
     while True:
         path.append(upstream.contract.federation)
@@ -78,14 +85,18 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
         yield f"its features are {', '.join(own)}, there they are {', '.join(other)}"
     else:
         for name in own:
-            yield from _fields_that_differ(f"feature {name}", own[name].model_dump(), other[name].model_dump())
+            yield from _fields_that_differ(
+                f"feature {name}", own[name].model_dump(), other[name].model_dump()
+            )
     terms = [one.privacy.model_dump() for one in (region, above.contract)]
     if above.mode.masked and region.privacy.mode == above.mode.name:
         yield from _helpers_that_differ(region, terms[0].pop("helpers"), terms[1].pop("helpers"))
     yield from _fields_that_differ("[privacy]", *terms)
 
 
-def _helpers_that_differ(region: Contract, own: list[dict[str, Any]], above: list[dict[str, Any]]) -> Iterator[str]:
+def _helpers_that_differ(
+    region: Contract, own: list[dict[str, Any]], above: list[dict[str, Any]]
+) -> Iterator[str]:
     """Helpers that the region's clients trust and the upstream federation does not name, in words."""
     if any(one["region"] is not None for one in own):
         yield "it has regions itself, and with masked counts a region has clients alone"
@@ -105,7 +116,8 @@ def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[st
     if not names:
         yield "no model has the same name in both; the region contributes to models of the same name"
     for name in names:
-        own, other = region.model(name), above.models[name].declared
+        own = region.model(name)
+        other = above.models[name].declared
         assert own is not None
         if own.algorithm == other.algorithm and not above.models[name].algorithm.aggregates:
             yield (
@@ -125,10 +137,16 @@ def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[st
 
 def _agreed(model: Model) -> dict[str, object]:
     """What a region's model must have in common with the one that it contributes to."""
-    return {"algorithm": model.algorithm, "options": model.options, "counts_epsilon": model.counts_epsilon}
+    return {
+        "algorithm": model.algorithm,
+        "options": model.options,
+        "counts_epsilon": model.counts_epsilon,
+    }
 
 
-def _fields_that_differ(what: str, own: dict[str, object], other: dict[str, object]) -> Iterator[str]:
+def _fields_that_differ(
+    what: str, own: dict[str, object], other: dict[str, object]
+) -> Iterator[str]:
     for name in sorted(own.keys() | other.keys()):
         if own.get(name) != other.get(name):
             yield f"{what}: {name} is {own.get(name)}, there it is {other.get(name)}"

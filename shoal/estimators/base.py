@@ -1,4 +1,5 @@
-"""The common part of all estimators: scikit-learn's base classes, checks of tables, progress of a fit, drawing."""
+"""The common part of all estimators: scikit-learn's base classes, checks of tables, progress of a
+fit, drawing."""
 
 from __future__ import annotations
 
@@ -46,10 +47,14 @@ except ImportError:
     _Warning = UserWarning
 
     class BaseEstimator:  # type: ignore[no-redef]  # used when scikit-learn is not installed
-        """The part of scikit-learn's class that is needed without it: parameters that are read and set by name."""
+        """The part of scikit-learn's class that is needed without it: parameters that are read and
+        set by name."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in sorted(inspect.signature(type(self)).parameters)}
+            return {
+                name: getattr(self, name)
+                for name in sorted(inspect.signature(type(self)).parameters)
+            }
 
         def set_params(self, **params: Any) -> Self:
             for name, value in params.items():
@@ -66,10 +71,12 @@ except ImportError:
             return labels
 
     class RegressorMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
-        """The part of scikit-learn's class that is needed without it: the coefficient of determination."""
+        """The part of scikit-learn's class that is needed without it: the coefficient of
+        determination."""
 
         def score(self, X: ArrayLike, y: ArrayLike) -> float:
-            """1 less the squared errors of `predict(X)` relative to the squared deviations of y from its mean."""
+            """1 less the squared errors of `predict(X)` relative to the squared deviations of y
+            from its mean."""
             values = np.asarray(y, dtype=np.float64)
             errors = values - self.predict(X)  # type: ignore[attr-defined]  # a mixin
             return float(1.0 - (errors @ errors) / np.square(values - values.mean()).sum())
@@ -86,7 +93,8 @@ SCALES_RATIO = 100.0
 
 
 class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator was used before `fit`; also a NotFittedError of scikit-learn where that is installed."""
+    """An estimator was used before `fit`; also a NotFittedError of scikit-learn where that is
+    installed."""
 
 
 def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
@@ -101,32 +109,44 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except ValueError:
-        raise InvalidData("X must be a table (n, d) of numbers; it has text, or rows of unequal lengths") from None
+        raise InvalidData(
+            "X must be a table (n, d) of numbers; it has text, or rows of unequal lengths"
+        ) from None
     if array.dtype.kind == "c":
         raise InvalidData("Complex data not supported: give real numbers")
     if array.ndim == 1:
-        raise InvalidData("X has 1 dimension, must be a table (n, d). Reshape your data: X[None] is one row")
+        raise InvalidData(
+            "X has 1 dimension, must be a table (n, d). Reshape your data: X[None] is one row"
+        )
     if array.ndim == 2 and len(array) and array.shape[1] == 0:
         raise InvalidData(f"0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         if not gaps:
-            raise InvalidData(f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or drop them")
+            raise InvalidData(
+                f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or drop them"
+            )
         if np.isinf(array).any():
-            raise InvalidData(f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing value")
+            raise InvalidData(
+                f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing value"
+            )
         check_rows(np.where(np.isnan(array), 0.0, array), None)
         return np.ascontiguousarray(array, dtype=np.float64)
     return check_rows(array, None)
 
 
 def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
-    """Raises `InvalidData` unless the rows, if there are any, have as many features as the estimator has learnt."""
+    """Raises `InvalidData` unless the rows, if there are any, have as many features as the
+    estimator has learnt."""
     if len(rows) and rows.shape[1] != n_features:
         name = type(estimator).__name__
-        raise InvalidData(f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as input")
+        raise InvalidData(
+            f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as input"
+        )
 
 
 def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[str] | None) -> bool:
-    """Warn of features with more than `CLIPPED_SHARE` of their values beyond low and high (d,), by name and share.
+    """Warn of features with more than `CLIPPED_SHARE` of their values beyond low and high (d,), by
+    name and share.
 
     rows (n, d). Returns whether a warning was given.
     """
@@ -145,7 +165,8 @@ def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[st
 
 
 def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
-    """Warn where the spread (standard deviation) of a feature is `SCALES_RATIO` times that of another one.
+    """Warn where the spread (standard deviation) of a feature is `SCALES_RATIO` times that of
+    another one.
 
     rows (n, d). Constant features do not count. Returns whether a warning was given.
     """
@@ -156,7 +177,8 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
     varying = np.flatnonzero(spread > 0)
     if not len(varying):
         return False
-    widest, narrowest = varying[spread[varying].argmax()], varying[spread[varying].argmin()]
+    widest = varying[spread[varying].argmax()]
+    narrowest = varying[spread[varying].argmin()]
     if (ratio := spread[widest] / spread[narrowest]) < SCALES_RATIO:
         return False
     warnings.warn(
@@ -186,9 +208,12 @@ def is_name_list(names: object) -> bool:
 
 
 def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """A row given by feature name -> its values in the order of `names`. Raises `InvalidData` for other names."""
+    """A row given by feature name -> its values in the order of `names`. Raises `InvalidData` for
+    other names."""
     if set(map(str, x)) != set(names):
-        raise InvalidData(f"features {shortened(sorted(map(str, x)))} were given, {shortened(names)} were learnt")
+        raise InvalidData(
+            f"features {shortened(sorted(map(str, x)))} were given, {shortened(names)} were learnt"
+        )
     by_name = {str(name): value for name, value in x.items()}
     return [by_name[name] for name in names]
 
@@ -196,21 +221,27 @@ def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
 def shortened(names: Sequence[str]) -> str:
     """The first names of a list, for an error message."""
     shown = ", ".join(names[:NAMES_SHOWN_MAX])
-    return shown + (f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else "")
+    return shown + (
+        f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    )
 
 
 NO_CLUSTER_COLOUR = "0.65"
-SIZE_MIN, SIZE_MAX = 12.0, 90.0
+SIZE_MIN = 12.0
+SIZE_MAX = 90.0
 """area of the mark of the lightest and of the heaviest node, in square points"""
 NAMED_MAX = 10
 """most clusters in the legend, the heaviest ones"""
 
 
-def draw_view(view: ClusteringView, nodes: Floats, names: Sequence[str], features: Any = None, ax: Any = None) -> Any:
+def draw_view(
+    view: ClusteringView, nodes: Floats, names: Sequence[str], features: Any = None, ax: Any = None
+) -> Any:
     """The nodes of a view, coloured by cluster, and its edges; returns the matplotlib Axes.
 
-    `nodes` (n, d) are those of the view in the units in which they are drawn, `names` (d,) the axes' names, `features`
-    two positions or names. Raises `MissingExtra` without matplotlib, and `SettingsError` for other features.
+    `nodes` (n, d) are those of the view in the units in which they are drawn, `names` (d,) the
+    axes' names, `features` two positions or names. Raises `MissingExtra` without matplotlib, and
+    `SettingsError` for other features.
     """
     across, up = _positions(view, names, features)
     if ax is None:
@@ -219,9 +250,13 @@ def draw_view(view: ClusteringView, nodes: Floats, names: Sequence[str], feature
         except ModuleNotFoundError:
             raise MissingExtra("Drawing a clustering", "plot") from None
         ax = plt.subplots()[1]
-    points = np.column_stack([nodes[:, across], nodes[:, up] if up is not None else np.zeros(len(nodes))])
+    points = np.column_stack(
+        [nodes[:, across], nodes[:, up] if up is not None else np.zeros(len(nodes))]
+    )
     # At least 1e-12: without any mass all marks have the smallest size.
-    size = SIZE_MIN + (SIZE_MAX - SIZE_MIN) * np.sqrt(view.mass / max(float(view.mass.max(initial=0.0)), 1e-12))
+    size = SIZE_MIN + (SIZE_MAX - SIZE_MIN) * np.sqrt(
+        view.mass / max(float(view.mass.max(initial=0.0)), 1e-12)
+    )
     if len(view.edges):
         ax.plot(*points[view.edges].transpose(2, 1, 0), color="0.75", linewidth=0.8, zorder=1)
     alone = view.cluster == NO_CLUSTER
@@ -230,8 +265,14 @@ def draw_view(view: ClusteringView, nodes: Floats, names: Sequence[str], feature
     heaviest = np.argsort(-view.centre_mass, kind="stable").tolist()
     for place, number in enumerate(heaviest):
         own = view.cluster == number
-        label = str(number if view.identity is None else int(view.identity[number])) if place < NAMED_MAX else None
-        ax.scatter(*points[own].T, s=size[own], color=f"C{place % 10}", label=label, alpha=0.75, zorder=3)
+        label = (
+            str(number if view.identity is None else int(view.identity[number]))
+            if place < NAMED_MAX
+            else None
+        )
+        ax.scatter(
+            *points[own].T, s=size[own], color=f"C{place % 10}", label=label, alpha=0.75, zorder=3
+        )
     ax.set(xlabel=names[across], ylabel="" if up is None else names[up])
     if heaviest:
         ax.legend(title="cluster", fontsize="small", markerscale=0.8)
@@ -245,24 +286,32 @@ def _positions(view: ClusteringView, names: Sequence[str], features: Any) -> tup
     if features is None:
         return separating_features(view)
     try:
-        across, up = (names.index(one) if isinstance(one, str) else range(len(names))[one] for one in features)
+        across, up = (
+            names.index(one) if isinstance(one, str) else range(len(names))[one] for one in features
+        )
     except (IndexError, TypeError, ValueError):
         known = ", ".join(names)
-        raise SettingsError(f"features = {features!r} are not two positions or names of: {known}") from None
+        raise SettingsError(
+            f"features = {features!r} are not two positions or names of: {known}"
+        ) from None
     return across, up
 
 
 def separating_features(view: ClusteringView) -> tuple[int, int]:
-    """The two features over which clusters differ most, compared with the spread within them; d >= 2.
+    """The two features over which clusters differ most, compared with the spread within them; d >=
+    2.
 
     Of a single cluster, those of the largest spread.
     """
     member = view.cluster >= 0
-    nodes, mass, cluster = view.nodes[member], view.mass[member], view.cluster[member]
+    nodes = view.nodes[member]
+    mass = view.mass[member]
+    cluster = view.cluster[member]
     if not mass.sum() > 0:
         return 0, 1
     gaps = view.centres[cluster] - np.average(nodes, axis=0, weights=mass)
-    between, within = _mean_square(gaps, mass), _mean_square(nodes - view.centres[cluster], mass)
+    between = _mean_square(gaps, mass)
+    within = _mean_square(nodes - view.centres[cluster], mass)
     # Centres that differ only by rounding are one cluster, and then the spread within it decides.
     score = between / np.maximum(within, 1e-12) if (between > 1e-12).any() else within
     across, up = np.argsort(-score, kind="stable")[:2].tolist()
@@ -281,7 +330,8 @@ SHOWN_EVERY_S = 1.0
 
 
 class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
-    """`fit` has stopped at `max_seconds`; also a ConvergenceWarning of scikit-learn where that is installed.
+    """`fit` has stopped at `max_seconds`; also a ConvergenceWarning of scikit-learn where that is
+    installed.
 
     Examples
     --------
@@ -301,10 +351,16 @@ class Progress:
     `unit`: what is counted, as a plural. Raises `SettingsError` for a limit that is not above 0.
     """
 
-    def __init__(self, verbose: object = False, max_seconds: float | None = None, unit: str = "rows") -> None:
+    def __init__(
+        self, verbose: object = False, max_seconds: float | None = None, unit: str = "rows"
+    ) -> None:
         if max_seconds is not None and not max_seconds > 0:
-            raise SettingsError(f"max_seconds = {max_seconds!r}, must be above 0, or None for no limit")
-        self._verbose, self._unit, self._max_seconds = bool(verbose), unit, max_seconds
+            raise SettingsError(
+                f"max_seconds = {max_seconds!r}, must be above 0, or None for no limit"
+            )
+        self._verbose = bool(verbose)
+        self._unit = unit
+        self._max_seconds = max_seconds
         self._start = self._shown = time.monotonic()
         self._done = 0
         self.is_over = False
@@ -322,10 +378,13 @@ class Progress:
         return self.is_over
 
     def finish(self, wanted: int, estimator: object) -> None:
-        """Show the sum, and warn with `StoppedEarly` if less was done than wanted because the time was over."""
+        """Show the sum, and warn with `StoppedEarly` if less was done than wanted because the time
+        was over."""
         if self._verbose:
             took = time.monotonic() - self._start
-            sys.stderr.write(f"{type(estimator).__name__}: {self._done} {self._unit} in {took:.1f} s\n")
+            sys.stderr.write(
+                f"{type(estimator).__name__}: {self._done} {self._unit} in {took:.1f} s\n"
+            )
         if self.is_over and self._done < wanted:
             warnings.warn(
                 f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at most {wanted} "

@@ -15,28 +15,33 @@ DEFAULTS: Final = ClusterTreeOptions()
 
 
 class ClusterTree(IdentityEstimator):
-    """Streaming clustering whose number of clusters is steady and whose clusters keep their identities.
+    """Streaming clustering whose number of clusters is steady and whose clusters keep their
+    identities.
 
-    It finds the number of clusters. `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and
-    `learn_many` continue to learn. Labels are identities: whole numbers that keep their meaning while the stream goes
-    on and are never given again. A client contributes from its second row on; before anything is learnt every row is
-    predicted as -1, which in a stream is a normal state and not an error.
+    It finds the number of clusters. `fit` learns a whole table from the beginning; `partial_fit`,
+    `learn_one` and `learn_many` continue to learn. Labels are identities: whole numbers that keep
+    their meaning while the stream goes on and are never given again. A client contributes from its
+    second row on; before anything is learnt every row is predicted as -1, which in a stream is a
+    normal state and not an error.
 
     Parameters
     ----------
     clients : int, default=1
         Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are; the feature with the widest spread decides distances. "bounds": each feature from 0 to 1
-        between its bounds. "robust": each less its median, in standard deviations as its quartiles show them. The
-        table of `fit` decides, once; otherwise the first 500 rows, which are held until then (predicted as -1). A
-        feature that is constant in them keeps its unit.
+        None: rows as they are; the feature with the widest spread decides distances. "bounds": each
+        feature from 0 to 1 between its bounds. "robust": each less its median, in standard
+        deviations as its quartiles show them. The table of `fit` decides, once; otherwise the first
+        500 rows, which are held until then (predicted as -1). A feature that is constant in them
+        keeps its unit.
     bounds : pair of numbers or of array-likes of shape (d,), optional
-        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie beyond.
+        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie
+        beyond.
     random_state : int, default=0
         Nothing in this algorithm is random; here because all streaming estimators have it.
     update_readings : int, default=500
-        Rows after which a client publishes within a call, as it would in a federation; it also does so at the end.
+        Rows after which a client publishes within a call, as it would in a federation; it also does
+        so at the end.
     points_max : int, default=128
         Largest number of weighted points that a client publishes at once.
     cells_max : int, default=1000
@@ -44,15 +49,17 @@ class ClusterTree(IdentityEstimator):
     rebuild_readings : int, default=500
         Readings absorbed between two rebuilds of the tree.
     cluster_mass_max : float, default=4000.0
-        Independent readings of a cluster that count; newer ones displace older ones of the same cluster.
+        Independent readings of a cluster that count; newer ones displace older ones of the same
+        cluster.
     mass_max : float, default=4000.0
-        Independent readings of all clusters that count, each cluster having an equal part at most, or its share of the
-        recent readings.
+        Independent readings of all clusters that count, each cluster having an equal part at most,
+        or its share of the recent readings.
     growth_max : float, default=4.0
-        How many times these three are allowed at most, in proportion to the clusters where there are more than 20;
-        a warning says where more are needed.
+        How many times these three are allowed at most, in proportion to the clusters where there
+        are more than 20; a warning says where more are needed.
     split_significance : float, default=4.5
-        Standard deviations by which both sides of a join must be denser than the join, to be two clusters.
+        Standard deviations by which both sides of a join must be denser than the join, to be two
+        clusters.
     keep_significance : float, default=2.0
         The same, to remain two clusters.
     confirm_readings : float, default=1000.0
@@ -62,13 +69,14 @@ class ClusterTree(IdentityEstimator):
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`. It looks at the clock
-        every 500 rows.
+        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`.
+        It looks at the clock every 500 rows.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n,)
-        Identities of the clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where there is none.
+        Identities of the clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where
+        there is none.
     n_clusters_ : int
         Number of clusters shown, active or not.
     identities_ : ndarray of shape (c,)
@@ -81,7 +89,8 @@ class ClusterTree(IdentityEstimator):
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
 
-    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when
+    learning begins.
 
     Examples
     --------
@@ -139,9 +148,12 @@ class ClusterTree(IdentityEstimator):
         self.max_seconds = max_seconds
 
     def _warn(self, rows: Floats) -> None:
-        """Warn once of rows that can hardly be clustered as they are, and of more clusters than the memory is for."""
+        """Warn once of rows that can hardly be clustered as they are, and of more clusters than the
+        memory is for."""
         super()._warn(rows)
-        places = cast("ClusterTreeServer", self._federation.server).unresolved if self._has_rows() else 0
+        places = (
+            cast("ClusterTreeServer", self._federation.server).unresolved if self._has_rows() else 0
+        )
         if places and not self._warned:
             self._warned = True
             warnings.warn(

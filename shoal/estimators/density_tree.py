@@ -1,4 +1,5 @@
-"""density_tree as an estimator: clusters from private counts, at an epsilon of 1 to 4 for each reading.
+"""density_tree as an estimator: clusters from private counts, at an epsilon of 1 to 4 for each
+reading.
 
 With `masked` the epsilon is for all readings of a client in a window.
 """
@@ -23,7 +24,8 @@ from shoal.privacy.imperfect import step_of
 from shoal.privacy.masked import DELTA
 
 DEFAULTS: Final = DensityTreeOptions()
-STEP_ROWS_MIN, STEP_ROWS = 200, 1000
+STEP_ROWS_MIN = 200
+STEP_ROWS = 1000
 """fewest rows in which a coarse grid of values is looked for, and most"""
 STEP_ADVICE: Final = (
     "values of {features} are multiples of the number in brackets: counts show gaps between them as valleys, and too "
@@ -32,58 +34,66 @@ STEP_ADVICE: Final = (
 
 
 class DensityTree(IdentityEstimator):
-    """Streaming clustering from private counts. It finds the number of clusters; clusters keep their identities.
+    """Streaming clustering from private counts. It finds the number of clusters; clusters keep
+    their identities.
 
-    Every client counts windows of its readings on the axes of a public tree, and adds noise to the counts. With
-    `epsilon` each reading is protected by pure epsilon-differential privacy against anyone who sees what clients
-    publish (replace one reading by any other); how many readings there are, and when, is not protected.
+    Every client counts windows of its readings on the axes of a public tree, and adds noise to the
+    counts. With `epsilon` each reading is protected by pure epsilon-differential privacy against
+    anyone who sees what clients publish (replace one reading by any other); how many readings there
+    are, and when, is not protected.
 
-    With `masked`, noise is added once, to the sums over all clients, and protects *all readings of a client in a
-    window* by (epsilon, delta)-differential privacy. It simulates in one process the sums of a federation with masked
-    counts and one helper: nothing is masked here, so nothing is hidden from this process; the guarantee is for what is
-    learnt, against everybody else. A sum is over the next window of every client, taken when one has a second one full.
-    Below 100 clients (200 for 8 features or more) few clusters are found.
+    With `masked`, noise is added once, to the sums over all clients, and protects *all readings of
+    a client in a window* by (epsilon, delta)-differential privacy. It simulates in one process the
+    sums of a federation with masked counts and one helper: nothing is masked here, so nothing is
+    hidden from this process; the guarantee is for what is learnt, against everybody else. A sum is
+    over the next window of every client, taken when one has a second one full. Below 100 clients
+    (200 for 8 features or more) few clusters are found.
 
-    Rows are learnt in the order given, which should be the order in which they were read. `fit` learns a whole table
-    from the beginning, with a last window of each client that may be short; `partial_fit`, `learn_one` and `learn_many`
-    continue, and readings wait until their window is full. Labels are identities, whole numbers that are never given
-    again.
+    Rows are learnt in the order given, which should be the order in which they were read. `fit`
+    learns a whole table from the beginning, with a last window of each client that may be short;
+    `partial_fit`, `learn_one` and `learn_many` continue, and readings wait until their window is
+    full. Labels are identities, whole numbers that are never given again.
 
     Parameters
     ----------
     epsilon : float or None, default=4.0
-        What each reading may cost, 0.02 to 40; None for counts without noise. With `masked`, what all readings of a
-        client cost, in one window or in `budget_windows` of them.
+        What each reading may cost, 0.02 to 40; None for counts without noise. With `masked`, what
+        all readings of a client cost, in one window or in `budget_windows` of them.
     window_readings : int, default=400
         Readings of a client that are counted together.
     low, high : float or array-like of shape (d,), default=0.0 and 1.0
-        Smallest and largest possible value of each feature. They must be known without looking at the rows: a bound
-        taken from the data would reveal an extreme reading. Values beyond are clipped. They scale the features too, so
-        there is no parameter `scale`.
+        Smallest and largest possible value of each feature. They must be known without looking at
+        the rows: a bound taken from the data would reveal an extreme reading. Values beyond are
+        clipped. They scale the features too, so there is no parameter `scale`.
     step : float or array-like of shape (d,), default=0.0
-        Smallest difference that each feature shows, such as 1 for whole degrees: values are spread over it before they
-        are counted, so that gaps between them are no valleys. 0: as they are.
+        Smallest difference that each feature shows, such as 1 for whole degrees: values are spread
+        over it before they are counted, so that gaps between them are no valleys. 0: as they are.
     period : float or array-like of shape (d,), default=0.0
-        Of a circular feature, what it begins again after: 360 for degrees, 24 for hours; 0 for any other. Its circle is
-        cut at `low`, `high` does not count, and centres lie from 0 to below it. Clusters across the cut are one.
+        Of a circular feature, what it begins again after: 360 for degrees, 24 for hours; 0 for any
+        other. Its circle is cut at `low`, `high` does not count, and centres lie from 0 to below
+        it. Clusters across the cut are one.
     masked : bool, default=False
-        Whether noise is added to sums over clients instead of each client's counts; name them in `fit(X, clients=...)`.
+        Whether noise is added to sums over clients instead of each client's counts; name them in
+        `fit(X, clients=...)`.
     budget_windows : int or None, default=None
-        With `masked`: `epsilon` is for all windows of a client, of which there are this many at most; readings after
-        them are left out, and a warning says how many. None: `epsilon` is for each window.
+        With `masked`: `epsilon` is for all windows of a client, of which there are this many at
+        most; readings after them are left out, and a warning says how many. None: `epsilon` is for
+        each window.
     delta : float, default=1e-6
         With `masked`: probability with which it may cost more than `epsilon`, up to 0.001.
     clients : int, default=1
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
     random_state : int or None, default=None
-        None: the noise is a function of a secret key, drawn when learning begins. A number makes the same noise in
-        every run; whoever knows it can remove the noise, so a warning says that it protects nothing.
+        None: the noise is a function of a secret key, drawn when learning begins. A number makes
+        the same noise in every run; whoever knows it can remove the noise, so a warning says that
+        it protects nothing.
     leaves_max, grow_readings, cut_significance, depth, filled, finest, decay, oblique_axes
         Options of the algorithm, see docs/reference/algorithms.md.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the windows counted by then and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the windows counted by then and warns with
+        `StoppedEarly`.
 
     Attributes
     ----------
@@ -101,7 +111,8 @@ class DensityTree(IdentityEstimator):
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
 
-    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when
+    learning begins.
 
     Examples
     --------
@@ -169,18 +180,30 @@ class DensityTree(IdentityEstimator):
     def _new_federation(self, width: int) -> CountingFederation:
         bounds = self._bounds(width)
         options = self.get_params(deep=False)
-        named = ("clients", "random_state", "epsilon", "window_readings", "budget_windows", "delta", "masked")
+        named = (
+            "clients",
+            "random_state",
+            "epsilon",
+            "window_readings",
+            "budget_windows",
+            "delta",
+            "masked",
+        )
         own = {name: options.pop(name) for name in named}
         for name in ("low", "high", "step", "period", *OF_THE_ESTIMATOR):
             del options[name]
         options["circular"] = ",".join(map(str, bounds.circular))
-        clients, seed, size = own["clients"], own["random_state"], own["window_readings"]
+        clients = own["clients"]
+        seed = own["random_state"]
+        size = own["window_readings"]
         steps = self._steps(bounds)
         if own["masked"]:
             budget = SumBudget(own["epsilon"], own["budget_windows"], own["delta"])
             return MaskedFederation(options, width, clients, seed, budget, size, steps)
         if own["budget_windows"] is not None:
-            raise SettingsError("budget_windows is for masked = True: other epsilons are for each reading")
+            raise SettingsError(
+                "budget_windows is for masked = True: other epsilons are for each reading"
+            )
         return CountingFederation(options, width, clients, seed, own["epsilon"], size, steps)
 
     def _from_learnt(self, points: Floats) -> Floats:
@@ -193,15 +216,20 @@ class DensityTree(IdentityEstimator):
     def _warn(self, rows: Floats) -> None:
         if not self._warned and len(rows) >= WARNED_ROWS_MIN:
             bounds = self._bounds(rows.shape[1])
-            low, high = bounds.low.copy(), bounds.high.copy()
-            low[list(bounds.circular)], high[list(bounds.circular)] = -np.inf, np.inf  # these are wrapped
+            low = bounds.low.copy()
+            high = bounds.high.copy()
+            # these are wrapped
+            low[list(bounds.circular)], high[list(bounds.circular)] = -np.inf, np.inf
             self._warned = warn_of_clipping(rows, low, high, self._names)
             self._warned |= _warn_of_steps(rows, self._steps(bounds), self._names)
 
     def _steps(self, bounds: Bounds) -> Floats:
         """(d,) the steps in unit coordinates. Raises `SettingsError`."""
         try:
-            steps = np.broadcast_to(np.asarray(self.step, dtype=np.float64), bounds.span.shape) / bounds.span
+            steps = (
+                np.broadcast_to(np.asarray(self.step, dtype=np.float64), bounds.span.shape)
+                / bounds.span
+            )
         except (TypeError, ValueError):
             raise SettingsError(f"step must be a number, or {bounds.d} numbers") from None
         if not ((steps >= 0.0) & (steps <= 1.0)).all():
@@ -216,7 +244,9 @@ class DensityTree(IdentityEstimator):
                 for each in (self.low, self.high, self.period)
             )
         except (TypeError, ValueError):
-            raise SettingsError(f"low, high and period must be numbers, or {width} numbers each") from None
+            raise SettingsError(
+                f"low, high and period must be numbers, or {width} numbers each"
+            ) from None
         if not (np.isfinite(period).all() and (period >= 0.0).all()):
             raise SettingsError("period must be 0, or above 0 and finite for a circular feature")
         high = np.where(period > 0.0, low + period, high)
@@ -226,8 +256,8 @@ class DensityTree(IdentityEstimator):
 
 
 def _warn_of_steps(rows: Floats, steps: Floats, names: Sequence[str] | None) -> bool:
-    """Warn of features whose values lie on a coarse grid without a step (d,), by name and the step that rows (n, d)
-    show. Returns whether a warning was given."""
+    """Warn of features whose values lie on a coarse grid without a step (d,), by name and the step
+    that rows (n, d) show. Returns whether a warning was given."""
     found = []
     for place in np.flatnonzero(steps == 0.0).tolist() if len(rows) >= STEP_ROWS_MIN else ():
         values = rows[:STEP_ROWS, place]

@@ -23,13 +23,16 @@ class FcacFederation(InMemoryFederation):
     As in the paper, the share of one client has no bound.
     """
 
-    def __init__(self, algorithm: str, options: Mapping[str, Any], *arguments: Any, **named: Any) -> None:
+    def __init__(
+        self, algorithm: str, options: Mapping[str, Any], *arguments: Any, **named: Any
+    ) -> None:
         super().__init__(algorithm, {"client_share_max": 1.0, **options}, *arguments, **named)
 
     def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
         assert isinstance(client, CAPlus)
         if client.n_buffered == 1:
-            # CA+ cannot compute a bandwidth from a single row; the node that it would become is the row itself.
+            # CA+ cannot compute a bandwidth from a single row; the node that it would become is the
+            # row itself.
             return {"weight": rows, "count": np.ones(1, dtype=np.int64)}
         client.flush()
         return client.contribute()
@@ -40,30 +43,36 @@ class FcacFederation(InMemoryFederation):
 
 
 class FCAC(StreamingEstimator):
-    """Federated clustering via adaptive resonance theory (Masuyama et al., 2023); finds the number of clusters.
+    """Federated clustering via adaptive resonance theory (Masuyama et al., 2023); finds the number
+    of clusters.
 
-    `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and `learn_many` continue to learn. Until
-    `initial_rows` rows have been learnt (or `fit` was called), every row is predicted as -1, also before the first
-    row: in a stream a model without clusters is a normal state, so it is not an error as in most of scikit-learn.
+    `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and `learn_many`
+    continue to learn. Until `initial_rows` rows have been learnt (or `fit` was called), every row
+    is predicted as -1, also before the first row: in a stream a model without clusters is a normal
+    state, so it is not an error as in most of scikit-learn.
 
     Parameters
     ----------
     clients : int, default=1
         Number of virtual clients; row i of the stream is learnt by client i mod `clients`.
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are; the feature with the widest spread decides distances. "bounds": each feature from 0 to 1
-        between its bounds. "robust": each less its median, in standard deviations as its quartiles show them. The
-        table of `fit` decides, once; otherwise the first 500 rows, which are held until then (predicted as -1). A
-        feature that is constant in them keeps its unit.
+        None: rows as they are; the feature with the widest spread decides distances. "bounds": each
+        feature from 0 to 1 between its bounds. "robust": each less its median, in standard
+        deviations as its quartiles show them. The table of `fit` decides, once; otherwise the first
+        500 rows, which are held until then (predicted as -1). A feature that is constant in them
+        keeps its unit.
     bounds : pair of numbers or of array-likes of shape (d,), optional
-        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie beyond.
+        Lower and upper bounds for "bounds"; by default those of the rows that decide. Rows may lie
+        beyond.
     random_state : int, default=0
         The order in which the server absorbs nodes is a function of it alone.
     edge_factor : float, default=0.1
-        An edge is too old above the upper quartile of ages plus this times the interquartile range (in the paper 1.0).
+        An edge is too old above the upper quartile of ages plus this times the interquartile range
+        (in the paper 1.0).
     initial_rows : int, default=10
-        Rows that are buffered before the first is learnt; the first bandwidth is computed from them. Where they hardly
-        differ, as those of a sensor at rest, nearly every later row becomes a node: give more, or shuffle the rows.
+        Rows that are buffered before the first is learnt; the first bandwidth is computed from
+        them. Where they hardly differ, as those of a sensor at rest, nearly every later row becomes
+        a node: give more, or shuffle the rows.
     diversity_cut : float, default=1e-6
         The initial nodes are enough when the determinant of their similarities is below this.
     diversity_nodes_min : int, default=10
@@ -81,24 +90,27 @@ class FCAC(StreamingEstimator):
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`. It looks at the clock
-        every 500 rows.
+        Seconds after which `fit` ends with the rows learnt by then and warns with `StoppedEarly`.
+        It looks at the clock every 500 rows.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n,)
         Clusters of the rows learnt last, by `fit` or `partial_fit`; -1 where there is none.
     n_clusters_ : int
-        Connected components of the nodes. Each node that no edge joins to another is one by itself, as in the paper.
+        Connected components of the nodes. Each node that no edge joins to another is one by itself,
+        as in the paper.
     n_groups_ : int
-        Components of at least two nodes, which the service shows as clusters. Single nodes are outliers or too new.
+        Components of at least two nodes, which the service shows as clusters. Single nodes are
+        outliers or too new.
     cluster_centers_ : ndarray of shape (c, d)
         Mean of the nodes of each cluster, weighted by winning count.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
 
-    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when
+    learning begins.
 
     Examples
     --------

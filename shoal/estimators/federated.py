@@ -1,4 +1,5 @@
-"""k-means, fuzzy c-means, mixtures and clusters of any shape of several clients, as scikit-learn estimators."""
+"""k-means, fuzzy c-means, mixtures and clusters of any shape of several clients, as scikit-learn
+estimators."""
 
 from __future__ import annotations
 
@@ -22,10 +23,17 @@ from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 
-__all__ = ["FederatedDBSCAN", "FederatedFCM", "FederatedGMM", "FederatedKMeans", "FederatedSpectral"]
+__all__ = [
+    "FederatedDBSCAN",
+    "FederatedFCM",
+    "FederatedGMM",
+    "FederatedKMeans",
+    "FederatedSpectral",
+]
 
 MATRICES_PER_COMPONENT: Final = 8
-"""matrices (d, d) that EM holds at a time for each component of full covariance, besides the sums of the clients"""
+"""matrices (d, d) that EM holds at a time for each component of full covariance, besides the sums
+of the clients"""
 
 
 class FederatedKMeans(RoundsEstimator):
@@ -34,13 +42,13 @@ class FederatedKMeans(RoundsEstimator):
     Parameters
     ----------
     n_clusters : int or {"gap", "silhouette"}, default=8
-        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
-        one round of k-FED.
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of
+        the local centres of one round of k-FED.
     max_clusters : int, default=20
         Most clusters that a criterion may choose.
     average : {"sums", "weighted", "unweighted"}, default="sums"
-        "sums" is exactly k-means on all rows together. The others average the centres that each client reaches in
-        `local_steps` steps of Lloyd's algorithm, weighted by its rows or not.
+        "sums" is exactly k-means on all rows together. The others average the centres that each
+        client reaches in `local_steps` steps of Lloyd's algorithm, weighted by its rows or not.
     local_steps : int, default=5
     init : {"kfed", "box"} or array-like of shape (h, d), default="kfed"
         First centres: from one round of k-FED, random in the box of all rows, or given.
@@ -55,13 +63,14 @@ class FederatedKMeans(RoundsEstimator):
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
-        them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its bounds. "robust": each less its median, in
+        standard deviations as its quartiles show them.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the round that is under way, and warns with
+        `StoppedEarly`.
 
     Examples
     --------
@@ -93,12 +102,20 @@ class FederatedKMeans(RoundsEstimator):
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.n_clusters, self.max_clusters = n_clusters, max_clusters
-        self.average, self.local_steps = average, local_steps
-        self.init, self.bounds = init, bounds
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
+        self.average = average
+        self.local_steps = local_steps
+        self.init = init
+        self.bounds = bounds
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.fraction = fraction
+        self.policy = policy
         self.random_state = random_state
-        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
+        self.scale = scale
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return KMEANS if self.average == "sums" else KMEANS_LOCAL
@@ -115,15 +132,15 @@ class FederatedFCM(RoundsEstimator):
     Parameters
     ----------
     n_clusters : int or {"gap", "silhouette"}, default=8
-        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
-        one round of k-FED.
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of
+        the local centres of one round of k-FED.
     max_clusters : int, default=20
         Most clusters that a criterion may choose.
     fuzzifier : float, default=2.0
         How fuzzy clusters are; near 1 is k-means.
     average : {"sums", "avg1", "avg2"}, default="sums"
-        "sums" is exactly fuzzy c-means on all rows together. The others are the averages of FFCM: of centres in the
-        same position, or by k-means on all centres.
+        "sums" is exactly fuzzy c-means on all rows together. The others are the averages of FFCM:
+        of centres in the same position, or by k-means on all centres.
     local : {"fit", "step"}, default="fit"
         For FFCM: clients run fuzzy c-means to convergence, or one step.
     support : {"memberships", "powers"}, default="memberships"
@@ -141,13 +158,14 @@ class FederatedFCM(RoundsEstimator):
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
-        them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its bounds. "robust": each less its median, in
+        standard deviations as its quartiles show them.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the round that is under way, and warns with
+        `StoppedEarly`.
 
     Examples
     --------
@@ -178,11 +196,22 @@ class FederatedFCM(RoundsEstimator):
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.n_clusters, self.max_clusters, self.fuzzifier, self.average = n_clusters, max_clusters, fuzzifier, average
-        self.local, self.support, self.init, self.bounds = local, support, init, bounds
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
+        self.fuzzifier = fuzzifier
+        self.average = average
+        self.local = local
+        self.support = support
+        self.init = init
+        self.bounds = bounds
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.fraction = fraction
+        self.policy = policy
         self.random_state = random_state
-        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
+        self.scale = scale
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return FCM if self.average == "sums" else FFCM
@@ -200,17 +229,19 @@ class FederatedGMM(RoundsEstimator):
     Parameters
     ----------
     n_clusters : int or {"gap", "silhouette", "bic"}, default=8
-        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of the local centres of
-        one round of k-FED; BIC of mixtures fitted by sums, one number of components after the other.
+        Number of clusters, or the criterion that chooses it: gap statistic or mean silhouette of
+        the local centres of one round of k-FED; BIC of mixtures fitted by sums, one number of
+        components after the other.
     max_clusters : int, default=20
         Most clusters that a criterion may choose.
     covariance : {"full", "tied", "diag", "spherical"}, default="full"
-        "full" takes about 8 k d² (8 + clients / 2) bytes; `fit` refuses what this machine's memory does not hold.
+        "full" takes about 8 k d² (8 + clients / 2) bytes; `fit` refuses what this machine's memory
+        does not hold.
     ridge : float, default=1e-6
         Added to every variance.
     average : {"sums", "weighted", "unweighted"}, default="sums"
-        "sums" is exactly EM on all rows together. The others average the components that each client reaches in at
-        most `local_steps` steps of EM, weighted by their mass or not.
+        "sums" is exactly EM on all rows together. The others average the components that each
+        client reaches in at most `local_steps` steps of EM, weighted by their mass or not.
     match : {"overlap", "place"}, default="overlap"
         Which components are averaged: those that overlap most, or those in the same position.
     local_steps : int, default=100
@@ -227,13 +258,14 @@ class FederatedGMM(RoundsEstimator):
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
-        them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its bounds. "robust": each less its median, in
+        standard deviations as its quartiles show them.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the round that is under way, and warns with
+        `StoppedEarly`.
 
     Examples
     --------
@@ -269,12 +301,23 @@ class FederatedGMM(RoundsEstimator):
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.n_clusters, self.max_clusters = n_clusters, max_clusters
-        self.covariance, self.ridge, self.average = covariance, ridge, average
-        self.match, self.local_steps, self.init, self.bounds = match, local_steps, init, bounds
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
+        self.covariance = covariance
+        self.ridge = ridge
+        self.average = average
+        self.match = match
+        self.local_steps = local_steps
+        self.init = init
+        self.bounds = bounds
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.fraction = fraction
+        self.policy = policy
         self.random_state = random_state
-        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
+        self.scale = scale
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
         return GMM if self.average == "sums" else GMM_LOCAL
@@ -295,7 +338,8 @@ class FederatedGMM(RoundsEstimator):
             check_memory(int(components), max(table.shape[1] for table in tables), len(tables))
 
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
-        """BIC needs no landmarks: the clients' sums have the likelihood of every mixture that is tried."""
+        """BIC needs no landmarks: the clients' sums have the likelihood of every mixture that is
+        tried."""
         if criterion != "bic":
             return super()._chosen(criterion, tables, box, most)
         self._check_memory(most, tables)
@@ -305,7 +349,9 @@ class FederatedGMM(RoundsEstimator):
             options = {"clusters": k, "covariance": self.covariance, "ridge": self.ridge}
             hint = kfed_hint(k, tables, box)
             params = GMM.start(options, len(box.low), hint)
-            params = run_rounds(GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol).params
+            params = run_rounds(
+                GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol
+            ).params
             likelihood = float(params["likelihood"][0]) * n_rows
             found[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
             # As the service: the BIC has small local minima, so some further numbers are tried.
@@ -321,12 +367,19 @@ class FederatedGMM(RoundsEstimator):
     @property
     def covariances_(self) -> Floats:
         """(k, d, d), whatever the form."""
-        found = matrices(self.covariance, self.params_["spread"], *self.cluster_centers_.shape).copy()
-        return found if self._scale is None else np.asarray(found * np.outer(self._scale.unit, self._scale.unit))
+        found = matrices(
+            self.covariance, self.params_["spread"], *self.cluster_centers_.shape
+        ).copy()
+        return (
+            found
+            if self._scale is None
+            else np.asarray(found * np.outer(self._scale.unit, self._scale.unit))
+        )
 
 
 def check_memory(components: int, d: int, n_clients: int) -> None:
-    """Raises `SettingsError` if EM with full covariances of d features needs more memory than this machine has."""
+    """Raises `SettingsError` if EM with full covariances of d features needs more memory than this
+    machine has."""
     if not hasattr(os, "sysconf"):
         return  # Windows does not say
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -345,10 +398,11 @@ class FederatedDBSCAN(RoundsEstimator):
     Parameters
     ----------
     cells : int, default=0
-        Cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32.
+        Cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most
+        32.
     min_points : float, default=1.2
-        Rows that make a cell dense, as a multiple of those that it would have if all rows were spread evenly over the
-        grid.
+        Rows that make a cell dense, as a multiple of those that it would have if all rows were
+        spread evenly over the grid.
     border : int, default=2
         Cells by which a row may be away from a cluster's nearest cell and still belong to it.
     min_share : float, default=0.01
@@ -383,8 +437,12 @@ class FederatedDBSCAN(RoundsEstimator):
         count_min: int = 1,
         bounds: Any = None,
     ) -> None:
-        self.cells, self.min_points, self.border = cells, min_points, border
-        self.min_share, self.count_min, self.bounds = min_share, count_min, bounds
+        self.cells = cells
+        self.min_points = min_points
+        self.border = border
+        self.min_share = min_share
+        self.count_min = count_min
+        self.bounds = bounds
 
     def _options(self) -> dict[str, Any]:
         names = ("cells", "min_points", "border", "min_share", "count_min")
@@ -392,12 +450,14 @@ class FederatedDBSCAN(RoundsEstimator):
 
 
 class FederatedSpectral(RoundsEstimator):
-    """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number of features.
+    """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number
+    of features.
 
     Parameters
     ----------
     n_clusters : int or "eigengap", default="eigengap"
-        "eigengap": as many as the largest gap between eigenvalues of the graph of landmarks shows, 1 to 20.
+        "eigengap": as many as the largest gap between eigenvalues of the graph of landmarks shows,
+        1 to 20.
     landmarks : int, default=100
         Number of landmarks; fewer even out noise, more follow finer shapes.
     prototypes : int, default=60
@@ -413,13 +473,14 @@ class FederatedSpectral(RoundsEstimator):
         How answers of earlier rounds count; by default not at all.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its smallest and largest value. "robust": each less its median, in standard deviations as
-        its quartiles show them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its smallest and largest value. "robust": each
+        less its median, in standard deviations as its quartiles show them.
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the round that is under way, and warns with
+        `StoppedEarly`.
 
     Examples
     --------
@@ -451,10 +512,18 @@ class FederatedSpectral(RoundsEstimator):
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.n_clusters, self.landmarks, self.prototypes, self.near = n_clusters, landmarks, prototypes, near
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.n_clusters = n_clusters
+        self.landmarks = landmarks
+        self.prototypes = prototypes
+        self.near = near
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.fraction = fraction
+        self.policy = policy
         self.random_state = random_state
-        self.scale, self.verbose, self.max_seconds = scale, verbose, max_seconds
+        self.scale = scale
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def _options(self) -> dict[str, Any]:
         own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}

@@ -1,4 +1,5 @@
-"""A federation in memory: the clients and the server of one streaming algorithm, without a log between them."""
+"""A federation in memory: the clients and the server of one streaming algorithm, without a log
+between them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ BLOCK_ROWS = 500
 class FederationOptions(AlgorithmOptions):
     """Parameters of an estimator that assign its rows to clients."""
 
-    clients: int = option(1, "virtual clients to which rows without a client name are dealt in turn", least=1)
+    clients: int = option(
+        1, "virtual clients to which rows without a client name are dealt in turn", least=1
+    )
     random_state: int = option(0, "seed of everything that is random", least=0)
     update_readings: Annotated[int, Field(ge=1)] | None = option(
         None, "rows of a client after which it contributes within one call; None: at the end"
@@ -36,7 +39,9 @@ class FederationOptions(AlgorithmOptions):
     @classmethod
     def of(cls, **parameters: Any) -> Self:
         """Checked parameters; NumPy's whole numbers count as such. Raises `SettingsError`."""
-        return cls.parse({name: int(n) if isinstance(n, np.integer) else n for name, n in parameters.items()})
+        return cls.parse(
+            {name: int(n) if isinstance(n, np.integer) else n for name, n in parameters.items()}
+        )
 
 
 class InMemoryFederation:
@@ -53,9 +58,11 @@ class InMemoryFederation:
     n_clients : int
         Rows without a client name go to this many clients in turn.
     seed : int
-        The order in which the server absorbs nodes is a function of the seed and of the number of absorptions before.
+        The order in which the server absorbs nodes is a function of the seed and of the number of
+        absorptions before.
     update_readings : int, optional
-        Rows of a client after which it contributes within one call of `learn`; by default it contributes at the end.
+        Rows of a client after which it contributes within one call of `learn`; by default it
+        contributes at the end.
 
     Raises `SettingsError`.
     """
@@ -69,11 +76,15 @@ class InMemoryFederation:
         seed: int,
         update_readings: int | None = None,
     ) -> None:
-        own = FederationOptions.of(clients=n_clients, random_state=seed, update_readings=update_readings)
+        own = FederationOptions.of(
+            clients=n_clients, random_state=seed, update_readings=update_readings
+        )
         self._algorithm = algorithm
         self._options = dict(options)
         self.width = width
-        self._n_clients, self._seed, self._update_readings = own.clients, own.random_state, own.update_readings
+        self._n_clients = own.clients
+        self._seed = own.random_state
+        self._update_readings = own.update_readings
         self._clients: dict[str, ClientHalf] = {}
         self._earlier: dict[str, EarlierRows] = {}
         self._calls = 0
@@ -81,15 +92,20 @@ class InMemoryFederation:
         self.server = streaming_algorithm(algorithm).server(self._options, width)
 
     def learn(
-        self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False, progress: Progress | None = None
+        self,
+        rows: Floats,
+        client_names: ArrayLike | None,
+        is_last: bool = False,
+        progress: Progress | None = None,
     ) -> None:
-        """rows (n, d) are learnt by their clients, in order, and the server absorbs what the clients contribute.
+        """rows (n, d) are learnt by their clients, in order, and the server absorbs what the
+        clients contribute.
 
-        A missing value (NaN) is taken from the nearest earlier row of the client over what the row has; a row without
-        any value is not learnt.
-        `client_names` (n,): the client of each row. `is_last`: no more rows will follow, so none stays in a buffer.
-        `progress` counts the rows, and may end the call before the last one. Raises `InvalidData` before anything has
-        changed.
+        A missing value (NaN) is taken from the nearest earlier row of the client over what the row
+        has; a row without any value is not learnt.
+        `client_names` (n,): the client of each row. `is_last`: no more rows will follow, so none
+        stays in a buffer. `progress` counts the rows, and may end the call before the last one.
+        Raises `InvalidData` before anything has changed.
         """
         names, client_of_row = self._assign_clients(len(rows), client_names)
         if not names:
@@ -99,7 +115,9 @@ class InMemoryFederation:
         longest = max(map(len, rows_of))
         step = self._update_readings or longest
         for first in range(0, longest, step):
-            parts = {name: part[first : first + step] for name, part in zip(names, rows_of, strict=True)}
+            parts = {
+                name: part[first : first + step] for name, part in zip(names, rows_of, strict=True)
+            }
             self._absorb(parts, is_last, first + step >= longest, progress)
             if progress.is_over:
                 break
@@ -108,16 +126,20 @@ class InMemoryFederation:
         self._rows += len(rows)
 
     def predict(self, rows: Floats) -> Ints:
-        """rows (n, d) -> (n,) cluster of each as its number in the snapshot; -1 as long as there is none.
+        """rows (n, d) -> (n,) cluster of each as its number in the snapshot; -1 as long as there is
+        none.
 
         A row that lacks values (NaN) falls to the nearest node over those that it has.
         """
         if np.isnan(rows).any():
-            rows = filled_from(rows, streaming_algorithm(self._algorithm).view(self.server.snapshot()).nodes)
+            rows = filled_from(
+                rows, streaming_algorithm(self._algorithm).view(self.server.snapshot()).nodes
+            )
         return self.server.predict(rows)
 
     def in_units(self, points: Floats) -> Floats:
-        """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the rows."""
+        """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the
+        rows."""
         return points
 
     def names_of(self, n: int, client_names: ArrayLike | None, first: int = 0) -> Texts:
@@ -127,18 +149,25 @@ class InMemoryFederation:
         names, position = self._assign_clients(n, client_names)
         return np.array(names, dtype=np.str_)[position] if names else np.empty(0, dtype=np.str_)
 
-    def _absorb(self, rows_of: Mapping[str, Floats], is_last: bool, is_end: bool, progress: Progress) -> None:
+    def _absorb(
+        self, rows_of: Mapping[str, Floats], is_last: bool, is_end: bool, progress: Progress
+    ) -> None:
         """Clients by name learn these rows, and the server absorbs one contribution of each.
 
-        `is_end`: no more rows follow in this call. When the time is over, neither do other clients learn theirs.
+        `is_end`: no more rows follow in this call. When the time is over, neither do other clients
+        learn theirs.
         """
         contributions = []
         for name, given in rows_of.items():
             if name not in self._clients:
-                self._clients[name], self._earlier[name] = self._new_client(), EarlierRows(self.width)
+                self._clients[name], self._earlier[name] = (
+                    self._new_client(),
+                    EarlierRows(self.width),
+                )
             with_values = given[~np.isnan(given).all(axis=1)] if np.isnan(given).any() else given
             rows = self._earlier[name].fill(with_values)
-            client, learnt = self._clients[name], 0
+            client = self._clients[name]
+            learnt = 0
             while learnt < len(rows):
                 block = rows[learnt : learnt + BLOCK_ROWS]
                 client.learn(block)
@@ -168,7 +197,8 @@ class InMemoryFederation:
     def restore(self, state: State) -> None:
         """Become the saved federation, if this one has learnt nothing yet. Raises `InvalidState`."""
         saved = StateReader(state, STATE_VERSION, width=self.width)
-        self._calls, self._rows = saved.read_int("calls"), saved.read_int("rows")
+        self._calls = saved.read_int("calls")
+        self._rows = saved.read_int("rows")
         clients = state.get("clients")
         if not isinstance(clients, Mapping) or "server" not in state:
             raise InvalidState("saved state lacks its clients or its server")
@@ -181,14 +211,17 @@ class InMemoryFederation:
         self.server.restore(state["server"])
 
     def _assign_clients(self, n: int, client_names: ArrayLike | None) -> tuple[list[str], Ints]:
-        """The names of the clients that have rows, and (n,) the position of each row's client among them."""
+        """The names of the clients that have rows, and (n,) the position of each row's client among
+        them."""
         if client_names is None:
             turn = (self._rows + np.arange(n)) % self._n_clients
             present, position = np.unique(turn, return_inverse=True)
         else:
             names = np.asarray(client_names)
             if names.shape != (n,):
-                raise InvalidData(f"clients has shape {names.shape}, it must name the client of each of the {n} rows")
+                raise InvalidData(
+                    f"clients has shape {names.shape}, it must name the client of each of the {n} rows"
+                )
             present, position = np.unique(names.astype(str), return_inverse=True)
         return [str(name) for name in present], position.astype(np.int64)
 
@@ -217,9 +250,14 @@ class Federation(Protocol):
         ...
 
     def learn(
-        self, rows: Floats, client_names: ArrayLike | None, is_last: bool = False, progress: Progress | None = None
+        self,
+        rows: Floats,
+        client_names: ArrayLike | None,
+        is_last: bool = False,
+        progress: Progress | None = None,
     ) -> None:
-        """rows (n, d) of clients (n,), in order; `is_last`: no more will follow. Raises `InvalidData`."""
+        """rows (n, d) of clients (n,), in order; `is_last`: no more will follow. Raises
+        `InvalidData`."""
         ...
 
     def predict(self, rows: Floats) -> Ints: ...

@@ -1,4 +1,5 @@
-"""Regimes as an estimator: sets of states in which a stream stays, without being told how many there are."""
+"""Regimes as an estimator: sets of states in which a stream stays, without being told how many
+there are."""
 
 from __future__ import annotations
 
@@ -25,32 +26,39 @@ from shoal.kernels.arrays import Floats, Ints, Objects
 
 
 class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Regimes of continuous streams: sets of states in which a stream stays, however its values are distributed.
+    """Regimes of continuous streams: sets of states in which a stream stays, however its values are
+    distributed.
 
-    Experimental: parameters and results may change. Sensors that vary continuously often have one density cluster;
-    their regimes (dark and lit, idle and running, calm and rough) differ in level, spread, roughness or slope, and
-    last. The number of regimes is found, and is one for streams in which nothing stays: noise, slow drift, random
-    walks, cycles. Regimes of about 20 readings are found at three deviations, of 100 at two and of 500 in part at one;
-    weaker ones are not, nor are those of a stream that is itself strongly autocorrelated within its regimes.
+    Experimental: parameters and results may change. Sensors that vary continuously often have one
+    density cluster; their regimes (dark and lit, idle and running, calm and rough) differ in level,
+    spread, roughness or slope, and last. The number of regimes is found, and is one for streams in
+    which nothing stays: noise, slow drift, random walks, cycles. Regimes of about 20 readings are
+    found at three deviations, of 100 at two and of 500 in part at one; weaker ones are not, nor are
+    those of a stream that is itself strongly autocorrelated within its regimes.
 
-    Rows must be in the order of time within each client, and NaN is a missing reading. Clients learn from their own
-    rows only; what leaves them are sums over their blocks, here within one process.
+    Rows must be in the order of time within each client, and NaN is a missing reading. Clients
+    learn from their own rows only; what leaves them are sums over their blocks, here within one
+    process.
 
     Parameters
     ----------
     pool : bool, optional
-        Whether the levels of clients are compared. With False each client's own level is taken from its rows, since
-        the same regime may lie elsewhere for a sensor at another place; then a client that stays in one regime adds
-        nothing. By default that is taken which tells more of what each client does next.
+        Whether the levels of clients are compared. With False each client's own level is taken from
+        its rows, since the same regime may lie elsewhere for a sensor at another place; then a
+        client that stays in one regime adds nothing. By default that is taken which tells more of
+        what each client does next.
     interval : float, optional
-        Seconds between two readings of a client, for `times`; by default the median of the first times.
+        Seconds between two readings of a client, for `times`; by default the median of the first
+        times.
     rebuild_readings : int, default=1000
-        Rows of all clients between two looks for regimes in `partial_fit`, at least. They also grow by a quarter.
+        Rows of all clients between two looks for regimes in `partial_fit`, at least. They also grow
+        by a quarter.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n,)
-        Regimes of the rows learnt last by `fit` or `partial_fit`; identities that keep their meaning.
+        Regimes of the rows learnt last by `fit` or `partial_fit`; identities that keep their
+        meaning.
     n_regimes_ : int
         Number of regimes; 1 where nothing stays, 0 before the first look.
     identities_ : ndarray of shape (k,)
@@ -58,25 +66,29 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     dwell_ : ndarray of shape (k,)
         Mean stay in each regime, in readings; infinite where there is one.
     transitions_ : ndarray of shape (k, k)
-        Changes from one regime (row) to another (column) that were seen; within the memory of clients.
+        Changes from one regime (row) to another (column) that were seen; within the memory of
+        clients.
     means_, deviations_ : ndarray of shape (k, d)
-        Mean and standard deviation of the readings of each regime in the clients' memories, in the units of the rows.
-        Where clients' own levels are taken, as if all clients had the mean of their levels.
+        Mean and standard deviation of the readings of each regime in the clients' memories, in the
+        units of the rows. Where clients' own levels are taken, as if all clients had the mean of
+        their levels.
     scale_ : int
         Readings of a block at the scale that decided; 0 while there is one regime.
     provisional_ : bool
-        Whether too little was seen (fewer than 20 changes; of one regime, fewer than 1 000 readings), or the last two
-        looks disagree.
+        Whether too little was seen (fewer than 20 changes; of one regime, fewer than 1 000
+        readings), or the last two looks disagree.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
 
-    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when learning begins.
+    Methods raise `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters when
+    learning begins.
 
     Notes
     -----
-    Block features, slow coordinates by time-lagged independent component analysis (Perez-Hernandez et al., Journal of
-    Chemical Physics 139, 2013), and metastable sets of cells; see `shoal.algorithms.regimes`.
+    Block features, slow coordinates by time-lagged independent component analysis (Perez-Hernandez
+    et al., Journal of Chemical Physics 139, 2013), and metastable sets of cells; see
+    `shoal.algorithms.regimes`.
 
     Examples
     --------
@@ -98,7 +110,11 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     """attribute that river's pipelines read of every step"""
 
     def __init__(
-        self, *, pool: bool | None = None, interval: float | None = None, rebuild_readings: int = 1_000
+        self,
+        *,
+        pool: bool | None = None,
+        interval: float | None = None,
+        rebuild_readings: int = 1_000,
     ) -> None:
         self.pool = pool
         self.interval = interval
@@ -107,52 +123,73 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     # scikit-learn's interface.
 
     def fit(
-        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, times: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: None = None,
+        clients: ArrayLike | None = None,
+        times: ArrayLike | None = None,
     ) -> Self:
         """Discard what was learnt, and learn whole streams.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows of all clients, those of each client in the order of time; NaN is a missing reading.
+            Rows of all clients, those of each client in the order of time; NaN is a missing
+            reading.
         y : ignored
         clients : array-like of shape (n,), optional
             The name of the client of each row; by default all rows are of one.
         times : array-like of shape (n,), optional
-            Seconds, or datetime64: rows are then placed on a grid of `interval`, so that gaps count as such.
+            Seconds, or datetime64: rows are then placed on a grid of `interval`, so that gaps count
+            as such.
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
-        rows, names = _table(X), column_names(X)
+        rows = _table(X)
+        names = column_names(X)
         if not len(rows):
             raise InvalidData("n_samples = 0; at least 1 row is needed")
         streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
         streams.learn(rows, clients, times, is_last=True)
-        self._streams, self._names = streams, names
+        self._streams = streams
+        self._names = names
         self._n_features = rows.shape[1]
         self.labels_ = self.predict(X, clients, times)
         return self
 
     def partial_fit(
-        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, times: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: None = None,
+        clients: ArrayLike | None = None,
+        times: ArrayLike | None = None,
     ) -> Self:
-        """Learn rows that follow those before, and look for regimes when `rebuild_readings` rows have come.
+        """Learn rows that follow those before, and look for regimes when `rebuild_readings` rows
+        have come.
 
-        What is found does not depend on how rows are divided into calls. The first 1 000 rows are collected before any
-        is learnt, to know how wide the columns spread. See `fit` for the parameters.
+        What is found does not depend on how rows are divided into calls. The first 1 000 rows are
+        collected before any is learnt, to know how wide the columns spread. See `fit` for the
+        parameters.
         """
         rows = self._rows(X)
         if not self._is_fitted():
-            streams, names = RegimeStreams(self.pool, self.interval, self.rebuild_readings), column_names(X)
+            streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
+            names = column_names(X)
             streams.learn(rows, clients, times)
-            self._streams, self._names, self._n_features = streams, names, rows.shape[1]
+            self._streams = streams
+            self._names = names
+            self._n_features = rows.shape[1]
         else:
             self._streams.learn(rows, clients, times)
         self.labels_ = self.predict(X, clients, times)
         return self
 
     def predict(
-        self, X: ArrayLike, clients: ArrayLike | None = None, times: ArrayLike | None = None, live: bool = False
+        self,
+        X: ArrayLike,
+        clients: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+        live: bool = False,
     ) -> Ints:
         """The regime of each row.
 
@@ -163,7 +200,8 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         clients, times : array-like of shape (n,), optional
             As in `fit`. The level of a client that has not been learnt is found in these rows.
         live : bool, default=False
-            Judge a row by the rows up to it, as one has to while they come; by default by the rows around it.
+            Judge a row by the rows up to it, as one has to while they come; by default by the rows
+            around it.
 
         Returns
         -------
@@ -218,7 +256,8 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     @property
     def scale_(self) -> int:
-        """Readings of a block at the scale that decided, 0 while there is one regime; once rows were learnt."""
+        """Readings of a block at the scale that decided, 0 while there is one regime; once rows
+        were learnt."""
         book = self._server("scale_").book
         return 0 if book is None else book.w
 
@@ -250,12 +289,14 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     # river's interface.
 
     def learn_one(self, x: Mapping[str, Any]) -> None:
-        """Learn the next row of the only client, by feature name. The first fixes the names, in alphabetical order."""
+        """Learn the next row of the only client, by feature name. The first fixes the names, in
+        alphabetical order."""
         names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
         rows = _table([row_values(x, names)])
         if not self._is_fitted():
             self._streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
-            self._names, self._n_features = names, len(names)
+            self._names = names
+            self._n_features = len(names)
         self._streams.learn(rows, None, None)
 
     def predict_one(self, x: Mapping[str, Any]) -> int:
@@ -271,19 +312,24 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _server(self, attribute: str) -> RegimeServer:
         if not self._is_fitted():
-            raise NotFittedError(f"{attribute} does not exist before the first rows; call fit or partial_fit")
+            raise NotFittedError(
+                f"{attribute} does not exist before the first rows; call fit or partial_fit"
+            )
         return self._streams.server
 
     def _rows(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows, names = _table(X), column_names(X)
+        rows = _table(X)
+        names = column_names(X)
         if not self._is_fitted():
             return rows
         check_n_features(rows, self._n_features, self)
         if names is None or self._names is None or names == self._names:
             return rows
         if sorted(names) != sorted(self._names):
-            raise InvalidData(f"features {shortened(names)} were given, {shortened(self._names)} were learnt")
+            raise InvalidData(
+                f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
+            )
         return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
 
 

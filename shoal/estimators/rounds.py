@@ -1,7 +1,7 @@
 """The base of the estimators of algorithms in rounds, with the interface of scikit-learn.
 
-`fit` runs in memory the functions that the service runs on clients and server, so it gives the same numbers.
-Scikit-learn does not need to be installed.
+`fit` runs in memory the functions that the service runs on clients and server, so it gives the same
+numbers. Scikit-learn does not need to be installed.
 
 k-FED and MUFC, which need a single round, are here too.
 """
@@ -18,7 +18,13 @@ from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import choose_clusters
-from shoal.algorithms.rounds.simulation import bounding_box, converged, kfed_hint, kfed_landmarks, run_rounds
+from shoal.algorithms.rounds.simulation import (
+    bounding_box,
+    converged,
+    kfed_hint,
+    kfed_landmarks,
+    run_rounds,
+)
 from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import (
@@ -41,14 +47,16 @@ PER_CLIENT = 2
 
 
 class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Runs an algorithm in rounds over tables in memory. A subclass names its algorithm and gives its options."""
+    """Runs an algorithm in rounds over tables in memory. A subclass names its algorithm and gives
+    its options."""
 
     ALGORITHM: ClassVar[str]
     _scale: Scale | None = None
     """the scale of the rows of `fit`; None: as they are"""
 
     def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
-        """Draw the centres that were found, coloured by cluster, as large as the rows that each stands for.
+        """Draw the centres that were found, coloured by cluster, as large as the rows that each
+        stands for.
 
         Parameters
         ----------
@@ -61,26 +69,34 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         -------
         matplotlib Axes
 
-        Raises `NotFittedError` before `fit`, `MissingExtra` without matplotlib, and `SettingsError` for other features.
+        Raises `NotFittedError` before `fit`, `MissingExtra` without matplotlib, and `SettingsError`
+        for other features.
         """
         self._require_fit()
         view = self._algorithm().view(self.params_)
         width = view.nodes.shape[1]
         nodes = view.nodes if self._scale is None else self._scale.undo(view.nodes)
-        given: Any = getattr(self, "feature_names_in_", [f"feature {place}" for place in range(self.n_features_in_)])
+        given: Any = getattr(
+            self, "feature_names_in_", [f"feature {place}" for place in range(self.n_features_in_)]
+        )
         names = [*given, *(["target"] if width > self.n_features_in_ else [])]
         return draw_view(view, nodes, names, features, ax)
 
     def _require_fit(self) -> None:
         if not hasattr(self, "params_"):
-            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet; call fit first")
+            raise NotFittedError(
+                f"this {type(self).__name__} has learnt nothing yet; call fit first"
+            )
 
     def _run_rounds(self, tables: list[Floats]) -> RoundsAlgorithm:
-        """Run the rounds over one table for each client; sets what all subclasses have. Returns the algorithm."""
+        """Run the rounds over one table for each client; sets what all subclasses have. Returns the
+        algorithm."""
         algorithm = self._algorithm()
         rounds_max = 1 if algorithm.one_shot else getattr(self, "max_rounds", 1)
         tolerance = getattr(self, "tol", 0.0)
-        progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None), "rounds")
+        progress = Progress(
+            getattr(self, "verbose", False), getattr(self, "max_seconds", None), "rounds"
+        )
         box = self._box(tables)
         self._choose(tables, box)
         params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
@@ -97,7 +113,8 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         )
         progress.finish(0 if converged(result.shifts, tolerance) else rounds_max, self)
         self.params_: Params = result.params
-        self.shifts_, self.n_rounds_ = result.shifts, len(result.shifts)
+        self.shifts_ = result.shifts
+        self.n_rounds_ = len(result.shifts)
         return algorithm
 
     def _algorithm(self) -> RoundsAlgorithm:
@@ -112,20 +129,26 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return chosen
 
     def _choose(self, tables: list[Floats], box: InitHint) -> None:
-        """Set `n_clusters_`: the parameter `n_clusters`, or the choice of its criterion. Raises `SettingsError`."""
+        """Set `n_clusters_`: the parameter `n_clusters`, or the choice of its criterion. Raises
+        `SettingsError`."""
         wanted = getattr(self, "n_clusters", None)
         if wanted is None:
             return  # an algorithm that needs no number
         if not isinstance(wanted, str):
             self.n_clusters_ = wanted
             return
-        algorithm, most = self._algorithm(), getattr(self, "max_clusters", 1)
+        algorithm = self._algorithm()
+        most = getattr(self, "max_clusters", 1)
         options = algorithm.options
         if self.n_clusters not in CRITERIA or not options.accepts("clusters", self.n_clusters):
             names = [name for name in CRITERIA if options.accepts("clusters", name)]
-            raise SettingsError(f"n_clusters = {self.n_clusters!r}, must be {' or '.join(['a number', *names])}")
+            raise SettingsError(
+                f"n_clusters = {self.n_clusters!r}, must be {' or '.join(['a number', *names])}"
+            )
         if algorithm.takes("clusters_max") and not options.accepts("clusters_max", most):
-            raise SettingsError(f"max_clusters = {most!r}, must be {options.expected('clusters_max')}")
+            raise SettingsError(
+                f"max_clusters = {most!r}, must be {options.expected('clusters_max')}"
+            )
         self.n_clusters_ = self._chosen(self.n_clusters, tables, box, most)
 
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
@@ -146,14 +169,20 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return InitHint(low, high, box.seed)
 
     def _init_hint(self, tables: list[Floats], box: InitHint) -> InitHint:
-        """Hint for the first parameters: one round of k-FED ("kfed"), random points in the box ("box"), or `init`."""
+        """Hint for the first parameters: one round of k-FED ("kfed"), random points in the box
+        ("box"), or `init`."""
         init = getattr(self, "init", "box")
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
             return kfed_hint(self._n_clusters(), tables, box) if init == "kfed" else box
         centres = check_rows(init, len(box.low))
-        return InitHint(box.low, box.high, box.seed, centres if self._scale is None else self._scale.apply(centres))
+        return InitHint(
+            box.low,
+            box.high,
+            box.seed,
+            centres if self._scale is None else self._scale.apply(centres),
+        )
 
 
 class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
@@ -163,7 +192,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
     ----------
     cluster_centers_ : ndarray of shape (c, d)
     labels_ : ndarray of shape (n,)
-        Clusters of all rows of `fit`, one client after the other, or in the order of a single table.
+        Clusters of all rows of `fit`, one client after the other, or in the order of a single
+        table.
     labels_by_client_ : list of ndarray
     n_clusters_ : int
         The parameter `n_clusters`, or the number that its criterion has chosen.
@@ -174,10 +204,13 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         The parameters that the service would publish; with `scale`, of scaled rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
-        Only if the tables had names; `predict` then refuses other names, and the same in another order.
+        Only if the tables had names; `predict` then refuses other names, and the same in another
+        order.
     """
 
-    def fit(self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None
+    ) -> Self:
         """Run the rounds.
 
         Parameters
@@ -186,7 +219,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
             One table for each client, some perhaps empty; or a single table.
         y : ignored
         clients : array-like of shape (n,), optional
-            For a single table, the name of the client that has each row; by default one client has all.
+            For a single table, the name of the client that has each row; by default one client has
+            all.
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
@@ -198,7 +232,9 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         centres = algorithm.view(self.params_).centres
-        self.cluster_centers_: Floats = centres if self._scale is None else self._scale.undo(centres)
+        self.cluster_centers_: Floats = (
+            centres if self._scale is None else self._scale.undo(centres)
+        )
         self.n_features_in_ = self.cluster_centers_.shape[1]
         self.labels_by_client_ = [algorithm.predict(self.params_, rows) for rows in tables]
         labels = np.concatenate(self.labels_by_client_)
@@ -206,7 +242,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
-        """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
+        """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError`
+        before `fit`."""
         self._require_fit()
         rows = as_table(X)
         check_n_features(rows, self.n_features_in_, self)
@@ -214,11 +251,15 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         if known is not None:
             check_names(column_names(X), known.tolist())
         rows = rows.reshape(-1, self.n_features_in_)
-        return self._algorithm().predict(self.params_, rows if self._scale is None else self._scale.apply(rows))
+        return self._algorithm().predict(
+            self.params_, rows if self._scale is None else self._scale.apply(rows)
+        )
 
     def _scaled(self, tables: list[Floats], names: list[str] | None) -> list[Floats]:
-        """The tables of clients on the scale that the parameter `scale` asks for; warns where there is none."""
-        kind, rows = getattr(self, "scale", None), np.concatenate([table for table in tables if len(table)])
+        """The tables of clients on the scale that the parameter `scale` asks for; warns where there
+        is none."""
+        kind = getattr(self, "scale", None)
+        rows = np.concatenate([table for table in tables if len(table)])
         check_scale(kind)
         self._scale = None if kind is None else scale_of(rows, kind, getattr(self, "bounds", None))
         if self._scale is None:
@@ -228,8 +269,11 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
 
 
 def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:
-    """The names of the columns of one table, or of all in a list; None without. Raises `InvalidData` (they differ)."""
-    names = [column_names(table) for table in X] if isinstance(X, list | tuple) else [column_names(X)]
+    """The names of the columns of one table, or of all in a list; None without. Raises
+    `InvalidData` (they differ)."""
+    names = (
+        [column_names(table) for table in X] if isinstance(X, list | tuple) else [column_names(X)]
+    )
     known = [one for one in names if one is not None]
     for one in known:
         check_names(one, known[0])
@@ -237,16 +281,22 @@ def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:
 
 
 def check_names(names: list[str] | None, known: list[str]) -> None:
-    """Raise `InvalidData` for other names than the known ones, or another order; tables without names pass."""
+    """Raise `InvalidData` for other names than the known ones, or another order; tables without
+    names pass."""
     if names is None or names == known:
         return
     if sorted(names) == sorted(known):
-        raise InvalidData(f"features in another order: {shortened(names)}, where {shortened(known)} were learnt")
+        raise InvalidData(
+            f"features in another order: {shortened(names)}, where {shortened(known)} were learnt"
+        )
     raise InvalidData(f"features {shortened(names)} were given, {shortened(known)} were learnt")
 
 
-def split_by_client(X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None) -> tuple[list[Floats], Ints | None]:
-    """One table per client; and (n,) the positions of a single table's rows in all tables, or None if unchanged."""
+def split_by_client(
+    X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | None
+) -> tuple[list[Floats], Ints | None]:
+    """One table per client; and (n,) the positions of a single table's rows in all tables, or None
+    if unchanged."""
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
         rows = as_table(X)  # type: ignore[arg-type]  # refused there if it is no table
         if not len(rows):
@@ -255,7 +305,9 @@ def split_by_client(X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | Non
             return [rows], None
         names = np.asarray(clients)
         if names.shape != (len(rows),):
-            raise InvalidData(f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows")
+            raise InvalidData(
+                f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows"
+            )
         _, number = np.unique(names, return_inverse=True)
         # Stable: the rows of a client keep their order.
         order = np.argsort(number, kind="stable")
@@ -264,7 +316,9 @@ def split_by_client(X: ArrayLike | Sequence[ArrayLike], clients: ArrayLike | Non
         cuts = np.cumsum(np.bincount(number))[:-1]
         return np.split(rows[order], cuts), position
     if clients is not None:
-        raise InvalidData("clients is for the rows of a single table; a list has one table for each client already")
+        raise InvalidData(
+            "clients is for the rows of a single table; a list has one table for each client already"
+        )
     tables = [as_table(each) for each in X]
     width = next((table.shape[1] for table in tables if len(table)), None)
     if width is None:
@@ -286,12 +340,13 @@ class KFED(RoundsEstimator):
     average : {"unweighted", "weighted"}, default="unweighted"
         Whether the server weights centres by their rows.
     pick : {"farthest", "seeded"}, default="farthest"
-        How the server starts: from the first client's centres and then the farthest ones, or by k-means++.
+        How the server starts: from the first client's centres and then the farthest ones, or by
+        k-means++.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its smallest and largest value. "robust": each less its median, in standard deviations as
-        its quartiles show them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its smallest and largest value. "robust": each
+        less its median, in standard deviations as its quartiles show them.
 
     Examples
     --------
@@ -318,7 +373,10 @@ class KFED(RoundsEstimator):
         random_state: int = 0,
         scale: str | None = None,
     ) -> None:
-        self.n_clusters, self.local_clusters, self.average, self.pick = n_clusters, local_clusters, average, pick
+        self.n_clusters = n_clusters
+        self.local_clusters = local_clusters
+        self.average = average
+        self.pick = pick
         self.random_state = random_state
         self.scale = scale
 
@@ -336,16 +394,17 @@ class MUFC(RoundsEstimator):
     local_clusters : int, default=0
         Number of clusters that each client looks for; 0: as many as `n_clusters`.
     local : {"seeds", "kmeans"}, default="seeds"
-        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from them.
+        Which points a client's cells contain: k-means++ seeds, or the k-means centres found from
+        them.
     cells : int, default=100
         Cells of the grid along each feature.
     bounds : pair of numbers or of array-likes of shape (d,), optional
         The box of the grid; by default the smallest box of all rows.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
-        None: rows as they are, so that the feature with the widest spread decides distances. "bounds": each feature
-        from 0 to 1 between its bounds. "robust": each less its median, in standard deviations as its quartiles show
-        them.
+        None: rows as they are, so that the feature with the widest spread decides distances.
+        "bounds": each feature from 0 to 1 between its bounds. "robust": each less its median, in
+        standard deviations as its quartiles show them.
 
     Examples
     --------
@@ -371,9 +430,18 @@ class MUFC(RoundsEstimator):
         random_state: int = 0,
         scale: str | None = None,
     ) -> None:
-        self.n_clusters, self.local_clusters, self.local, self.cells = n_clusters, local_clusters, local, cells
-        self.bounds, self.random_state = bounds, random_state
+        self.n_clusters = n_clusters
+        self.local_clusters = local_clusters
+        self.local = local
+        self.cells = cells
+        self.bounds = bounds
+        self.random_state = random_state
         self.scale = scale
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "local_clusters": self.local_clusters, "local": self.local, "cells": self.cells}
+        return {
+            **super()._options(),
+            "local_clusters": self.local_clusters,
+            "local": self.local,
+            "cells": self.cells,
+        }

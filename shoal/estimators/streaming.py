@@ -50,10 +50,11 @@ def _plain(value: Any) -> Any:
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
-    Distances decide, so bring features to one scale first. NaN is a missing value: a row is learnt, and labelled, by
-    the values that it has; one without any has the label -1. A subclass names its algorithm, and its `__init__` has the
-    parameters `clients` and `random_state`, one for each option of the algorithm, and those of `scale`, `bounds`,
-    `verbose`, `max_seconds` and `update_readings` (a client contributes more than once in a long call) that it takes.
+    Distances decide, so bring features to one scale first. NaN is a missing value: a row is learnt,
+    and labelled, by the values that it has; one without any has the label -1. A subclass names its
+    algorithm, and its `__init__` has the parameters `clients` and `random_state`, one for each
+    option of the algorithm, and those of `scale`, `bounds`, `verbose`, `max_seconds` and
+    `update_readings` (a client contributes more than once in a long call) that it takes.
     `_federation` and `_names` exist once a row has been given.
     """
 
@@ -77,17 +78,20 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         X : array-like of shape (n, d)
         y : ignored
         clients : array-like of shape (n,), optional
-            The name of the client that has each row; by default rows go to `self.clients` clients in turn.
+            The name of the client that has each row; by default rows go to `self.clients` clients
+            in turn.
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
-        rows, names = as_table(X, gaps=True), column_names(X)
+        rows = as_table(X, gaps=True)
+        names = column_names(X)
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
         progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
         federation = self._new_federation(rows.shape[1])
         federation.learn(self._to_learnt(rows), clients, is_last=True, progress=progress)
-        self._federation, self._names = federation, names
+        self._federation = federation
+        self._names = names
         self._warned = False
         progress.finish(len(rows), self)
         self._warn(rows)
@@ -95,12 +99,14 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self
 
     def partial_fit(self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None) -> Self:
-        """Learn the rows X (n, d) in addition to all before; `labels_` are then the clusters of these rows."""
+        """Learn the rows X (n, d) in addition to all before; `labels_` are then the clusters of
+        these rows."""
         self.labels_ = self._predict(self._learn(X, column_names(X), clients))
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
-        """X (n, d) -> (n,) cluster of each row, -1 as long as there is no cluster. Raises `InvalidData`."""
+        """X (n, d) -> (n,) cluster of each row, -1 as long as there is no cluster. Raises
+        `InvalidData`."""
         return self._predict(self._as_learnt(X, column_names(X)))
 
     @property
@@ -130,13 +136,14 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self._view().summary().clusters
 
     def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
-        """Draw the nodes that have been learnt, coloured by cluster, as large as the rows that each stands for.
+        """Draw the nodes that have been learnt, coloured by cluster, as large as the rows that each
+        stands for.
 
         Parameters
         ----------
         features : sequence of two positions or names, optional
-            The features to draw, across and up; by default the two over which clusters differ most, compared with the
-            spread within them.
+            The features to draw, across and up; by default the two over which clusters differ most,
+            compared with the spread within them.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure of pyplot.
 
@@ -147,12 +154,20 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         Raises `MissingExtra` without matplotlib, and `SettingsError` for other features.
         """
         self._require_rows("plot")
-        names, view = self._feature_labels(), self._view()
-        return draw_view(view, self._from_learnt(view.nodes.reshape(-1, self.n_features_in_)), names, features, ax)
+        names = self._feature_labels()
+        view = self._view()
+        return draw_view(
+            view,
+            self._from_learnt(view.nodes.reshape(-1, self.n_features_in_)),
+            names,
+            features,
+            ax,
+        )
 
     @property
     def centers(self) -> dict[int, dict[str, float]] | None:
-        """The centre of each cluster by feature name, by its label; None as long as there is none. For river."""
+        """The centre of each cluster by feature name, by its label; None as long as there is none.
+        For river."""
         if not self._has_rows() or not len(self._labels()):
             return None
         names = self._feature_labels()
@@ -170,9 +185,11 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     # river's interface.
 
     def learn_one(self, x: Mapping[str, Any]) -> None:
-        """Learn one row, given by feature name. The first row fixes the names and their order, which is alphabetical.
+        """Learn one row, given by feature name. The first row fixes the names and their order,
+        which is alphabetical.
 
-        If rows without names were learnt before, their features are taken to be in alphabetical order.
+        If rows without names were learnt before, their features are taken to be in alphabetical
+        order.
         """
         names = (self._names if self._has_rows() else None) or sorted(map(str, x))
         self._learn([row_values(x, names)], names, None)
@@ -181,7 +198,9 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Learn the rows of a DataFrame, with names as in `learn_one`, or of an array (n, d)."""
         names = column_names(X)
         if names is not None and not self._has_rows():
-            X, names = X[sorted(names)], sorted(names)  # type: ignore[call-overload,index]  # a DataFrame
+            # type: ignore[call-overload,index]  # a DataFrame
+            X = X[sorted(names)]
+            names = sorted(names)
         self._learn(X, names, None)
 
     def predict_one(self, x: Mapping[str, Any]) -> int:
@@ -205,7 +224,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     # Saving, without pickle.
 
     def state(self) -> State:
-        """Everything that further learning depends on, for `shoal.protocol.codec.pack`; without `labels_`."""
+        """Everything that further learning depends on, for `shoal.protocol.codec.pack`; without
+        `labels_`."""
         return {
             "version": STATE_VERSION,
             "estimator": type(self).__name__,
@@ -219,16 +239,23 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
         Raises `InvalidState`; then nothing has changed.
         """
-        saved = StateReader(state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters())
-        names, inside = state.get("names"), state.get("federation")
+        saved = StateReader(
+            state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters()
+        )
+        names = state.get("names")
+        inside = state.get("federation")
         saved.check(names is None or is_name_list(names), "names must be a list of strings")
         saved.check(names is None or inside is not None, "there are names and no rows")
         restored: dict[str, Any] = {}
         if inside is not None:
             saved.check(isinstance(inside, Mapping), "federation must be a mapping")
-            federation = self._new_federation(StateReader(inside, inside.get("version", 0)).read_int("width", least=1))
+            federation = self._new_federation(
+                StateReader(inside, inside.get("version", 0)).read_int("width", least=1)
+            )
             federation.restore(inside)
-            saved.check(names is None or len(names) == federation.width, "not as many names as features")
+            saved.check(
+                names is None or len(names) == federation.width, "not as many names as features"
+            )
             restored = {"_federation": federation, "_names": names, "_warned": False}
         for attribute in ("_federation", "_names", "_warned", "labels_"):
             self.__dict__.pop(attribute, None)
@@ -240,13 +267,17 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _require_rows(self, attribute: str) -> None:
         if not self._has_rows():
-            raise AttributeError(f"{attribute} does not exist before the first row; call fit, partial_fit or learn_one")
+            raise AttributeError(
+                f"{attribute} does not exist before the first row; call fit, partial_fit or learn_one"
+            )
 
     def _new_federation(self, width: int) -> Federation:
         options = self.get_params(deep=False)
-        clients, seed = options.pop("clients"), options.pop("random_state")
+        clients = options.pop("clients")
+        seed = options.pop("random_state")
         update_readings = options.pop("update_readings", None)
-        scale, bounds = options.pop("scale", None), options.pop("bounds", None)
+        scale = options.pop("scale", None)
+        bounds = options.pop("bounds", None)
         for name in OF_THE_ESTIMATOR:
             options.pop(name, None)
         federation = self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
@@ -254,17 +285,24 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
         rows = self._as_learnt(X, names)
-        federation = self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
+        federation = (
+            self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
+        )
         federation.learn(self._to_learnt(rows), clients, is_last=False)
         if not self._has_rows() and len(rows):
-            self._federation, self._names = federation, names
+            self._federation = federation
+            self._names = names
             self._warned = False
         self._warn(rows)
         return rows
 
     def _warn(self, rows: Floats) -> None:
         """Warn once of rows (n, d) that can hardly be clustered as they are."""
-        if not self._warned and len(rows) >= WARNED_ROWS_MIN and getattr(self, "scale", None) is None:
+        if (
+            not self._warned
+            and len(rows) >= WARNED_ROWS_MIN
+            and getattr(self, "scale", None) is None
+        ):
             self._warned = warn_of_scales(rows, self._names)
 
     def _predict(self, rows: Floats) -> Ints:
@@ -304,12 +342,16 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         if names is None or self._names is None or names == self._names:
             return rows
         if sorted(names) != sorted(self._names):
-            raise InvalidData(f"features {shortened(names)} were given, {shortened(self._names)} were learnt")
+            raise InvalidData(
+                f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
+            )
         return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
 
     def _plain_parameters(self) -> dict[str, Any]:
         params = self.get_params(deep=False)
-        return {name: _plain(value) for name, value in params.items() if name not in OF_THE_ESTIMATOR}
+        return {
+            name: _plain(value) for name, value in params.items() if name not in OF_THE_ESTIMATOR
+        }
 
 
 if RiverClusterer is not None:
@@ -328,7 +370,8 @@ class IdentityEstimator(StreamingEstimator):
 
     @property
     def identities_(self) -> Ints:
-        """(c,) identities of the clusters shown, in the order of `cluster_centers_`, once a row has been learnt."""
+        """(c,) identities of the clusters shown, in the order of `cluster_centers_`, once a row has
+        been learnt."""
         self._require_rows("identities_")
         return self._identities()
 

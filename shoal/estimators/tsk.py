@@ -1,4 +1,5 @@
-"""Takagi-Sugeno rules as a scikit-learn regressor: rows and targets of clients in, rules and predictions out."""
+"""Takagi-Sugeno rules as a scikit-learn regressor: rows and targets of clients in, rules and
+predictions out."""
 
 from __future__ import annotations
 
@@ -26,17 +27,19 @@ __all__ = ["FederatedTSK"]
 
 
 class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
-    """Federated Takagi-Sugeno rules: a regression that is linear in each rule, and rules that can be read.
+    """Federated Takagi-Sugeno rules: a regression that is linear in each rule, and rules that can
+    be read.
 
     Parameters
     ----------
     n_clusters : int, default=6
         Number of rules, one for each fuzzy cluster of the inputs.
     consequents : {"least_squares", "gradient"}, default="least_squares"
-        "least_squares" is exactly the ridge regression on all rows together; "gradient" takes one gradient step in
-        each round, as F2LS does.
+        "least_squares" is exactly the ridge regression on all rows together; "gradient" takes one
+        gradient step in each round, as F2LS does.
     ridge : float, default=1.0
-        Least squares: what is added to the diagonal of the normal equations of standardised features.
+        Least squares: what is added to the diagonal of the normal equations of standardised
+        features.
     step : float, default=0.01
         Gradient: length of a step.
     fuzzifier : float, default=2.0
@@ -44,11 +47,14 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     condition_rounds : int, default=30
         Most rounds of fuzzy c-means for the conditions; 0: those of `init` stay.
     outdated : float, default=1.0
-        Conditions are found again when the rows of a rule have moved by this many standard deviations between rounds.
+        Conditions are found again when the rows of a rule have moved by this many standard
+        deviations between rounds.
     init : {"kfed", "box"} or array-like of shape (h, d + 1), default="kfed"
-        First centres, of the inputs and the target: from one round of k-FED, random in the box of all rows, or given.
+        First centres, of the inputs and the target: from one round of k-FED, random in the box of
+        all rows, or given.
     bounds : pair of numbers or of array-likes of shape (d + 1,), optional
-        Lower and upper bounds that hold every row with its target; by default the smallest box of all rows.
+        Lower and upper bounds that hold every row with its target; by default the smallest box of
+        all rows.
     max_rounds : int, default=5000
     tol : float, default=1e-4
         Rounds end when one changes no coefficient of standardised features by as much.
@@ -60,7 +66,8 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     verbose : bool, default=False
         Whether `fit` shows on standard error how far it is.
     max_seconds : float or None, default=None
-        Seconds after which `fit` ends with the round that is under way, and warns with `StoppedEarly`.
+        Seconds after which `fit` ends with the round that is under way, and warns with
+        `StoppedEarly`.
 
     Attributes
     ----------
@@ -112,12 +119,22 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         verbose: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.n_clusters, self.consequents, self.ridge, self.step = n_clusters, consequents, ridge, step
-        self.fuzzifier, self.condition_rounds, self.outdated = fuzzifier, condition_rounds, outdated
-        self.init, self.bounds = init, bounds
-        self.max_rounds, self.tol, self.fraction, self.policy = max_rounds, tol, fraction, policy
+        self.n_clusters = n_clusters
+        self.consequents = consequents
+        self.ridge = ridge
+        self.step = step
+        self.fuzzifier = fuzzifier
+        self.condition_rounds = condition_rounds
+        self.outdated = outdated
+        self.init = init
+        self.bounds = bounds
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.fraction = fraction
+        self.policy = policy
         self.random_state = random_state
-        self.verbose, self.max_seconds = verbose, max_seconds
+        self.verbose = verbose
+        self.max_seconds = max_seconds
 
     def fit(
         self,
@@ -134,14 +151,18 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         y : list of array-like of shape (n_i,), or array-like of shape (n,)
             The target of each row.
         clients : array-like of shape (n,), optional
-            For a single table, the name of the client that has each row; by default one client has all.
+            For a single table, the name of the client that has each row; by default one client has
+            all.
 
-        Raises `InvalidData` (a ValueError) for rows and targets, and `SettingsError` for parameters.
+        Raises `InvalidData` (a ValueError) for rows and targets, and `SettingsError` for
+        parameters.
         """
         tables, position = split_by_client(X, clients)
         by_client = isinstance(X, list | tuple) and np.ndim(X[0]) != 1
         targets = self._targets(y, tables, position, by_client)
-        self._run_rounds([np.column_stack([rows, target]) for rows, target in zip(tables, targets, strict=True)])
+        self._run_rounds(
+            [np.column_stack([rows, target]) for rows, target in zip(tables, targets, strict=True)]
+        )
         self.n_features_in_ = tables[0].shape[1]
         names = column_names(X)
         if names is not None:
@@ -150,13 +171,18 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
             del self.feature_names_in_
         inputs = names or [f"x{number}" for number in range(self.n_features_in_)]
         self.rule_base_: RuleBase = self._regression().rules(self.params_)
-        self.rules_ = [rule.text for rule in rules_of(self.rule_base_, [*inputs, str(getattr(y, "name", None) or "y")])]
+        self.rules_ = [
+            rule.text
+            for rule in rules_of(self.rule_base_, [*inputs, str(getattr(y, "name", None) or "y")])
+        ]
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
-        """X (n, d) -> (n,) the predicted targets. Raises `InvalidData` for rows and `NotFittedError` before `fit`."""
+        """X (n, d) -> (n,) the predicted targets. Raises `InvalidData` for rows and
+        `NotFittedError` before `fit`."""
         self._require_fit()
-        rows, names = as_table(X), column_names(X)
+        rows = as_table(X)
+        names = column_names(X)
         check_n_features(rows, self.n_features_in_, self)
         if names is not None and hasattr(self, "feature_names_in_"):
             learnt = self.feature_names_in_.tolist()
@@ -175,15 +201,22 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         assert regression is not None, "tsk predicts a target"
         return regression
 
-    def _targets(self, y: Any, tables: list[Floats], position: Any, by_client: bool) -> list[Floats]:
-        """One target for each row of each table, in the order of the tables; `by_client`: y is a list as well."""
+    def _targets(
+        self, y: Any, tables: list[Floats], position: Any, by_client: bool
+    ) -> list[Floats]:
+        """One target for each row of each table, in the order of the tables; `by_client`: y is a
+        list as well."""
         if y is None:
-            raise InvalidData(f"{type(self).__name__} requires y to be passed, but the target y is None")
+            raise InvalidData(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
         sizes = [len(rows) for rows in tables]
         if by_client:
             targets = [_one_column(each) for each in y]
             if [len(each) for each in targets] != sizes:
-                raise InvalidData(f"y has {[len(each) for each in targets]} targets by client, X has {sizes} rows")
+                raise InvalidData(
+                    f"y has {[len(each) for each in targets]} targets by client, X has {sizes} rows"
+                )
             return targets
         column = _one_column(y)
         if len(column) != sum(sizes):
@@ -202,7 +235,9 @@ def _one_column(y: ArrayLike) -> Floats:
         _warn_of_column()
         given = given[:, 0]
     if given.ndim != 1:
-        raise InvalidData(f"y must be one target for each row, of shape (n,); it has shape {given.shape}")
+        raise InvalidData(
+            f"y must be one target for each row, of shape (n,); it has shape {given.shape}"
+        )
     if given.dtype.kind == "c":
         raise InvalidData("Complex data not supported: give real targets")
     try:
@@ -220,4 +255,8 @@ def _warn_of_column() -> None:
         from sklearn.exceptions import DataConversionWarning  # noqa: PLC0415 - an extra that edge clients do without
     except ImportError:
         return
-    warnings.warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning, stacklevel=4)
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected",
+        DataConversionWarning,
+        stacklevel=4,
+    )

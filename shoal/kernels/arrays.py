@@ -1,4 +1,5 @@
-"""The types of arrays, whether all numbers of one are finite, and symmetric matrices stored as their upper halves."""
+"""The types of arrays, whether all numbers of one are finite, and symmetric matrices stored as
+their upper halves."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ AnyArray = NDArray[Any]
 def all_finite(array: AnyArray) -> bool:
     """Whether an array of any shape and type holds neither an infinity nor NaN.
 
-    The sum of squares is not finite if a number is not, and a product takes less than half of the time of a look at
-    each. Only where it is not finite, as it can be for large numbers too, each is looked at.
+    The sum of squares is not finite if a number is not, and a product takes less than half of the
+    time of a look at each. Only where it is not finite, as it can be for large numbers too, each is
+    looked at.
     """
     if array.dtype == np.float64 and math.isfinite(np.vdot(array, array)):
         return True
@@ -54,8 +56,10 @@ def unpack_symmetric(halves: Floats, d: int) -> Floats:
 
 
 def pair_products(rows: Floats) -> Floats:
-    """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of `numpy.triu_indices`."""
-    products, first = np.empty((pair_count(len(rows)), rows.shape[1])), 0
+    """(k, n) -> (k (k + 1) / 2, n) the products of all pairs of rows, in the order of
+    `numpy.triu_indices`."""
+    products = np.empty((pair_count(len(rows)), rows.shape[1]))
+    first = 0
     for number, row in enumerate(rows):
         last = first + len(rows) - number
         np.multiply(row, rows[number:], out=products[first:last])

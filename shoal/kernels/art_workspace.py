@@ -1,7 +1,8 @@
 """The numbers and work arrays that CA+ and CAEFC share with their compiled kernels.
 
-A kernel reads and changes the numbers, which stand in small arrays; the networks give them and take them back by the
-names of their positions. The workspace holds what is kept beside the nodes from one chunk of rows to the next.
+A kernel reads and changes the numbers, which stand in small arrays; the networks give them and take
+them back by the names of their positions. The workspace holds what is kept beside the nodes from
+one chunk of rows to the next.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import numpy as np
 from shoal.kernels.arrays import Floats, Ints, Singles
 
 SIZE, COUNTER, SATURATED, N_DELETED, DELETED_AGE_SUM, KEPT = range(6)
-"""positions in `ints`: nodes; inputs learnt; inputs that found the network full; edges deleted, and the sum of their
-ages; 1 where the workspace holds these very nodes, from the chunk before"""
+"""positions in `ints`: nodes; inputs learnt; inputs that found the network full; edges deleted, and
+the sum of their ages; 1 where the workspace holds these very nodes, from the chunk before"""
 LAST_SIGMA, MEAN_SIGMA, VIGILANCE, MARGIN, FAR, FAR_AT_ALL = range(6)
-"""positions in `floats`: the bandwidth computed last; the mean bandwidth, which similarities are computed with; the
-vigilance; what rounding can take from a bound of the screen, -1 without a screen; the largest |coordinate| relative to
-the origin of the screen, and at all"""
+"""positions in `floats`: the bandwidth computed last; the mean bandwidth, which similarities are
+computed with; the vigilance; what rounding can take from a bound of the screen, -1 without a
+screen; the largest |coordinate| relative to the origin of the screen, and at all"""
 N_ACTIVE, NODES_MAX = range(2)
-"""positions in `limits`: how many recent nodes give a bandwidth; the largest number of nodes, -1 for none"""
+"""positions in `limits`: how many recent nodes give a bandwidth; the largest number of nodes, -1
+for none"""
 BANDWIDTH, NEIGHBOUR, EDGE = range(3)
-"""positions in `factors`: factor of a bandwidth; learning rate of the second winner (CA+) or of neighbours (CAEFC);
-factor of the age of old edges"""
+"""positions in `factors`: factor of a bandwidth; learning rate of the second winner (CA+) or of
+neighbours (CAEFC); factor of the age of old edges"""
 
 
 class Scalars(NamedTuple):
@@ -38,7 +40,8 @@ class Scalars(NamedTuple):
 
 
 BLOCK: Final = 16
-"""nodes are compared with a row in whole blocks of 32-bit floats: they fill the vectors of the processor"""
+"""nodes are compared with a row in whole blocks of 32-bit floats: they fill the vectors of the
+processor"""
 LINE: Final = 4 * BLOCK
 """bytes of a block, and of a line of the processor's cache"""
 ORIGIN, TERMS = range(2)
@@ -48,7 +51,8 @@ NEWER, OLDER, FOUND = range(3)
 
 
 class Workspace(NamedTuple):
-    """Arrays for `capacity` nodes of d features. What they hold follows from the nodes: it is no part of a state."""
+    """Arrays for `capacity` nodes of d features. What they hold follows from the nodes: it is no
+    part of a state."""
 
     columns: Singles
     """(blocks, d, 16) the weights of sixteen nodes side by side, less the origin"""
@@ -65,8 +69,15 @@ class Workspace(NamedTuple):
     def of(cls, capacity: int, d: int) -> Self:
         """A workspace without nodes."""
         blocks = -(-capacity // BLOCK)
-        columns, bounds = _aligned(blocks * d * BLOCK).reshape(blocks, d, BLOCK), _aligned(blocks * BLOCK)
-        return cls(columns, bounds, np.zeros(d, np.float32), np.zeros((2, d)), np.zeros((3, capacity + 1), np.int64))
+        columns = _aligned(blocks * d * BLOCK).reshape(blocks, d, BLOCK)
+        bounds = _aligned(blocks * BLOCK)
+        return cls(
+            columns,
+            bounds,
+            np.zeros(d, np.float32),
+            np.zeros((2, d)),
+            np.zeros((3, capacity + 1), np.int64),
+        )
 
     def fits(self, capacity: int) -> bool:
         """Whether it has room for this number of nodes, no more and no fewer."""

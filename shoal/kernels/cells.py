@@ -1,11 +1,13 @@
-"""Cells of a grid: their numbers, groups of adjacent cells that follow changes, and the rows counted in each.
+"""Cells of a grid: their numbers, groups of adjacent cells that follow changes, and the rows
+counted in each.
 
-A grid has the same number of cells along each of d features. A cell is known by its number: its place along each
-feature is a digit, the last feature's is the last one. Cells are adjacent if no digit differs by more than 1.
+A grid has the same number of cells along each of d features. A cell is known by its number: its
+place along each feature is a digit, the last feature's is the last one. Cells are adjacent if no
+digit differs by more than 1.
 
-Counting takes the memory that the occupied cells need. A grid of few cells is counted in a table of all of them. For
-more, NumPy's form collects the numbers of cells and sorts them from time to time; the compiled form counts in a hash
-table. Counts are whole numbers, so both find the same.
+Counting takes the memory that the occupied cells need. A grid of few cells is counted in a table of
+all of them. For more, NumPy's form collects the numbers of cells and sorts them from time to time;
+the compiled form counts in a hash table. Counts are whole numbers, so both find the same.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ NEAR_ELEMENTS: Final = 1 << 18
 
 
 def cell_places(rows: Floats, low: Floats, step: Floats) -> Floats:
-    """rows (n, d) -> (n, d) how many steps each row lies above `low`; 0 along features whose step is 0."""
+    """rows (n, d) -> (n, d) how many steps each row lies above `low`; 0 along features whose step
+    is 0."""
     above = rows - low
     # A row far away overflows to infinity, and the last cell takes it in.
     with np.errstate(over="ignore"):
@@ -35,7 +38,8 @@ def cell_places(rows: Floats, low: Floats, step: Floats) -> Floats:
 
 
 def cell_digits(places: Floats, cells: int) -> Ints:
-    """places (n, d) -> (n, d) digits of the cell of each; rows beyond the grid are in its nearest cell."""
+    """places (n, d) -> (n, d) digits of the cell of each; rows beyond the grid are in its nearest
+    cell."""
     # Clipped before the cast: a float beyond 64 bits has no integer.
     return np.clip(places, 0, cells - 1).astype(np.int64)
 
@@ -66,10 +70,12 @@ def grid_size(d: int, wanted: int, most: int) -> int:
 
 
 def nearest_cell(places: Floats, numbers: Ints, cells: int, reach: int) -> Ints:
-    """places (n, d) in steps, numbers of cells (m,) in ascending order -> (n,) the position of a cell for each place.
+    """places (n, d) in steps, numbers of cells (m,) in ascending order -> (n,) the position of a
+    cell for each place.
 
-    It is the cell that the place is in, or the one whose middle is nearest among those at most `reach` cells away along
-    each feature, the first of a tie; -1 if there is none. Places beyond the grid count as on its edge.
+    It is the cell that the place is in, or the one whose middle is nearest among those at most
+    `reach` cells away along each feature, the first of a tie; -1 if there is none. Places beyond
+    the grid count as on its edge.
     """
     found = np.full(len(places), -1, dtype=np.int64)
     if not len(numbers) or not len(places):
@@ -81,7 +87,8 @@ def nearest_cell(places: Floats, numbers: Ints, cells: int, reach: int) -> Ints:
     position = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
     inside = numbers[position] == number
     found[inside] = position[inside]
-    others, digits = np.flatnonzero(~inside), digits_of(numbers, cells, places.shape[1])
+    others = np.flatnonzero(~inside)
+    digits = digits_of(numbers, cells, places.shape[1])
     height = max(1, NEAR_ELEMENTS // digits.size)
     for first in range(0, len(others), height) if reach else ():
         part = others[first : first + height]
@@ -103,11 +110,13 @@ class Groups(NamedTuple):
 
 
 def follow_groups(before: Ints, group_before: Ints, now: Ints, cells: int, d: int) -> Groups:
-    """The groups of adjacent cells `now` (m,), from those of the cells `before` (b,), both ascending.
+    """The groups of adjacent cells `now` (m,), from those of the cells `before` (b,), both
+    ascending.
 
-    The result depends on `now` alone. Looked at are the cells that have come or gone, and, where cells that have gone
-    may have split a group, those around the gap: its sides are searched in turn until they meet or all but one have
-    ended, so that the cost of a part that was cut off grows with its size.
+    The result depends on `now` alone. Looked at are the cells that have come or gone, and, where
+    cells that have gone may have split a group, those around the gap: its sides are searched in
+    turn until they meet or all but one have ended, so that the cost of a part that was cut off
+    grows with its size.
     """
     graph = _Graph(now, cells, d)
     kept = np.isin(now, before, assume_unique=True)
@@ -134,11 +143,14 @@ def numbered_by_first(label: Ints) -> Ints:
 
 
 def _merged(n_labels: int, joined: Ints) -> Ints:
-    """Labels that are joined (e, 2) -> (n,) one of them for each label, the same for all that hang together."""
+    """Labels that are joined (e, 2) -> (n,) one of them for each label, the same for all that hang
+    together."""
     into = np.arange(n_labels)
     touched, place = np.unique(joined, return_inverse=True)
     component = components(len(touched), place.reshape(-1, 2))
-    into[touched] = touched[np.unique(component, return_index=True)[1][component]] if len(touched) else touched
+    into[touched] = (
+        touched[np.unique(component, return_index=True)[1][component]] if len(touched) else touched
+    )
     return into
 
 
@@ -147,12 +159,17 @@ class _Graph:
 
     def __init__(self, numbers: Ints, cells: int, d: int) -> None:
         """`numbers` (m,) are ascending."""
-        self.numbers, self._cells, self._d = numbers, cells, d
-        self._steps = np.array([step for step in product((-1, 0, 1), repeat=d) if any(step)], dtype=np.int64)
+        self.numbers = numbers
+        self._cells = cells
+        self._d = d
+        self._steps = np.array(
+            [step for step in product((-1, 0, 1), repeat=d) if any(step)], dtype=np.int64
+        )
         self.visited = 0
 
     def pairs(self, wanted: Ints) -> Ints:
-        """wanted (w,) cells -> (e, 2) positions in the set of each that is in it, and of a neighbour in the set."""
+        """wanted (w,) cells -> (e, 2) positions in the set of each that is in it, and of a
+        neighbour in the set."""
         of, neighbour = self._beside(wanted)
         return np.stack([np.searchsorted(self.numbers, wanted[of]), neighbour], axis=1)
 
@@ -164,7 +181,8 @@ class _Graph:
         """wanted (w,) -> positions in `wanted` (e,), and in the set of a neighbour of each (e,)."""
         self.visited += len(wanted)
         digits = digits_of(wanted, self._cells, self._d)
-        found_of, found = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        found_of = [np.empty(0, dtype=np.int64)]
+        found = [np.empty(0, dtype=np.int64)]
         offsets = self._steps @ _weights(self._d, self._cells)
         # In portions: 3^d neighbours of all cells at once would fill the memory in six dimensions.
         height = max(1, OFFSETS_ROWS // max(1, digits.size))
@@ -182,7 +200,8 @@ class _Graph:
 
 
 def _parts_cut_off(graph: _Graph, gone: Ints, label: Ints) -> list[Ints]:
-    """The positions of the cells in each part that the cells `gone` have cut off from the rest of its group."""
+    """The positions of the cells in each part that the cells `gone` have cut off from the rest of
+    its group."""
     beside = np.unique(graph.neighbours(gone))
     beside = beside[label[beside] >= 0]
     parts = []
@@ -192,9 +211,11 @@ def _parts_cut_off(graph: _Graph, gone: Ints, label: Ints) -> list[Ints]:
 
 
 def _separate(graph: _Graph, seeds: list[int], label: Ints, group: int) -> list[Ints]:
-    """The parts of a group that do not hang together, but for one of them; each of them holds one of the `seeds`.
+    """The parts of a group that do not hang together, but for one of them; each of them holds one
+    of the `seeds`.
 
-    One search from each seed, in turn one cell each. Two that meet become one; one that ends has found a whole part.
+    One search from each seed, in turn one cell each. Two that meet become one; one that ends has
+    found a whole part.
     """
     owner = {seed: seed for seed in seeds}
     met: dict[int, int] = {}
@@ -202,7 +223,8 @@ def _separate(graph: _Graph, seeds: list[int], label: Ints, group: int) -> list[
     members = {seed: [seed] for seed in seeds}
     frontier = {seed: deque([seed]) for seed in seeds}
     # In turn: the work is that of the smaller parts, however large the one that is left is.
-    ended, searching = [], deque(seeds)
+    ended = []
+    searching = deque(seeds)
     while len(searching) > 1:
         search = searching.popleft()
         if not frontier[search]:
@@ -240,23 +262,27 @@ GROWTH: Final = 4
 FREE: Final = -1
 """content of a slot without a cell"""
 SHARE_OF_LEARNING: Final = 0.002
-"""time to count a row, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
+"""time to count a row, relative to that in which CA+ learns one: how soon the compiled form is
+worth loading"""
 
 
 class CellCounts:
     """Counts rows by the cells of one grid."""
 
     def __init__(self, cells: int, low: Floats, step: Floats) -> None:
-        """`cells` along each feature, the lower corner (d,) of the grid and its step (d,), 0 along features without
-        range."""
-        self._cells, self._low, self._step = cells, np.ascontiguousarray(low), np.ascontiguousarray(step)
+        """`cells` along each feature, the lower corner (d,) of the grid and its step (d,), 0 along
+        features without range."""
+        self._cells = cells
+        self._low = np.ascontiguousarray(low)
+        self._step = np.ascontiguousarray(step)
         self._in_table = cells ** len(low) <= TABLE_MAX
         self._table = np.zeros(cells ** len(low) if self._in_table else 0, dtype=np.int64)
         self._slots: Ints = np.empty((0, 2), dtype=np.int64)
         """cell and count in each slot of the hash table, `FREE` where there is none"""
         self._room = 0
         """cells for which the hash table has room: half of its slots stay free"""
-        self._number, self._count = np.empty(0, dtype=np.int64), np.empty(0)
+        self._number = np.empty(0, dtype=np.int64)
+        self._count = np.empty(0)
         self._pending: list[tuple[Ints, Floats]] = []
         self._n_pending = 0
 
@@ -264,13 +290,16 @@ class CellCounts:
         """Count rows (n, d)."""
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
         if compiled is None:
-            numbers = cell_numbers(cell_digits(cell_places(rows, self._low, self._step), self._cells), self._cells)
+            numbers = cell_numbers(
+                cell_digits(cell_places(rows, self._low, self._step), self._cells), self._cells
+            )
             if self._in_table:
                 self._table += np.bincount(numbers, minlength=len(self._table))
             else:
                 self._collect(numbers, np.broadcast_to(1.0, len(numbers)))
             return
-        rows, grid = np.ascontiguousarray(rows), (self._low, self._step, self._cells)
+        rows = np.ascontiguousarray(rows)
+        grid = (self._low, self._step, self._cells)
         if self._in_table:
             compiled.count_in_table(rows, *grid, self._table)
             return
@@ -278,7 +307,8 @@ class CellCounts:
             if not self._room:
                 self._enlarge_slots()
             counted, come = compiled.count_in_slots(rows, *grid, self._slots, self._room)
-            rows, self._room = rows[counted:], self._room - come
+            rows = rows[counted:]
+            self._room = self._room - come
 
     def total(self) -> tuple[Ints, Floats]:
         """-> numbers of the occupied cells (p,), ascending, and the rows in each (p,)."""
@@ -293,27 +323,32 @@ class CellCounts:
         """Collect what is in the hash table, and begin a larger one."""
         size = min(max(GROWTH * len(self._slots), SLOTS[0]), SLOTS[1])
         self._empty_slots()
-        self._slots, self._room = np.full((size, 2), FREE, dtype=np.int64), size // 2
+        self._slots = np.full((size, 2), FREE, dtype=np.int64)
+        self._room = size // 2
 
     def _empty_slots(self) -> None:
         taken = self._slots[self._slots[:, 0] != FREE]
-        self._slots, self._room = self._slots[:0], 0
+        self._slots = self._slots[:0]
+        self._room = 0
         self._collect(taken[:, 0], taken[:, 1].astype(np.float64))
 
     def _collect(self, numbers: Ints, counts: Floats) -> None:
         self._pending.append((numbers, counts))
         self._n_pending += len(numbers)
-        # Merging only when there is as much to merge as there is already keeps the work per row constant.
+        # Merging only when there is as much to merge as there is already keeps the work per row
+        # constant.
         if self._n_pending > max(MERGE_MIN, len(self._number)):
             self._merge()
 
     def _merge(self) -> None:
         numbers, counts = zip((self._number, self._count), *self._pending, strict=True)
         self._number, self._count = add_counts(np.concatenate(numbers), np.concatenate(counts))
-        self._pending, self._n_pending = [], 0
+        self._pending = []
+        self._n_pending = 0
 
 
 def add_counts(numbers: Ints, counts: Floats) -> tuple[Ints, Floats]:
-    """numbers (n,) that may repeat, counts (n,) -> each number once, ascending, and the sum of its counts."""
+    """numbers (n,) that may repeat, counts (n,) -> each number once, ascending, and the sum of its
+    counts."""
     once, place = np.unique(numbers, return_inverse=True)
     return once, np.bincount(place.reshape(-1), counts, len(once)).astype(np.float64)

@@ -1,20 +1,24 @@
-"""Correntropy, the correntropy-induced metric (CIM) between a row and all nodes, and Silverman's bandwidth.
+"""Correntropy, the correntropy-induced metric (CIM) between a row and all nodes, and Silverman's
+bandwidth.
 
 For a row x and a node w of d features, with one bandwidth for all nodes (FCAC paper, eq. 6-8):
 
     correntropy = mean over features of exp(-(x - w)^2 / (2 sigma^2))        in [0, 1]
-    CIM         = sqrt(1 - correntropy)                                      in [0, 1], 0 only for equal points
+    CIM         = sqrt(1 - correntropy)                                      in [0, 1], 0 only for
+    equal points
 
-The sum over features is taken node by node, never by a matrix product: equal nodes get equal values at any position,
-so that ties are exact, and one row or a block of rows gives the same bits.
+The sum over features is taken node by node, never by a matrix product: equal nodes get equal values
+at any position, so that ties are exact, and one row or a block of rows gives the same bits.
 
 Exact screens of the nearest node by CIM use 32-bit floats to tell which few nodes it can be. With
-u_i = (x_i - w_i)^2 / (2 sigma^2), d times the correntropy of a row and a node is the sum of exp(-u_i).
+u_i = (x_i - w_i)^2 / (2 sigma^2), d times the correntropy of a row and a node is the sum of
+exp(-u_i).
 
-By distance, without an exponential: for a given scaled squared distance, the sum of the u_i, that sum is largest where
-one feature differs alone: d - 1 + exp(-distance). So a node at least as near by CIM as one whose terms lack m < 1 of d
-in all has a distance of at most -log(1 - m). That one is the nearest by distance, which a matrix product finds at a
-fortieth of the cost of CIM. By correntropy, where m is too large for that: at a fifth of the cost.
+By distance, without an exponential: for a given scaled squared distance, the sum of the u_i, that
+sum is largest where one feature differs alone: d - 1 + exp(-distance). So a node at least as near
+by CIM as one whose terms lack m < 1 of d in all has a distance of at most -log(1 - m). That one is
+the nearest by distance, which a matrix product finds at a fortieth of the cost of CIM. By
+correntropy, where m is too large for that: at a fifth of the cost.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ from shoal.kernels.constants import SIGMA_MIN, ZERO_SPREAD
 
 
 def bandwidth(points: Floats) -> float:
-    """points (m, d), m >= 2 -> (4 / (2 + d))^(1 / (4 + d)) * m^(-1 / (4 + d)) * the median over features of
-    the sample standard deviation (FCAC paper, eq. 11 and 14). Finite and positive for |points| <= 1e150."""
+    """points (m, d), m >= 2 -> (4 / (2 + d))^(1 / (4 + d)) * m^(-1 / (4 + d)) * the median over
+    features of the sample standard deviation (FCAC paper, eq. 11 and 14). Finite and positive for
+    |points| <= 1e150."""
     m, d = points.shape
-    # Relative to the first point, so that a constant feature has a spread of exactly 0 whatever its value.
+    # Relative to the first point, so that a constant feature has a spread of exactly 0 whatever its
+    # value.
     centred = points - points[0]
     centred -= centred.sum(axis=0) / m
     np.multiply(centred, centred, out=centred)
@@ -58,18 +64,21 @@ BLOCK_ELEMENTS = 1 << 16
 PART_ELEMENTS = 1 << 18
 """distances of the rows that are looked at together: all of them can remain as pairs"""
 TERMS_ELEMENTS = 1 << 15
-"""correntropies of one block, whose terms are computed feature by feature: they stay in the cache"""
+"""correntropies of one block, whose terms are computed feature by feature: they stay in the cache
+"""
 LACK_MAX = 0.9
-"""largest lack of the terms of the nearest node by distance; beyond it the limit of distances says little, and rounding
-matters"""
+"""largest lack of the terms of the nearest node by distance; beyond it the limit of distances says
+little, and rounding matters"""
 FURTHEST = 1e15
-"""largest distance of a scaled coordinate from the origin of the screen, so that no square overflows in 32 bits"""
+"""largest distance of a scaled coordinate from the origin of the screen, so that no square
+overflows in 32 bits"""
 ROUNDING = 1e-7
 """more than half the distance between neighbouring 32-bit floats, relative to them"""
 EXP_ERROR = 1e-6
 """more than the error of a 32-bit exponential that is at most 1: eight units in its last place"""
 SLACK = 1e-9
-"""error allowed to a sum of terms for rounding in 64 bits, also where two CIM that differ are rounded to one number"""
+"""error allowed to a sum of terms for rounding in 64 bits, also where two CIM that differ are
+rounded to one number"""
 
 
 class Screened(NamedTuple):
@@ -95,13 +104,18 @@ class Scaled(NamedTuple):
     @classmethod
     def of(cls, rows: Floats, weights: Floats, sigma: float) -> Self:
         """rows (n, d), weights (k, d), k > 0."""
-        origin, scale = weights.mean(axis=0), np.sqrt(0.5) / sigma
-        points, nodes = (rows - origin) * scale, (weights - origin) * scale
-        return cls(points, nodes, max(float(np.abs(nodes).max()), float(np.abs(points).max(initial=0.0))))
+        origin = weights.mean(axis=0)
+        scale = np.sqrt(0.5) / sigma
+        points = (rows - origin) * scale
+        nodes = (weights - origin) * scale
+        return cls(
+            points, nodes, max(float(np.abs(nodes).max()), float(np.abs(points).max(initial=0.0)))
+        )
 
 
 def screened(rows: Floats, weights: Floats, sigma: float) -> Iterator[Screened] | None:
-    """rows (n, d), weights (k, d), k > 0 -> blocks of the rows; None where 32-bit floats do not hold the numbers."""
+    """rows (n, d), weights (k, d), k > 0 -> blocks of the rows; None where 32-bit floats do not
+    hold the numbers."""
     scaled = Scaled.of(rows, weights, sigma)
     return _parts(scaled) if scaled.far < FURTHEST else None
 
@@ -114,8 +128,8 @@ def _parts(scaled: Scaled) -> Iterator[Screened]:
     rows[:, :d], rows[:, d] = points, 1.0
     columns = np.empty((d + 1, len(nodes)), dtype=np.float32)
     columns[:d], columns[d] = -2.0 * nodes.T, np.square(nodes).sum(axis=1)
-    # The sizes of the terms add up to at most 3 d far^2. Each is rounded at most d + 5 times: both coordinates, their
-    # product, |w|^2, and d + 1 sums.
+    # The sizes of the terms add up to at most 3 d far^2. Each is rounded at most d + 5 times: both
+    # coordinates, their product, |w|^2, and d + 1 sums.
     margin = 3.0 * d * far * far * (d + 5) * ROUNDING
     height = max(1, PART_ELEMENTS // len(nodes))
     for start in range(0, len(points), height):
@@ -123,22 +137,31 @@ def _parts(scaled: Scaled) -> Iterator[Screened]:
         first, pairs, undecided = _by_distance(points[here], nodes, rows[here], columns, margin)
         if len(undecided):
             row, node = _by_correntropy(points[here][undecided], nodes, far)
-            pairs = _sorted_pairs(np.concatenate([pairs[0], undecided[row]]), np.concatenate([pairs[1], node]))
+            pairs = _sorted_pairs(
+                np.concatenate([pairs[0], undecided[row]]), np.concatenate([pairs[1], node])
+            )
         yield Screened(here, first, pairs)
 
 
 def _by_distance(
     points: Floats, nodes: Floats, rows: Singles, columns: Singles, margin: float
 ) -> tuple[Ints, Pairs, Ints]:
-    """points (b, d), nodes (k, d), and of both what is multiplied: rows (b, d + 1), columns (d + 1, k).
+    """points (b, d), nodes (k, d), and of both what is multiplied: rows (b, d + 1), columns (d + 1,
+    k).
 
     Each product is |w|^2 - 2 x·w of a point x and a node w, wrong by up to `margin`.
-    -> the nearest node of each (b,), the pairs of those with several candidates, those that it does not decide (r,).
+    -> the nearest node of each (b,), the pairs of those with several candidates, those that it does
+    not decide (r,).
     """
     first, second = _two_least(rows, columns)
     lack = -np.expm1(-np.square(points - nodes[first])).sum(axis=1)
     decided = lack < LACK_MAX
-    limits = -np.log1p(-np.where(decided, lack, 0.0)) + 10 * SLACK + margin - np.square(points).sum(axis=1)
+    limits = (
+        -np.log1p(-np.where(decided, lack, 0.0))
+        + 10 * SLACK
+        + margin
+        - np.square(points).sum(axis=1)
+    )
     limits[~decided] = -np.inf
     # Rounded up: a limit that is rounded down could exclude the nearest node.
     limits_32 = np.nextafter(limits.astype(np.float32), np.float32(np.inf))
@@ -148,7 +171,8 @@ def _by_distance(
 
 
 def _products(rows: Singles, columns: Singles) -> Iterator[tuple[slice, Singles]]:
-    """rows (b, d + 1), columns (d + 1, k) -> parts of the rows, and their products with all columns.
+    """rows (b, d + 1), columns (d + 1, k) -> parts of the rows, and their products with all
+    columns.
 
     The caller may overwrite them until it takes the next ones.
     """
@@ -160,11 +184,13 @@ def _products(rows: Singles, columns: Singles) -> Iterator[tuple[slice, Singles]
 
 
 def _two_least(rows: Singles, columns: Singles) -> tuple[Ints, Singles]:
-    """rows (b, d + 1), columns (d + 1, k) -> the column of the least product of each (b,), the second least (b,).
+    """rows (b, d + 1), columns (d + 1, k) -> the column of the least product of each (b,), the
+    second least (b,).
 
     Finding these takes half the time of comparing all products with a limit.
     """
-    first, second = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    first = np.empty(len(rows), dtype=np.int64)
+    second = np.empty(len(rows), dtype=np.float32)
     for here, products in _products(rows, columns):
         row = np.arange(len(products))
         first[here] = least = products.argmin(axis=1)
@@ -174,7 +200,8 @@ def _two_least(rows: Singles, columns: Singles) -> tuple[Ints, Singles]:
 
 
 def _within(rows: Singles, columns: Singles, limits: Singles) -> Pairs:
-    """rows (b, d + 1), columns (d + 1, k), limits (b,) -> the pairs whose product is not above the limit of the row."""
+    """rows (b, d + 1), columns (d + 1, k), limits (b,) -> the pairs whose product is not above the
+    limit of the row."""
     found = []
     for here, products in _products(rows, columns):
         row, node = np.divmod(np.flatnonzero(products <= limits[here, None]), len(products[0]))
@@ -182,21 +209,26 @@ def _within(rows: Singles, columns: Singles, limits: Singles) -> Pairs:
     if len(found) == 1:
         return found[0]
     none = np.empty(0, dtype=np.int64)
-    return np.concatenate([none, *(row for row, _ in found)]), np.concatenate([none, *(node for _, node in found)])
+    return np.concatenate([none, *(row for row, _ in found)]), np.concatenate(
+        [none, *(node for _, node in found)]
+    )
 
 
 def _by_correntropy(points: Floats, nodes: Floats, far: float) -> Pairs:
     """points (b, d), nodes (k, d) -> the pairs of all of them, at least one of each point."""
-    (n, d), k = points.shape, len(nodes)
+    (n, d) = points.shape
+    k = len(nodes)
     columns = np.ascontiguousarray(nodes.T, dtype=np.float32)
-    # A difference is wrong by up to 4 roundings of a coordinate, which its exponential takes over by a factor below 1.
+    # A difference is wrong by up to 4 roundings of a coordinate, which its exponential takes over
+    # by a factor below 1.
     margin = d * (EXP_ERROR + 4 * ROUNDING * far + d * ROUNDING) + SLACK
     height = max(1, TERMS_ELEMENTS // k)
     sums, terms = np.empty((2, min(n, height), k), dtype=np.float32)
     found = []
     for start in range(0, n, height):
         part = points[start : start + height].astype(np.float32)
-        total, term = sums[: len(part)], terms[: len(part)]
+        total = sums[: len(part)]
+        term = terms[: len(part)]
         total[:] = 0.0
         for j in range(d):
             np.subtract(part[:, j, None], columns[j], out=term)
@@ -221,14 +253,18 @@ SCREENED_FROM = 1 << 14
 
 
 def ignore_underflow() -> np.errstate:
-    """The context in which the kernels are called; enter it once for many calls, as entering costs as much as a call.
+    """The context in which the kernels are called; enter it once for many calls, as entering costs
+    as much as a call.
 
-    The square of a large distance overflows and its exponential underflows; the resulting correntropy of 0 is correct.
+    The square of a large distance overflows and its exponential underflows; the resulting
+    correntropy of 0 is correct.
     """
     return np.errstate(over="ignore", under="ignore")
 
 
-def correntropy(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch) -> Floats:
+def correntropy(
+    row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch
+) -> Floats:
     """row (d,), weights (k, d) -> `out` (k,), the correntropy of the row and each node (eq. 6, 7)."""
     difference, exponent = scratch
     # Outputs by position: naming them takes NumPy a twentieth of the time of a row.
@@ -249,7 +285,8 @@ def cim(row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratc
 
 
 def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[slice, Floats]]:
-    """rows (n, d), weights (k, d) -> blocks (slice of the rows, CIM (b, k)): all pairs in bounded memory.
+    """rows (n, d), weights (k, d) -> blocks (slice of the rows, CIM (b, k)): all pairs in bounded
+    memory.
 
     The caller may overwrite a block until it takes the next one. The bits are those of `cim`.
     """
@@ -260,11 +297,15 @@ def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[sl
     for first in range(0, len(rows), height):
         here = slice(first, min(first + height, len(rows)))
         n = here.stop - first
-        yield here, cim(rows[here, None, :], weights, sigma, out[:n], (scratch[0][:n], scratch[1][:n]))
+        yield (
+            here,
+            cim(rows[here, None, :], weights, sigma, out[:n], (scratch[0][:n], scratch[1][:n])),
+        )
 
 
 def nearest(rows: Floats, weights: Floats, sigma: float) -> Ints:
-    """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest one of a tie."""
+    """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest
+    one of a tie."""
     blocks = screened(rows, weights, sigma) if len(rows) * weights.size >= SCREENED_FROM else None
     if blocks is None:
         return _nearest_of_all(rows, weights, sigma)
@@ -284,8 +325,11 @@ def _nearest_of_all(rows: Floats, weights: Floats, sigma: float) -> Ints:
     return found
 
 
-def _nearest_of_pairs(rows: Floats, weights: Floats, sigma: float, row: Ints, node: Ints) -> tuple[Ints, Ints]:
-    """Pairs of row (p,) and node (p,), in the order of both -> each row that occurs (r,), its nearest node (r,)."""
+def _nearest_of_pairs(
+    rows: Floats, weights: Floats, sigma: float, row: Ints, node: Ints
+) -> tuple[Ints, Ints]:
+    """Pairs of row (p,) and node (p,), in the order of both -> each row that occurs (r,), its
+    nearest node (r,)."""
     if not len(row):
         return row, node
     starts = np.append(0, np.flatnonzero(row[1:] != row[:-1]) + 1)
@@ -294,7 +338,13 @@ def _nearest_of_pairs(rows: Floats, weights: Floats, sigma: float, row: Ints, no
     for start in range(0, len(row), height):
         part = slice(start, start + height)
         pairs = weights[node[part]]
-        cim(rows[row[part]], pairs, sigma, distances[part], (np.empty_like(pairs), np.empty_like(pairs)))
+        cim(
+            rows[row[part]],
+            pairs,
+            sigma,
+            distances[part],
+            (np.empty_like(pairs), np.empty_like(pairs)),
+        )
     least = np.minimum.reduceat(distances, starts)
     # Of nodes that are equally near the first one wins, as in the form that compares all.
     equal = np.flatnonzero(distances == np.repeat(least, np.diff(starts, append=len(row))))

@@ -1,12 +1,14 @@
-"""Squared Euclidean distances and nearest centres, at the speed of a matrix product and the precision of differences.
+"""Squared Euclidean distances and nearest centres, at the speed of a matrix product and the
+precision of differences.
 
 |x|² - 2 x·c + |c|² is a matrix product and ten times as fast as differences, but its error is relative to the
 lengths of x and c, not to their distance. So the product is used where its error cannot matter, and the rows
 for which it can (near a centre, or almost half-way between two) are computed again from differences. Up to
 rounding, the result for a row does not depend on the other rows of the call: equal rows have equal labels.
 
-Missing values are NaN in rows, replaced by those of the nearest point over what a row has. Distances are summed
-feature by feature in their order, so that they are the same bits on every machine.
+Missing values are NaN in rows, replaced by those of the nearest point over what a row has.
+Distances are summed feature by feature in their order, so that they are the same bits on every
+machine.
 """
 
 from __future__ import annotations
@@ -22,19 +24,27 @@ from shoal.kernels.constants import FEW_FEATURES
 BLOCK_ELEMENTS: Final = 1 << 16
 """half a megabyte of distances at a time, which stays in a core's cache"""
 FEW_FEATURES_BLOCK_ELEMENTS: Final = 1 << 14
-"""fewer where distances cost little: blocks of this size reuse memory that is not returned to the system in between"""
+"""fewer where distances cost little: blocks of this size reuse memory that is not returned to the
+system in between"""
 NEAR: Final = 1e-4
-"""share of the squared lengths below which a distance is computed from differences: its relative error stays 1e-11"""
+"""share of the squared lengths below which a distance is computed from differences: its relative
+error stays 1e-11"""
 DOUBTFUL: Final = 0.125
-"""share of rows for which rounding could decide; above it, lengths are taken relative to the centres"""
+"""share of rows for which rounding could decide; above it, lengths are taken relative to the
+centres"""
 ROUNDING: Final = 8 * float(np.finfo(np.float64).eps)
 UNDERFLOW: Final = 16 * float(np.finfo(np.float64).smallest_subnormal)
-"""more than products too small for 64 bits can change, for each feature, in the difference of two distances"""
+"""more than products too small for 64 bits can change, for each feature, in the difference of two
+distances"""
 
 
 def block_rows(n_centres: int, d: int) -> int:
     """Rows per block, so that the arrays computed from a block stay in the cache."""
-    return max(1, (FEW_FEATURES_BLOCK_ELEMENTS if d <= FEW_FEATURES else BLOCK_ELEMENTS) // max(1, n_centres, d))
+    return max(
+        1,
+        (FEW_FEATURES_BLOCK_ELEMENTS if d <= FEW_FEATURES else BLOCK_ELEMENTS)
+        // max(1, n_centres, d),
+    )
 
 
 def squared_distances(rows: Floats, centres: Floats) -> Floats:
@@ -50,10 +60,12 @@ def squared_distances(rows: Floats, centres: Floats) -> Floats:
 
 
 def nearest_labels(rows: Floats, centres: Floats) -> Ints:
-    """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that `squared_by_differences` gives, the
-    lowest of a tie; faster than `nearest` while the rows are not far from 0, relative to their spread."""
+    """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that
+    `squared_by_differences` gives, the lowest of a tie; faster than `nearest` while the rows are
+    not far from 0, relative to their spread."""
     if rows.shape[1] <= FEW_FEATURES:
-        relative, margin = squared_by_differences(rows, centres).T, 0.0
+        relative = squared_by_differences(rows, centres).T
+        margin = 0.0
     else:
         relative, margin = _relative_squared(rows, centres)
     own = relative <= relative.min(axis=0) + margin
@@ -70,11 +82,13 @@ def nearest_labels(rows: Floats, centres: Floats) -> Ints:
 
 
 def _relative_squared(rows: Floats, centres: Floats) -> tuple[Floats, float]:
-    """rows (n, d), centres (k, d) -> (k, n) distances² less a number for each row; what rounding can change in them.
+    """rows (n, d), centres (k, d) -> (k, n) distances² less a number for each row; what rounding
+    can change in them.
 
     With the mean m of the centres, |x - c|² - |x - m|² is (c - m)·(c + m) - 2 x·(c - m).
     """
-    middle, d = centres.mean(axis=0), rows.shape[1]
+    middle = centres.mean(axis=0)
+    d = rows.shape[1]
     gaps = centres - middle
     relative = -2.0 * gaps @ rows.T
     relative += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
@@ -83,14 +97,15 @@ def _relative_squared(rows: Floats, centres: Floats) -> tuple[Floats, float]:
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[Ints, Floats]:
-    """rows (n, d), centres (k, d) -> (n,) the nearest centre, the lowest of a tie, and (n,) its distance²."""
+    """rows (n, d), centres (k, d) -> (n,) the nearest centre, the lowest of a tie, and (n,) its
+    distance²."""
     own, least = nearest_mask(rows, centres)
     return own.argmax(axis=0).astype(np.int64, copy=False), least
 
 
 def nearest_mask(rows: Floats, centres: Floats) -> tuple[Bools, Floats]:
-    """rows (n, d), centres (k, d) -> (k, n) true at each row's nearest centre, the lowest of a tie, and (n,) its
-    distance²."""
+    """rows (n, d), centres (k, d) -> (k, n) true at each row's nearest centre, the lowest of a tie,
+    and (n,) its distance²."""
     if rows.shape[1] <= FEW_FEATURES:
         squared = squared_by_differences(rows, centres).T
         least = squared.min(axis=0)
@@ -98,8 +113,10 @@ def nearest_mask(rows: Floats, centres: Floats) -> tuple[Bools, Floats]:
         doubt = np.zeros(len(rows), dtype=bool)
     else:
         out, lengths, reach = _by_product(rows, centres)
-        least, scale = out.min(axis=0), lengths + reach
-        # All centres that rounding could make the nearest: it changes each of d + 4 terms by a part of the lengths.
+        least = out.min(axis=0)
+        scale = lengths + reach
+        # All centres that rounding could make the nearest: it changes each of d + 4 terms by a part
+        # of the lengths.
         own = out <= least + (rows.shape[1] + 4) * (ROUNDING * scale + UNDERFLOW)
         least += lengths
         doubt = least < NEAR * scale
@@ -113,18 +130,25 @@ def nearest_mask(rows: Floats, centres: Floats) -> tuple[Bools, Floats]:
 
 
 def _by_product(rows: Floats, centres: Floats) -> tuple[Floats, Floats, float]:
-    """rows (n, d), centres (k, d) -> (k, n) distances² less the rows' lengths², these (n,), the centres' greatest.
+    """rows (n, d), centres (k, d) -> (k, n) distances² less the rows' lengths², these (n,), the
+    centres' greatest.
 
-    Lengths are relative to the mean of the centres. A 1 is appended to each row and its length² to each centre, which
-    saves two passes over the product. n is the last axis, as NumPy is slow at many short rows.
+    Lengths are relative to the mean of the centres. A 1 is appended to each row and its length² to
+    each centre, which saves two passes over the product. n is the last axis, as NumPy is slow at
+    many short rows.
     """
     n, d = rows.shape
     middle = centres.mean(axis=0)
-    near, centred = np.ones((n, d + 1)), centres - middle
+    near = np.ones((n, d + 1))
+    centred = centres - middle
     np.subtract(rows, middle, out=near[:, :d])
     lengths = np.einsum("ij,ij->i", near[:, :d], near[:, :d])
     reach = np.einsum("ij,ij->i", centred, centred)
-    return np.concatenate([-2.0 * centred, reach[:, None]], axis=1) @ near.T, lengths, float(reach.max())
+    return (
+        np.concatenate([-2.0 * centred, reach[:, None]], axis=1) @ near.T,
+        lengths,
+        float(reach.max()),
+    )
 
 
 def column_sums(table: Floats) -> Floats:
@@ -134,7 +158,8 @@ def column_sums(table: Floats) -> Floats:
 
 
 def squared_by_differences(rows: Floats, centres: Floats) -> Floats:
-    """rows (n, d), centres (k, d) -> (n, k), summed feature by feature: the same bits whatever the other rows are."""
+    """rows (n, d), centres (k, d) -> (n, k), summed feature by feature: the same bits whatever the
+    other rows are."""
     # The longer of the two is the last axis: otherwise NumPy would run many short loops.
     longer_last = len(rows) < len(centres)
     these, those = (rows, centres) if longer_last else (centres, rows)
@@ -158,12 +183,15 @@ MIDDLE: Final = 0.5
 
 
 def nearest_over_present(rows: Floats, points: Floats) -> tuple[Ints, Floats]:
-    """rows (n, d) with NaN for missing values, points (k, d) whole, k > 0 -> (n,) the nearest point, (n,) distance².
+    """rows (n, d) with NaN for missing values, points (k, d) whole, k > 0 -> (n,) the nearest
+    point, (n,) distance².
 
-    The squared distance over the features that a row has is scaled by d over their number, which makes no difference to
-    which point is nearest. Of equally near points the first is taken. A row without any value: the first, at 0.
+    The squared distance over the features that a row has is scaled by d over their number, which
+    makes no difference to which point is nearest. Of equally near points the first is taken. A row
+    without any value: the first, at 0.
     """
-    nearest, squared = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    nearest = np.empty(len(rows), dtype=np.int64)
+    squared = np.empty(len(rows))
     for part in _parts(len(rows), len(points)):
         near = _table(rows[part], points)
         nearest[part] = near.argmin(axis=1)
@@ -174,8 +202,8 @@ def nearest_over_present(rows: Floats, points: Floats) -> tuple[Ints, Floats]:
 
 
 def filled_from(rows: Floats, points: Floats) -> Floats:
-    """rows (n, d) with NaN for missing values, points (k, d) whole -> the rows, missing values those of the nearest
-    point; `MIDDLE` where there is no point."""
+    """rows (n, d) with NaN for missing values, points (k, d) whole -> the rows, missing values
+    those of the nearest point; `MIDDLE` where there is no point."""
     lacks = np.isnan(rows)
     if not lacks.any():
         return rows

@@ -1,8 +1,9 @@
-"""Which form of a kernel computes in this process: NumPy's, or the compiled one of the extra `fast` (Numba).
+"""Which form of a kernel computes in this process: NumPy's, or the compiled one of the extra `fast`
+(Numba).
 
-Both give the same bits, so a process may change from one to the other at any row. NumPy's is the reference and always
-there. The compiled form is loaded in the background, from Numba's cache if `shoal kernels` has compiled it, while
-NumPy's computes on: no reading waits for a compiler.
+Both give the same bits, so a process may change from one to the other at any row. NumPy's is the
+reference and always there. The compiled form is loaded in the background, from Numba's cache if
+`shoal kernels` has compiled it, while NumPy's computes on: no reading waits for a compiler.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels.compiled import CompiledKernels
 
 VARIABLE: Final = "SHOAL_KERNELS"
-AUTO, NUMPY, COMPILED = "auto", "numpy", "compiled"
+AUTO = "auto"
+NUMPY = "numpy"
+COMPILED = "compiled"
 ROWS_BEFORE_LOADING: Final = 5000
-"""rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time than loading does"""
+"""rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time
+than loading does"""
 
 SLOW_S: Final = 4.0
 """seconds after which loading the kernels must mean compiling them"""
@@ -33,10 +37,12 @@ NO_FOLDER: Final = "no locator available"
 
 
 class Forms:
-    """The choice of one process, and the compiled kernels once they are loaded. Safe to use from several threads."""
+    """The choice of one process, and the compiled kernels once they are loaded. Safe to use from
+    several threads."""
 
     def __init__(self, choice: str | None = None) -> None:
-        """`choice` is "auto", "numpy" or "compiled"; None: the variable SHOAL_KERNELS, or else "auto"."""
+        """`choice` is "auto", "numpy" or "compiled"; None: the variable SHOAL_KERNELS, or else
+        "auto"."""
         self._choice = choice
         self._rows = 0.0
         self._lock = threading.Lock()
@@ -48,9 +54,11 @@ class Forms:
         self.why_numpy: str | None = None
         """why the compiled form cannot be loaded; None while that is not known"""
         self.on_problem: Callable[[str], None] = lambda why: None
-        """called in the background with the reason, where Numba is there and the compiled form is not"""
+        """called in the background with the reason, where Numba is there and the compiled form is
+        not"""
         self.on_slow: Callable[[str], None] = lambda text: None
-        """called in the background with a line for people, where loading takes longer than from the cache"""
+        """called in the background with a line for people, where loading takes longer than from the
+        cache"""
 
     @property
     def choice(self) -> str:
@@ -58,17 +66,20 @@ class Forms:
         if self._choice is None:
             self._choice = os.environ.get(VARIABLE) or AUTO
         if self._choice not in (AUTO, NUMPY, COMPILED):
-            raise SettingsError(f'SHOAL_KERNELS = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"')
+            raise SettingsError(
+                f'SHOAL_KERNELS = {self._choice!r}, must be "{AUTO}", "{NUMPY}" or "{COMPILED}"'
+            )
         return self._choice
 
     def check(self) -> None:
-        """Raises `SettingsError` for an unknown value of SHOAL_KERNELS, and `MissingExtra` if Numba is needed and
-        missing."""
+        """Raises `SettingsError` for an unknown value of SHOAL_KERNELS, and `MissingExtra` if Numba
+        is needed and missing."""
         if self.choice == COMPILED and importlib.util.find_spec("numba") is None:
             raise MissingExtra(f'{VARIABLE} = "{COMPILED}"', "fast")
 
     def start(self) -> None:
-        """Check the choice at the start of a process, and with "compiled" load now, so that no reading waits for it.
+        """Check the choice at the start of a process, and with "compiled" load now, so that no
+        reading waits for it.
 
         Raises as `check` and `load` do.
         """
@@ -77,7 +88,8 @@ class Forms:
             self.load()
 
     def prefer_numpy(self) -> None:
-        """Choose NumPy for this process, unless SHOAL_KERNELS says otherwise: for a process that is to stay small."""
+        """Choose NumPy for this process, unless SHOAL_KERNELS says otherwise: for a process that is
+        to stay small."""
         if self._choice is None and not os.environ.get(VARIABLE):
             self._choice = NUMPY
 
@@ -87,10 +99,11 @@ class Forms:
         return self._loading is not None and self._loading.is_alive()
 
     def compiled_for(self, rows: float = 0.0) -> CompiledKernels | None:
-        """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time for `rows` rows.
+        """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time
+        for `rows` rows.
 
-        0: the caller's work is counted already. With "compiled" it waits until they are loaded, and raises
-        `MissingExtra` without Numba.
+        0: the caller's work is counted already. With "compiled" it waits until they are loaded, and
+        raises `MissingExtra` without Numba.
         """
         if self._kernels is not None or self.why_numpy is not None:
             return self._kernels
@@ -120,9 +133,10 @@ class Forms:
         return self._kernels
 
     def _load_in_background(self) -> None:
-        # Python awaits the thread when the process ends, as a compiler that is cut off can crash the interpreter; but
-        # for the kernel that it compiles only, not for the minute that all of them take. Commands do not wait for that
-        # one either: they end the process without ending the interpreter.
+        # Python awaits the thread when the process ends, as a compiler that is cut off can crash
+        # the interpreter; but for the kernel that it compiles only, not for the minute that all of
+        # them take. Commands do not wait for that one either: they end the process without ending
+        # the interpreter.
         with self._starting:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")
@@ -137,7 +151,8 @@ class Forms:
         except ShoalError as problem:
             self._report(str(problem))
         except Exception as problem:
-            # Nothing above this line would report it, and every call would look for a thread that has ended.
+            # Nothing above this line would report it, and every call would look for a thread that
+            # has ended.
             self._report(f"{type(problem).__name__}: {problem}")
             raise
 
@@ -146,7 +161,8 @@ class Forms:
         self.on_problem(why)
 
     def leave_to_numpy(self) -> None:
-        """Stay with NumPy in a child forked while its parent loaded the kernels: there the lock is never released."""
+        """Stay with NumPy in a child forked while its parent loaded the kernels: there the lock is
+        never released."""
         if self._kernels is None and self._loading is not None:
             self.why_numpy = "this process was forked while its parent loaded the compiled kernels"
 
@@ -164,7 +180,8 @@ def check_process() -> None:
 def load_compiled() -> CompiledKernels:
     """Import the compiled kernels; that compiles them, unless Numba's cache has them.
 
-    Raises `MissingExtra` without Numba, `ShoalError` where they cannot be compiled, and `ProcessEnds`.
+    Raises `MissingExtra` without Numba, `ShoalError` where they cannot be compiled, and
+    `ProcessEnds`.
     """
     if importlib.util.find_spec("numba") is None:
         raise MissingExtra("The compiled form of the kernels", "fast")

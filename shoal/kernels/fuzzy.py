@@ -1,9 +1,10 @@
 """Fuzzy memberships of rows in centres (Bezdek), and Takagi-Sugeno rules with Gaussian conditions.
 
-Memberships do not overflow for any fuzzifier above 1. Of the rules: how strongly they fire, and the normal equations of
-their consequents. Their columns are standardised: (d, n) with a feature in each row and n last, so that every operation
-runs over long rows. The constant of a consequent takes the place of the target, whose column is replaced by ones: a
-consequent has d coefficients, and the regressors of rule j are its firing strength times the columns.
+Memberships do not overflow for any fuzzifier above 1. Of the rules: how strongly they fire, and the
+normal equations of their consequents. Their columns are standardised: (d, n) with a feature in each
+row and n last, so that every operation runs over long rows. The constant of a consequent takes the
+place of the target, whose column is replaced by ones: a consequent has d coefficients, and the
+regressors of rule j are its firing strength times the columns.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from shoal.kernels.constants import FEW_FEATURES
 from shoal.kernels.distance import column_sums, squared_distances
 
 SHARE_OF_LEARNING: Final = 0.01
-"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
+"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is
+worth loading"""
 
 
 def fuzzy_weights(rows: Floats, centres: Floats, fuzzifier: float) -> Floats:
-    """rows (n, d), centres (k, d), fuzzifier > 1 -> (k, n) the memberships of the rows to the power of the fuzzifier.
+    """rows (n, d), centres (k, d), fuzzifier > 1 -> (k, n) the memberships of the rows to the power
+    of the fuzzifier.
 
-    The compiled form is for a fuzzifier of 2 and few features. With any other, powers take most of the time, and with
-    more features a product of matrices does; both are NumPy's in either form.
+    The compiled form is for a fuzzifier of 2 and few features. With any other, powers take most of
+    the time, and with more features a product of matrices does; both are NumPy's in either form.
     """
     few = fuzzifier == 2.0 and rows.shape[1] <= FEW_FEATURES
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if few else None
@@ -37,10 +40,12 @@ def fuzzy_weights(rows: Floats, centres: Floats, fuzzifier: float) -> Floats:
 
 
 def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
-    """distances² (n, k), fuzzifier > 1 -> (n, k), rows adding up to 1 (federated FCM, eq. 9; FFCM, eq. 5).
+    """distances² (n, k), fuzzifier > 1 -> (n, k), rows adding up to 1 (federated FCM, eq. 9; FFCM,
+    eq. 5).
 
-    A row that equals a centre belongs to it alone, or in equal parts to all centres it equals. Distances are relative
-    to the row's smallest one, so no power can overflow however near the fuzzifier is to 1.
+    A row that equals a centre belongs to it alone, or in equal parts to all centres it equals.
+    Distances are relative to the row's smallest one, so no power can overflow however near the
+    fuzzifier is to 1.
     """
     # A centre in each line: NumPy is slow at many short rows.
     squared = np.ascontiguousarray(squared_distances.T)
@@ -58,8 +63,13 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
 
 
 def powers(shares: Floats, fuzzifier: float) -> Floats:
-    """memberships (n, k) -> their powers by the fuzzifier, in place: the weight of each row in each centre."""
-    return np.multiply(shares, shares, out=shares) if fuzzifier == 2.0 else np.power(shares, fuzzifier, out=shares)
+    """memberships (n, k) -> their powers by the fuzzifier, in place: the weight of each row in each
+    centre."""
+    return (
+        np.multiply(shares, shares, out=shares)
+        if fuzzifier == 2.0
+        else np.power(shares, fuzzifier, out=shares)
+    )
 
 
 SMALLEST: Final = float(np.finfo(np.float64).tiny)
@@ -68,9 +78,9 @@ SMALLEST: Final = float(np.finfo(np.float64).tiny)
 def firing_strengths(columns: Floats, centres: Floats, precision: Floats) -> Floats:
     """columns (d, n), centres (k, d), precision (k, d) -> (k, n).
 
-    The precision is 1 / width², or 0 where a rule does not depend on a feature. The strengths of a row add up to 1
-    (F2LS, eq. 2 and 3). They are computed from logarithms, relative to the row's strongest rule: a product of many
-    Gaussians would underflow.
+    The precision is 1 / width², or 0 where a rule does not depend on a feature. The strengths of a
+    row add up to 1 (F2LS, eq. 2 and 3). They are computed from logarithms, relative to the row's
+    strongest rule: a product of many Gaussians would underflow.
     """
     strengths = (-0.5 * precision) @ (columns * columns)
     strengths += (precision * centres) @ columns
@@ -84,8 +94,8 @@ def firing_strengths(columns: Floats, centres: Floats, precision: Floats) -> Flo
 def expand_gram(gram: Floats, k: int, d: int) -> Floats:
     """gram (q, m) -> the symmetric matrix (k d, k d) of the normal equations.
 
-    Entry (pair of rules, pair of columns) of `gram` is the sum over rows of both strengths times both columns: the
-    matrix has each of these numbers up to four times, and only they travel.
+    Entry (pair of rules, pair of columns) of `gram` is the sum over rows of both strengths times
+    both columns: the matrix has each of these numbers up to four times, and only they travel.
     """
     first, second = np.triu_indices(k)
     blocks = np.empty((k, k, d, d))
@@ -94,14 +104,16 @@ def expand_gram(gram: Floats, k: int, d: int) -> Floats:
 
 
 def merged_rules(gram: Floats, cross: Floats) -> tuple[Floats, Floats]:
-    """gram (q, m), cross (k, d) -> those of one rule that always holds, (1, m) and (1, d): strengths add up to 1."""
+    """gram (q, m), cross (k, d) -> those of one rule that always holds, (1, m) and (1, d):
+    strengths add up to 1."""
     first, second = np.triu_indices(len(cross))
     times = np.where(first == second, 1.0, 2.0)
     return times[None] @ gram, cross.sum(axis=0, keepdims=True)
 
 
 def solve_ridge(matrix: Floats, right: Floats, ridge: float) -> Floats:
-    """matrix (p, p) positive semidefinite, right (p,), ridge > 0 -> the solution of (matrix + ridge I) a = right."""
+    """matrix (p, p) positive semidefinite, right (p,), ridge > 0 -> the solution of (matrix + ridge
+    I) a = right."""
     matrix = matrix.copy()
     matrix[np.diag_indices(len(matrix))] += ridge
     # Equations of equal size: an entry far above the others would otherwise take their digits.
@@ -115,5 +127,6 @@ def solve_ridge(matrix: Floats, right: Floats, ridge: float) -> Floats:
 
 
 def squared_error(matrix: Floats, right: Floats, energy: float, solution: Floats) -> float:
-    """The sum of squared errors of a solution, by the normal equations and the sum of squares of the target."""
+    """The sum of squared errors of a solution, by the normal equations and the sum of squares of
+    the target."""
     return max(0.0, energy - 2.0 * float(right @ solution) + float(solution @ matrix @ solution))

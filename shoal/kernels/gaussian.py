@@ -1,8 +1,9 @@
 """Gaussian mixtures: densities at rows, and moments, for four types of covariance.
 
-The spread of k components of d features is one array (c, m): full (k, d (d+1)/2) and tied (1, d (d+1)/2) hold upper
-halves of symmetric matrices row by row, diag (k, d) and spherical (k, 1) hold variances. Second moments have the
-same shape. Rows and means are given relative to one origin near them, so that squares do not cancel differences.
+The spread of k components of d features is one array (c, m): full (k, d (d+1)/2) and tied (1, d
+(d+1)/2) hold upper halves of symmetric matrices row by row, diag (k, d) and spherical (k, 1) hold
+variances. Second moments have the same shape. Rows and means are given relative to one origin near
+them, so that squares do not cancel differences.
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from shoal.kernels.distance import BLOCK_ELEMENTS, ROUNDING, column_sums, square
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 CONDITION_MIN: Final = 1e-12
-"""smallest ratio of the variances of a component's narrowest and widest direction; below it, rounding decides"""
+"""smallest ratio of the variances of a component's narrowest and widest direction; below it,
+rounding decides"""
 PAIRS_MAX: Final = 256
 """pairs of features up to which the products of all pairs are computed once for all components"""
 SHARE_OF_LEARNING: Final = 0.005
-"""time to find a row's responsibilities, relative to that in which CA+ learns one: how soon the compiled form is worth
-loading"""
+"""time to find a row's responsibilities, relative to that in which CA+ learns one: how soon the
+compiled form is worth loading"""
 
 
 def spread_shape(covariance_type: str, k: int, d: int) -> tuple[int, int]:
     """Shape of the spread, and of second moments."""
     pairs = pair_count(d)
-    return {"full": (k, pairs), "tied": (1, pairs), "diag": (k, d), "spherical": (k, 1)}[covariance_type]
+    return {"full": (k, pairs), "tied": (1, pairs), "diag": (k, d), "spherical": (k, 1)}[
+        covariance_type
+    ]
 
 
 def whitening(covariance_type: str, spread: Floats, d: int) -> Floats:
     """spread (c, m) -> the factors that turn differences into standard deviations.
 
-    scikit-learn calls them `precisions_cholesky`: (c, d, d), to be multiplied from the right, for full and tied; 1 /
-    standard deviation (c, m) for the others.
+    scikit-learn calls them `precisions_cholesky`: (c, d, d), to be multiplied from the right, for
+    full and tied; 1 / standard deviation (c, m) for the others.
     Raises LinAlgError when a variance is 0.
     """
     if covariance_type in ("full", "tied"):
@@ -84,9 +88,11 @@ def _log_determinants(whiten: Floats) -> Floats:
 
 
 def _squared_deviations(rows: Floats, means: Floats, whiten: Floats) -> Floats:
-    """rows (n, d), means (k, d), whitening (k, d, d) of type full -> (k, n) squared distances in standard
-    deviations, summed feature by feature: for few features that takes less time than products of matrices."""
-    columns, squared = np.ascontiguousarray(rows.T), np.zeros((len(means), len(rows)))
+    """rows (n, d), means (k, d), whitening (k, d, d) of type full -> (k, n) squared distances in
+    standard deviations, summed feature by feature: for few features that takes less time than
+    products of matrices."""
+    columns = np.ascontiguousarray(rows.T)
+    squared = np.zeros((len(means), len(rows)))
     for component, (mean, factors) in enumerate(zip(means, whiten, strict=True)):
         gaps = columns - mean[:, None]
         for feature in range(len(mean)):
@@ -100,21 +106,31 @@ def _squared_deviations(rows: Floats, means: Floats, whiten: Floats) -> Floats:
 def mixture_responsibilities(
     covariance_type: str, rows: Floats, means: Floats, whiten: Floats, log_weights: Floats
 ) -> tuple[Floats, float]:
-    """rows (n, d), means (k, d), whitening, logarithms of the weights (k,) -> (k, n) the responsibilities of the
-    components for each row, which add up to 1, and the log-likelihood of the rows.
+    """rows (n, d), means (k, d), whitening, logarithms of the weights (k,) -> (k, n) the
+    responsibilities of the components for each row, which add up to 1, and the log-likelihood of
+    the rows.
 
-    The compiled form is for full covariances of few features. Of many features, and of other covariances, products of
-    matrices and exponentials take the time, and these are NumPy's in either form.
+    The compiled form is for full covariances of few features. Of many features, and of other
+    covariances, products of matrices and exponentials take the time, and these are NumPy's in
+    either form.
     """
-    log_max, totals = np.empty(len(rows)), np.empty(len(rows))
+    log_max = np.empty(len(rows))
+    totals = np.empty(len(rows))
     few = covariance_type == "full" and rows.shape[1] <= FEW_FEATURES
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if few else None
     if compiled is not None:
         responsibilities = np.empty((len(means), len(rows)))
-        arrays = [np.ascontiguousarray(each) for each in (rows, means, whiten, _log_determinants(whiten), log_weights)]
-        compiled.mixture_responsibilities(*arrays, responsibilities, log_max, totals, compiled.loops)
+        arrays = [
+            np.ascontiguousarray(each)
+            for each in (rows, means, whiten, _log_determinants(whiten), log_weights)
+        ]
+        compiled.mixture_responsibilities(
+            *arrays, responsibilities, log_max, totals, compiled.loops
+        )
     else:
-        responsibilities = np.ascontiguousarray(log_densities(covariance_type, rows, means, whiten).T)
+        responsibilities = np.ascontiguousarray(
+            log_densities(covariance_type, rows, means, whiten).T
+        )
         responsibilities += log_weights[:, None]
         responsibilities.max(axis=0, out=log_max)
         np.exp(np.subtract(responsibilities, log_max, out=responsibilities), out=responsibilities)
@@ -125,15 +141,19 @@ def mixture_responsibilities(
 
 def second_moments(covariance_type: str, rows: Floats, responsibilities: Floats) -> Floats:
     """rows (n, d), responsibilities (n, k) -> the second moments (c, m) of this type, as sums."""
-    d, k = rows.shape[1], responsibilities.shape[1]
+    d = rows.shape[1]
+    k = responsibilities.shape[1]
     if covariance_type == "full" and (d <= FEW_FEATURES or (k > d and pair_count(d) <= PAIRS_MAX)):
-        total, height = np.zeros((k, pair_count(d))), BLOCK_ELEMENTS // pair_count(d)
+        total = np.zeros((k, pair_count(d)))
+        height = BLOCK_ELEMENTS // pair_count(d)
         for first in range(0, len(rows), height):
             part = slice(first, first + height)
             total += responsibilities[part].T @ pair_products(np.ascontiguousarray(rows[part].T)).T
         return total
     if covariance_type == "full":
-        return pack_symmetric(np.stack([(own[:, None] * rows).T @ rows for own in responsibilities.T]))
+        return pack_symmetric(
+            np.stack([(own[:, None] * rows).T @ rows for own in responsibilities.T])
+        )
     if covariance_type == "tied":
         return pack_symmetric((rows.T @ rows)[None])
     if covariance_type == "diag":
@@ -147,21 +167,31 @@ def spherical_spread(covariance_type: str, variances: Floats, k: int) -> Floats:
         return np.repeat(variances[None], k, axis=0)
     if covariance_type == "spherical":
         return np.full((k, 1), variances.mean())
-    return np.repeat(pack_symmetric(np.diag(variances)[None]), k if covariance_type == "full" else 1, axis=0)
+    return np.repeat(
+        pack_symmetric(np.diag(variances)[None]), k if covariance_type == "full" else 1, axis=0
+    )
 
 
-def spread_from_moments(covariance_type: str, mass: Floats, means: Floats, second: Floats, ridge: float) -> Floats:
-    """mass (k,), means (k, d), second moments (c, m) -> spread (c, m) of components with mass, `ridge` added.
+def spread_from_moments(
+    covariance_type: str, mass: Floats, means: Floats, second: Floats, ridge: float
+) -> Floats:
+    """mass (k,), means (k, d), second moments (c, m) -> spread (c, m) of components with mass,
+    `ridge` added.
 
-    A direction in which a component has almost no variance gets the smallest one that can be computed with.
+    A direction in which a component has almost no variance gets the smallest one that can be
+    computed with.
     """
     d = means.shape[1]
     if covariance_type == "full":
         squares = unpack_symmetric(second / mass[:, None], d)
-        return _positive_definite(squares - means[:, :, None] * means[:, None, :], ridge, _noise(squares))
+        return _positive_definite(
+            squares - means[:, :, None] * means[:, None, :], ridge, _noise(squares)
+        )
     if covariance_type == "tied":
         squares = unpack_symmetric(second / mass.sum(), d)
-        return _positive_definite(squares - (means.T * (mass / mass.sum())) @ means, ridge, _noise(squares))
+        return _positive_definite(
+            squares - (means.T * (mass / mass.sum())) @ means, ridge, _noise(squares)
+        )
     if covariance_type == "diag":
         variances = second / mass[:, None] - means**2
     else:
@@ -170,7 +200,8 @@ def spread_from_moments(covariance_type: str, mass: Floats, means: Floats, secon
 
 
 def ensure_positive_definite(covariance_type: str, spread: Floats, d: int) -> Floats:
-    """spread (c, m) that was averaged -> the same, with extent in every direction as far as calculating takes it."""
+    """spread (c, m) that was averaged -> the same, with extent in every direction as far as
+    calculating takes it."""
     return (
         _positive_definite(unpack_symmetric(spread, d), 0.0, np.zeros(len(spread)))
         if covariance_type in ("full", "tied")
@@ -179,7 +210,8 @@ def ensure_positive_definite(covariance_type: str, spread: Floats, d: int) -> Fl
 
 
 def _noise(squares: Floats) -> Floats:
-    """(c, d, d) mean squares -> (c,) the size of rounding errors in their difference to squares of means."""
+    """(c, d, d) mean squares -> (c,) the size of rounding errors in their difference to squares of
+    means."""
     return np.asarray(ROUNDING * np.trace(squares, axis1=1, axis2=2))
 
 
@@ -201,14 +233,19 @@ def matrices(covariance_type: str, spread: Floats, k: int, d: int) -> Floats:
     return np.asarray(np.broadcast_to(spread, (k, d))[:, :, None] * np.eye(d))
 
 
-def affinity(covariance_type: str, means: Floats, spread: Floats, other_means: Floats, other_spread: Floats) -> Floats:
-    """Two mixtures of k components (k, d), (c, m) -> (k, k) overlaps of the components of one with those of the other.
+def affinity(
+    covariance_type: str, means: Floats, spread: Floats, other_means: Floats, other_spread: Floats
+) -> Floats:
+    """Two mixtures of k components (k, d), (c, m) -> (k, k) overlaps of the components of one with
+    those of the other.
 
     The Bhattacharyya coefficient, 1 - Hellinger distance²: from 0 to 1.
     """
     k, d = means.shape
-    ours, theirs = matrices(covariance_type, spread, k, d), matrices(covariance_type, other_spread, k, d)
-    our_size, their_size = np.linalg.slogdet(ours)[1], np.linalg.slogdet(theirs)[1]
+    ours = matrices(covariance_type, spread, k, d)
+    theirs = matrices(covariance_type, other_spread, k, d)
+    our_size = np.linalg.slogdet(ours)[1]
+    their_size = np.linalg.slogdet(theirs)[1]
     out = np.empty((k, k))
     for component in range(k):
         between = (ours[component] + theirs) / 2
@@ -219,13 +256,17 @@ def affinity(covariance_type: str, means: Floats, spread: Floats, other_means: F
     return out
 
 
-def merge_mixtures(covariance_type: str, mass: Floats, means: Floats, spread: Floats) -> tuple[Floats, Floats]:
-    """Mixtures of clients: mass (m, k), means (m, k, d), spread (m, c, m') -> means (k, d), spread (c, m') of all their
-    rows, the scatter between clients included. Where a component has no mass, the result is undefined."""
+def merge_mixtures(
+    covariance_type: str, mass: Floats, means: Floats, spread: Floats
+) -> tuple[Floats, Floats]:
+    """Mixtures of clients: mass (m, k), means (m, k, d), spread (m, c, m') -> means (k, d), spread
+    (c, m') of all their rows, the scatter between clients included. Where a component has no mass,
+    the result is undefined."""
     # The smallest float: it divides by no zero and changes no mass.
     held = np.maximum(mass.sum(axis=0), np.finfo(np.float64).tiny)
     centre = np.einsum("ck,ckd->kd", mass, means) / held[:, None]
-    # Within and between: the scatter of all rows is the mean scatter of clients and that of their means.
+    # Within and between: the scatter of all rows is the mean scatter of clients and that of their
+    # means.
     gaps = means - centre
     if covariance_type == "tied":
         between = np.einsum("ck,ckd,cke->de", mass, gaps, gaps)[None]

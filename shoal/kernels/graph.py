@@ -24,14 +24,17 @@ def components(n: int, edges: Ints) -> Ints:
         # The smaller root is kept, so that the root of a component is its first node.
         parent[high] = low
     numbers: dict[int, int] = {}
-    return np.array([numbers.setdefault(root(node), len(numbers)) for node in range(n)], dtype=np.int64)
+    return np.array(
+        [numbers.setdefault(root(node), len(numbers)) for node in range(n)], dtype=np.int64
+    )
 
 
 def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
     """ages of the edges of one node -> q3 + edge_factor * (q3 - q1), or None where it is undefined.
 
-    The quartiles are the medians of the ages strictly below and strictly above the median (FCAC paper, eq. 29,
-    as the published programs compute it). Where either group is empty there is no threshold, and no edge is too old.
+    The quartiles are the medians of the ages strictly below and strictly above the median (FCAC
+    paper, eq. 29, as the published programs compute it). Where either group is empty there is no
+    threshold, and no edge is too old.
     """
     ordered = sorted(ages)
     middle = _median(ordered) if ordered else 0.0
@@ -39,7 +42,8 @@ def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
     above = [age for age in ordered if age > middle]
     if not below or not above:
         return None
-    q1, q3 = _median(below), _median(above)
+    q1 = _median(below)
+    q3 = _median(above)
     return q3 + edge_factor * (q3 - q1)
 
 

@@ -1,7 +1,9 @@
-"""Landmark spectral clustering: weights of rows on landmarks, their Gram matrix, and the embedding of the landmarks.
+"""Landmark spectral clustering: weights of rows on landmarks, their Gram matrix, and the embedding
+of the landmarks.
 
-A row's weights on its nearest landmarks add up to 1, so that the rows of Z'Z, summed over all rows, add up to the mass
-of each landmark, and Z'Z is the adjacency matrix of a graph of landmarks that the rows tie together.
+A row's weights on its nearest landmarks add up to 1, so that the rows of Z'Z, summed over all rows,
+add up to the mass of each landmark, and Z'Z is the adjacency matrix of a graph of landmarks that
+the rows tie together.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from shoal.kernels.lloyd import best_kmeans
 SQUARE_MIN: Final = 1e-290
 """smallest squared bandwidth: smaller ones have lost their digits"""
 GAP_MIN: Final = 1.5
-"""factor by which the best cut through each cluster must be heavier than the one around any of them. Through a shape
-without a gap one cut is about as heavy as another"""
+"""factor by which the best cut through each cluster must be heavier than the one around any of
+them. Through a shape without a gap one cut is about as heavy as another"""
 VALUE_MIN: Final = 1e-5
 """smaller eigenvalues of the Laplacian count as this: parts that are tied so weakly are apart"""
 CLUSTERS_MAX: Final = 20
@@ -30,11 +32,13 @@ STEPS: Final = 100
 MASS_MIN: Final = 1e-9
 """least mass of a landmark that takes part, in rows"""
 SHARE_OF_LEARNING: Final = 0.03
-"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
+"""time of a row's weights, relative to that in which CA+ learns one: how soon the compiled form is
+worth loading"""
 
 
 def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
-    """landmarks (q, d) -> `factor` times the median distance to the nearest other one; 1 where there is no other."""
+    """landmarks (q, d) -> `factor` times the median distance to the nearest other one; 1 where
+    there is no other."""
     squared = squared_distances(landmarks, landmarks)
     np.fill_diagonal(squared, np.inf)
     nearest = np.sqrt(squared.min(axis=1, initial=np.inf))
@@ -42,20 +46,34 @@ def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
     return factor * float(np.median(positive)) if len(positive) else 1.0
 
 
-def nearest_weights(rows: Floats, landmarks: Floats, bandwidth: float, near: int) -> tuple[Ints, Floats, Floats]:
-    """rows (n, d), landmarks (q, d) -> (n, r) the r = min(near, q) nearest, (n, r) weights that add up to 1, and (n,)
-    the squared distance to the nearest. Of equally near ones the first count."""
-    n, width, scale = len(rows), min(near, len(landmarks)), max(2.0 * bandwidth * bandwidth, SQUARE_MIN)
+def nearest_weights(
+    rows: Floats, landmarks: Floats, bandwidth: float, near: int
+) -> tuple[Ints, Floats, Floats]:
+    """rows (n, d), landmarks (q, d) -> (n, r) the r = min(near, q) nearest, (n, r) weights that add
+    up to 1, and (n,) the squared distance to the nearest. Of equally near ones the first count."""
+    n = len(rows)
+    width = min(near, len(landmarks))
+    scale = max(2.0 * bandwidth * bandwidth, SQUARE_MIN)
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * n)
-    which, squares = np.empty((n, width), dtype=np.int64), np.empty((n, width))
+    which = np.empty((n, width), dtype=np.int64)
+    squares = np.empty((n, width))
     if compiled is not None:
-        weights, least, rows = squares, np.empty(n), np.ascontiguousarray(rows)
+        weights = squares
+        least = np.empty(n)
+        rows = np.ascontiguousarray(rows)
         is_flat = rows.shape[1] <= FEW_FEATURES
-        squared = np.empty((0, 0)) if is_flat else np.ascontiguousarray(squared_distances(rows, landmarks).T)
+        squared = (
+            np.empty((0, 0))
+            if is_flat
+            else np.ascontiguousarray(squared_distances(rows, landmarks).T)
+        )
         landmarks = np.ascontiguousarray(landmarks)
-        compiled.nearest_weights(rows, landmarks, squared, scale, which, weights, least, compiled.loops)
+        compiled.nearest_weights(
+            rows, landmarks, squared, scale, which, weights, least, compiled.loops
+        )
         return which, weights, least
-    squared, at = np.ascontiguousarray(squared_distances(rows, landmarks)), np.arange(n)
+    squared = np.ascontiguousarray(squared_distances(rows, landmarks))
+    at = np.arange(n)
     for place in range(width):
         which[:, place] = squared.argmin(axis=1)
         squares[:, place] = squared[at, which[:, place]]
@@ -70,9 +88,11 @@ def nearest_weights(rows: Floats, landmarks: Floats, bandwidth: float, near: int
 def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
     """Add Z'Z of rows with these weights, (n, r) each, to the upper half of `gram` (q, q).
 
-    The products of a pair of places are added up row by row, one pair after the other, and then added to `gram`.
+    The products of a pair of places are added up row by row, one pair after the other, and then
+    added to `gram`.
     """
-    q, width = len(gram), which.shape[1]
+    q = len(gram)
+    width = which.shape[1]
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
         sums = np.zeros((q, q))
@@ -80,25 +100,32 @@ def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
         gram += sums
         return
     first, second = np.triu_indices(width)
-    these, those, own, other = which.T[first], which.T[second], weights.T[first], weights.T[second]
+    these = which.T[first]
+    those = which.T[second]
+    own = weights.T[first]
+    other = weights.T[second]
     cells = np.minimum(these, those) * q + np.maximum(these, those)
     gram += np.bincount(cells.ravel(), (own * other).ravel(), q * q).reshape(q, q)
 
 
 def laplacian_spectrum(gram: Floats) -> tuple[Floats, Floats]:
-    """Adjacency (q, q) of landmarks with mass -> eigenvalues (q,) of I - D^-1/2 A D^-1/2, ascending from 0, and D^-1/2
-    times its eigenvectors (q, q), one in each column. The largest entry of each is positive."""
+    """Adjacency (q, q) of landmarks with mass -> eigenvalues (q,) of I - D^-1/2 A D^-1/2, ascending
+    from 0, and D^-1/2 times its eigenvectors (q, q), one in each column. The largest entry of each
+    is positive."""
     root = 1.0 / np.sqrt(gram.sum(axis=1))
     values, vectors = np.linalg.eigh(gram * np.outer(root, root))
     vectors = vectors[:, ::-1]
-    vectors = vectors * np.where(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(gram))] < 0, -1.0, 1.0)
+    vectors = vectors * np.where(
+        vectors[np.abs(vectors).argmax(axis=0), np.arange(len(gram))] < 0, -1.0, 1.0
+    )
     # Rounding may take an eigenvalue of 1 beyond it; a Laplacian has none below 0.
     return np.clip(1.0 - values[::-1], 0.0, None), vectors * root[:, None]
 
 
 def eigengap(values: Floats, most: int) -> int:
-    """Eigenvalues of the Laplacian, ascending -> the number of clusters that they suggest, 1 to `most`: those before
-    the largest factor between two that follow each other. 1 only where there is nothing to compare."""
+    """Eigenvalues of the Laplacian, ascending -> the number of clusters that they suggest, 1 to
+    `most`: those before the largest factor between two that follow each other. 1 only where there
+    is nothing to compare."""
     bounded = np.append(np.maximum(values, VALUE_MIN), 1.0)
     # The first eigenvalue is 0 for any graph, so the factor that it would give means nothing.
     factors = bounded[2 : most + 1] / bounded[1 : min(most, len(values))]
@@ -106,23 +133,27 @@ def eigengap(values: Floats, most: int) -> int:
 
 
 def is_gap(gram: Floats, cluster: Ints) -> bool:
-    """Adjacency (q, q), cluster (q,) of each landmark -> whether the clusters are apart: whether the best cut through
-    each of them is heavier by `GAP_MIN` than the cut around any of them. Of a long shape, the largest factor between
-    eigenvalues is 4 even without any gap, so that alone does not show one."""
+    """Adjacency (q, q), cluster (q,) of each landmark -> whether the clusters are apart: whether
+    the best cut through each of them is heavier by `GAP_MIN` than the cut around any of them. Of a
+    long shape, the largest factor between eigenvalues is 4 even without any gap, so that alone does
+    not show one."""
     members = [cluster == number for number in np.unique(cluster)]
     around = max(float(gram[np.ix_(own, ~own)].sum()) for own in members)
     return min(lightest_cut(gram[np.ix_(own, own)]) for own in members) > GAP_MIN * around
 
 
 def lightest_cut(gram: Floats) -> float:
-    """Adjacency (q, q) -> the weight of its best cut: of those along its second eigenvector, that of least normalised
-    weight (Shi and Malik 2000). For one landmark, the weight of its tie to itself."""
+    """Adjacency (q, q) -> the weight of its best cut: of those along its second eigenvector, that
+    of least normalised weight (Shi and Malik 2000). For one landmark, the weight of its tie to
+    itself."""
     if len(gram) < 2:
         return float(gram[0, 0])
-    # Stable: landmarks with equal entries keep their order, so that the best cut is the same on every processor.
+    # Stable: landmarks with equal entries keep their order, so that the best cut is the same on
+    # every processor.
     order = np.argsort(laplacian_spectrum(gram)[1][:, 1], kind="stable")
     sums = gram[np.ix_(order, order)].cumsum(axis=0).cumsum(axis=1)
-    volume, inside = sums[:-1, -1], np.diagonal(sums)[:-1]
+    volume = sums[:-1, -1]
+    inside = np.diagonal(sums)[:-1]
     weight = volume - inside
     return float(weight[(weight / volume + weight / (sums[-1, -1] - volume)).argmin()])
 
@@ -134,7 +165,8 @@ def directions(points: Floats) -> Floats:
 
 
 def embedded(which: Ints, weights: Floats, basis: Floats) -> Floats:
-    """Nearest landmarks (n, r) with their weights, basis (q, e) -> the directions (n, e) of the rows."""
+    """Nearest landmarks (n, r) with their weights, basis (q, e) -> the directions (n, e) of the
+    rows."""
     return directions(np.einsum("nr,nre->ne", weights, basis[which]))
 
 
@@ -148,13 +180,16 @@ class Cut(NamedTuple):
     direction: Floats
     """(k, k) the direction of each cluster in the embedding; there are at most k"""
     cluster: Ints
-    """(q,) cluster of each landmark, numbered by their first landmarks; -1 for landmarks without mass"""
+    """(q,) cluster of each landmark, numbered by their first landmarks; -1 for landmarks without
+    mass"""
 
 
 def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
-    """Normalised spectral clustering (Ng, Jordan, Weiss 2001) of the graph of landmarks (q, q), weighted by their mass.
+    """Normalised spectral clustering (Ng, Jordan, Weiss 2001) of the graph of landmarks (q, q),
+    weighted by their mass.
 
-    `clusters` is their number, 0 to find it by the eigengap; there are no more than landmarks with mass.
+    `clusters` is their number, 0 to find it by the eigengap; there are no more than landmarks with
+    mass.
     """
     mass = gram.sum(axis=1)
     live = mass > MASS_MIN
@@ -165,17 +200,20 @@ def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
     if not clusters and k > 1 and not is_gap(gram, found):
         k = 1
         direction, found = _in_clusters(vectors, k, mass[live], seed)
-    cluster, basis = np.full(len(mass), -1, dtype=np.int64), np.zeros((len(mass), k))
+    cluster = np.full(len(mass), -1, dtype=np.int64)
+    basis = np.zeros((len(mass), k))
     cluster[live], basis[live] = found, vectors[:, :k]
     return Cut(values[: CLUSTERS_MAX + 1], basis, direction, cluster)
 
 
 def _in_clusters(vectors: Floats, k: int, mass: Floats, seed: int) -> tuple[Floats, Ints]:
-    """k-means of the directions of landmarks -> the direction of each cluster, and the cluster of each landmark."""
+    """k-means of the directions of landmarks -> the direction of each cluster, and the cluster of
+    each landmark."""
     points = directions(vectors[:, :k])
     direction = best_kmeans(points, k, seed, STARTS, STEPS, mass)
     found = nearest(points, direction)[0]
-    # In the order of their first landmarks: the eigenvectors of equal eigenvalues are any rotation of each other.
+    # In the order of their first landmarks: the eigenvectors of equal eigenvalues are any rotation
+    # of each other.
     hits = found[:, None] == np.arange(len(direction))
     order = np.argsort(np.where(hits.any(axis=0), hits.argmax(axis=0), len(found)), kind="stable")
     return direction[order], np.argsort(order)[found]

@@ -16,11 +16,14 @@ def assignment(cost: Floats) -> Ints:
     The Hungarian method with potentials, one shortest augmenting path per row: O(n² m).
     """
     n, m = cost.shape
-    of_row, of_column = np.zeros(n + 1), np.zeros(m + 1)
-    taken_by = np.zeros(m + 1, dtype=np.int64)  # rows and columns count from 1; column 0 is the row to assign
+    of_row = np.zeros(n + 1)
+    of_column = np.zeros(m + 1)
+    # rows and columns count from 1; column 0 is the row to assign
+    taken_by = np.zeros(m + 1, dtype=np.int64)
     for row in range(1, n + 1):
         taken_by[0], column = row, 0
-        least, came_from = np.full(m + 1, np.inf), np.zeros(m + 1, dtype=np.int64)
+        least = np.full(m + 1, np.inf)
+        came_from = np.zeros(m + 1, dtype=np.int64)
         used = np.zeros(m + 1, dtype=bool)
         while taken_by[column]:
             used[column] = True
@@ -42,7 +45,8 @@ def assignment(cost: Floats) -> Ints:
 
 
 def match_order(before: Floats, after: Floats) -> Ints:
-    """centres (k, d), (k, d) -> (k,) the match in `after` of each in `before`, at least total distance."""
+    """centres (k, d), (k, d) -> (k,) the match in `after` of each in `before`, at least total
+    distance."""
     return assignment(np.sqrt(squared_by_differences(before, after)))
 
 
@@ -53,15 +57,19 @@ def matched_distance(before: Floats, after: Floats) -> float:
 
 
 def moved_share(before: Ints, now: Ints, mass: Floats) -> float:
-    """Clusters of the same things before (m,), -1 for none, and now (m,), mass (m,) -> the share of mass that moved.
+    """Clusters of the same things before (m,), -1 for none, and now (m,), mass (m,) -> the share of
+    mass that moved.
 
     A cluster goes on as the one now with which it shares most mass, if that shares most with it.
     """
-    k_before, k = int(before.max(initial=-1)) + 1, int(now.max(initial=-1)) + 1
+    k_before = int(before.max(initial=-1)) + 1
+    k = int(now.max(initial=-1)) + 1
     if not k or not k_before:
         return float(k != k_before)
     known = before >= 0
-    shared = np.bincount(now[known] * k_before + before[known], mass[known], k * k_before).reshape(k, k_before)
+    shared = np.bincount(now[known] * k_before + before[known], mass[known], k * k_before).reshape(
+        k, k_before
+    )
     best = shared.argmax(axis=1)
     same = shared.argmax(axis=0)[best] == np.arange(k)
     return max(0.0, 1.0 - float(shared[np.arange(k), best][same].sum() / mass.sum()))
@@ -77,7 +85,8 @@ class Followed(NamedTuple):
 
 
 def follow_clusters(before: Ints, now: Ints, mass: Floats, k: int) -> Followed:
-    """Clusters of the same things before (m,), -1 for none, and now (m,), 0 to k - 1, with mass (m,).
+    """Clusters of the same things before (m,), -1 for none, and now (m,), 0 to k - 1, with mass
+    (m,).
 
     Each goes on as one cluster at most, so that most mass stays where it was.
     """

@@ -1,4 +1,5 @@
-"""Weighted points reduced by merging near ones, all distances between points at once, and ties spread before that.
+"""Weighted points reduced by merging near ones, all distances between points at once, and ties
+spread before that.
 
 The NumPy form and the compiled one give the same bits from the same table of distances.
 """
@@ -19,19 +20,21 @@ VALUES_MIN: Final = 4
 VALUES_SHARE_MAX: Final = 0.7
 """different values of a coarse column, as a share of its rows"""
 TIED_SHARE_MIN: Final = 0.5
-"""a column is coarse where at least this share of its rows have a value that others have, and its different values are
-at most `VALUES_SHARE_MAX` of its rows"""
+"""a column is coarse where at least this share of its rows have a value that others have, and its
+different values are at most `VALUES_SHARE_MAX` of its rows"""
 MARKS_PER_ROW: Final = 3
 """places for the marks of different values: few of them meet"""
 
 
 def spread_ties(rows: Floats, before: Floats | None = None) -> Floats:
-    """rows (n, d) -> (n, d), not to be written to: each coarse column spread evenly over its step, within its range.
+    """rows (n, d) -> (n, d), not to be written to: each coarse column spread evenly over its step,
+    within its range.
 
-    Which columns are coarse, and their steps, are found by the rows and those `before` (m, d): a few rows alone hardly
-    have equal values. The step is the median difference of neighbouring values. What is added to a value is drawn from
-    the bits of its row, of how many equal rows stand before it, and of all n rows. Without all of them, equal values of
-    every block would be spread to the same places, where they add up to clusters.
+    Which columns are coarse, and their steps, are found by the rows and those `before` (m, d): a
+    few rows alone hardly have equal values. The step is the median difference of neighbouring
+    values. What is added to a value is drawn from the bits of its row, of how many equal rows stand
+    before it, and of all n rows. Without all of them, equal values of every block would be spread
+    to the same places, where they add up to clusters.
     """
     known = rows if before is None or not len(before) else np.concatenate([before, rows])
     n = len(known)
@@ -47,11 +50,15 @@ def spread_ties(rows: Floats, before: Floats | None = None) -> Floats:
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=fresh[:, 1:])
     alone = fresh.copy()
     alone[:, :-1] &= fresh[:, 1:]
-    values, tied = np.count_nonzero(fresh, axis=1), n - np.count_nonzero(alone, axis=1)
-    coarse = (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * n) & (tied >= TIED_SHARE_MIN * n)
+    values = np.count_nonzero(fresh, axis=1)
+    tied = n - np.count_nonzero(alone, axis=1)
+    coarse = (
+        (values >= VALUES_MIN) & (values <= VALUES_SHARE_MAX * n) & (tied >= TIED_SHARE_MIN * n)
+    )
     if not coarse.any():
         return rows
-    out, hashes = rows.copy(), row_hashes(rows, 0)
+    out = rows.copy()
+    hashes = row_hashes(rows, 0)
     hashes = hashes + hashes.sum(keepdims=True) * np.uint64(GOLDEN_RATIO)
     for column in np.flatnonzero(coarse).tolist():
         different = ordered[column, fresh[column]]
@@ -60,24 +67,33 @@ def spread_ties(rows: Floats, before: Floats | None = None) -> Floats:
 
 
 def _spread(values: Floats, different: Floats, uniform: Floats) -> Floats:
-    """values (n,), the different ones in order, uniform (n,) in [0, 1) -> (n,) within the range of `values`."""
-    low, high = float(different[0]), float(different[-1])
+    """values (n,), the different ones in order, uniform (n,) in [0, 1) -> (n,) within the range of
+    `values`."""
+    low = float(different[0])
+    high = float(different[-1])
     step = float(np.median(np.diff(different)))
-    # Each value becomes an interval of one step, and the whole is drawn together by a step to stay in the range.
+    # Each value becomes an interval of one step, and the whole is drawn together by a step to stay
+    # in the range.
     shrink = (high - low) / (high - low + step)
     return np.clip(low + (values - low + uniform * step) * shrink, low, high)
 
 
 def _uniform(hashes: Words, column: int) -> Floats:
-    """64 bits for each row -> (n,) in [0, 1), others for every column (Steele, Lea and Flood's finaliser, 2014)."""
+    """64 bits for each row -> (n,) in [0, 1), others for every column (Steele, Lea and Flood's
+    finaliser, 2014)."""
     mixed = hashes + np.uint64((column + 1) * GOLDEN_RATIO % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return np.asarray((mixed ^ (mixed >> np.uint64(27))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (
+        np.asarray((mixed ^ (mixed >> np.uint64(27))) >> np.uint64(11)).astype(np.float64)
+        * 2.0**-53
+    )
 
 
-NEIGHBOURS, NEIGHBOURS_WIDE, WIDE_FEATURES = 3, 5, 32
-"""nearest points that each may be merged with before distances are taken again; more from this many features
-on, where distances cost more than the search for the nearest"""
+NEIGHBOURS = 3
+NEIGHBOURS_WIDE = 5
+WIDE_FEATURES = 32
+"""nearest points that each may be merged with before distances are taken again; more from this many
+features on, where distances cost more than the search for the nearest"""
 BLOCK_ROWS: Final = 128
 """points whose distances from all others are computed at a time"""
 TIE: Final = 1e-12
@@ -115,7 +131,8 @@ def located(points: Floats) -> Located:
     """points (n, d) -> the same in their frame."""
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None and len(points):
-        middle, placed = np.empty(points.shape[1]), np.empty(points.shape)
+        middle = np.empty(points.shape[1])
+        placed = np.empty(points.shape)
         scale = compiled.locate(np.ascontiguousarray(points), middle, placed)
         return Located(Frame(middle, scale), placed)
     frame = frame_of(points)
@@ -126,7 +143,8 @@ def frame_of(points: Floats) -> Frame:
     """points (n, d) -> the frame around their range."""
     if not len(points):
         return Frame(np.zeros(points.shape[1]), 1.0)
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     # Plus 0, so that of 0 and -0 it is 0, whichever of the two was found to be the lowest.
     return Frame(low / 2 + high / 2 + 0.0, float((high / 2 - low / 2).max()) or 1.0)
 
@@ -145,7 +163,9 @@ class Sketch(NamedTuple):
 
     def with_more(self, other: Sketch) -> Sketch:
         """Append the points of another sketch to these."""
-        return Sketch(np.concatenate([self.points, other.points]), np.concatenate([self.mass, other.mass]))
+        return Sketch(
+            np.concatenate([self.points, other.points]), np.concatenate([self.mass, other.mass])
+        )
 
 
 def empty_sketch(width: int) -> Sketch:
@@ -156,11 +176,14 @@ def empty_sketch(width: int) -> Sketch:
 def squared_between(points: Floats, others: Floats) -> Singles:
     """points (n, d), (m, d) in one frame -> (n, m) squared distances.
 
-    By a matrix product: absolute error about 1e-15 d, so that distances below 1e-7 of the range are not resolved.
+    By a matrix product: absolute error about 1e-15 d, so that distances below 1e-7 of the range are
+    not resolved.
     """
-    left, right = _left(points, _lengths(points)), _right(others, _lengths(others))
+    left = _left(points, _lengths(points))
+    right = _right(others, _lengths(others))
     out = np.empty((len(points), len(others)), dtype=np.float32)
-    # By blocks, because a table of doubles of this size would neither fit a core's cache nor be given memory cheaply.
+    # By blocks, because a table of doubles of this size would neither fit a core's cache nor be
+    # given memory cheaply.
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
         out[rows] = left[rows] @ right.T
@@ -169,8 +192,10 @@ def squared_between(points: Floats, others: Floats) -> Singles:
 
 
 def nearest_to(points: Floats, others: Floats) -> Ints:
-    """points (n, d), (m, d) in one frame -> (n,) the nearest of the others; of those that nearly coincide any."""
-    left, right = _left(points, _lengths(points)), _right(others, _lengths(others))
+    """points (n, d), (m, d) in one frame -> (n,) the nearest of the others; of those that nearly
+    coincide any."""
+    left = _left(points, _lengths(points))
+    right = _right(others, _lengths(others))
     found = np.empty(len(points), dtype=np.int64)
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
@@ -181,15 +206,18 @@ def nearest_to(points: Floats, others: Floats) -> Ints:
 
 
 def squared_among(points: Floats) -> Singles:
-    """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed once for both.
+    """points (n, d) in a frame -> (n, n) squared distances, as `squared_between`; each is computed
+    once for both.
 
     That of a point from itself is 0.
     """
     lengths = _lengths(points)
-    left, right = _left(points, lengths), _right(points, lengths)
+    left = _left(points, lengths)
+    right = _right(points, lengths)
     out = np.empty((len(points), len(points)), dtype=np.float32)
     for first in range(0, len(points), BLOCK_ROWS):
-        rows, rest = slice(first, first + BLOCK_ROWS), slice(first + BLOCK_ROWS, None)
+        rows = slice(first, first + BLOCK_ROWS)
+        rest = slice(first + BLOCK_ROWS, None)
         out[rows, first:] = left[rows] @ right[first:].T
         out[rest, rows] = out[rows, rest].T
     np.fill_diagonal(out, 0.0)
@@ -198,7 +226,8 @@ def squared_among(points: Floats) -> Singles:
 
 
 def _raise_to_zero(squared: Singles) -> None:
-    """Make 0 of squared distances that rounding has made negative, -0 included: of points that nearly coincide."""
+    """Make 0 of squared distances that rounding has made negative, -0 included: of points that
+    nearly coincide."""
     bits = squared.view(np.int32)
     if bits.min(initial=0) < 0:
         np.copyto(bits, 0, where=bits < 0)
@@ -210,7 +239,8 @@ def _lengths(points: Floats) -> Floats:
 
 
 def _left(points: Floats, lengths: Floats) -> Floats:
-    """points (n, d), their squared lengths (n,) -> (n, d + 2); a row times one of `_right` is a squared distance."""
+    """points (n, d), their squared lengths (n,) -> (n, d + 2); a row times one of `_right` is a
+    squared distance."""
     n, d = points.shape
     left = np.empty((n, d + 2))
     np.multiply(points, -2.0, out=left[:, :d])
@@ -226,42 +256,59 @@ def _right(points: Floats, lengths: Floats) -> Floats:
 
 
 def merged(sketch: Sketch, into: Ints) -> Sketch:
-    """(n,) position of the point that each becomes part of -> the sketch of those that are left, in the same order."""
+    """(n,) position of the point that each becomes part of -> the sketch of those that are left, in
+    the same order."""
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
-        points, masses = np.empty_like(sketch.points, order="C"), np.empty_like(sketch.mass)
-        left = compiled.merge_points(np.ascontiguousarray(sketch.points), sketch.mass, into, points, masses)
+        points = np.empty_like(sketch.points, order="C")
+        masses = np.empty_like(sketch.mass)
+        left = compiled.merge_points(
+            np.ascontiguousarray(sketch.points), sketch.mass, into, points, masses
+        )
         return Sketch(points[:left].copy(), masses[:left].copy())
     stays = into == np.arange(len(into))
-    place, n_left = np.cumsum(stays)[into] - 1, int(np.count_nonzero(stays))
-    mass: Floats = np.bincount(place, weights=sketch.mass, minlength=n_left).astype(np.float64, copy=False)
-    return Sketch(sums_by_label(sketch.points * (sketch.mass / mass[place])[:, None], place, n_left), mass)
+    place = np.cumsum(stays)[into] - 1
+    n_left = int(np.count_nonzero(stays))
+    mass: Floats = np.bincount(place, weights=sketch.mass, minlength=n_left).astype(
+        np.float64, copy=False
+    )
+    return Sketch(
+        sums_by_label(sketch.points * (sketch.mass / mass[place])[:, None], place, n_left), mass
+    )
 
 
 def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Ints | None = None) -> Ints:
     """-> (n,) position of the point that each becomes part of: the first of those merged.
 
-    Pairs of near points are merged until `n_left` are left, those first that add least to the squared distances of
-    readings from their points (Ward 1963): only points of the same group, and only up to a mass of `mass_max`. More
-    may be left than wanted; calling again with the merged points goes on.
+    Pairs of near points are merged until `n_left` are left, those first that add least to the
+    squared distances of readings from their points (Ward 1963): only points of the same group, and
+    only up to a mass of `mass_max`. More may be left than wanted; calling again with the merged
+    points goes on.
     """
-    n, mass = len(sketch.mass), sketch.mass
+    n = len(sketch.mass)
+    mass = sketch.mass
     assert (mass > 0.0).all(), "points that stand for no readings have no mean to merge into"
     into = np.arange(n)
     # Those too heavy for even the lightest partner would only make the table of distances larger.
     light = np.flatnonzero(mass + mass.min(initial=0.0) <= mass_max)
     if len(light) < 2:
         return into
-    own, points = mass[light], sketch.points[light]
+    own = mass[light]
+    points = sketch.points[light]
     apart = squared_among(located(points).points)
-    near_to = min(NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, len(light) - 1)
+    near_to = min(
+        NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, len(light) - 1
+    )
     own_groups = None if groups is None else groups[light]
     into[light] = light[_merged_with(apart, own, own_groups, near_to, n - n_left, mass_max)]
     return into
 
 
-def _merged_with(apart: Singles, mass: Floats, groups: Ints | None, q: int, wanted: int, mass_max: float) -> Ints:
-    """distances² (n, n) that may be written to -> (n,) lowest position of those that each is merged with.
+def _merged_with(
+    apart: Singles, mass: Floats, groups: Ints | None, q: int, wanted: int, mass_max: float
+) -> Ints:
+    """distances² (n, n) that may be written to -> (n,) lowest position of those that each is merged
+    with.
 
     Each may be merged with its `q` nearest; `wanted`: how many are to be merged into others.
     """
@@ -277,18 +324,26 @@ def _merged_with(apart: Singles, mass: Floats, groups: Ints | None, q: int, want
     near, gap = _neighbours(apart, groups, q)
     gap *= mass[:, None] * mass[near] / (mass[:, None] + mass[near])
     pairs = _in_order((gap.view(np.int32).astype(np.int64) << 32) | np.arange(n * q).reshape(n, q))
-    return np.array(_united((pairs // q).tolist(), near.ravel()[pairs].tolist(), mass.tolist(), wanted, mass_max))
+    return np.array(
+        _united(
+            (pairs // q).tolist(), near.ravel()[pairs].tolist(), mass.tolist(), wanted, mass_max
+        )
+    )
 
 
 def _in_order(keys: Ints) -> Ints:
-    """keys (n, q): the bits of a 32-bit float, not negative, and a number -> (p,) the numbers of the finite floats, by
-    float and number: whole numbers are sorted faster than their positions are by another table."""
+    """keys (n, q): the bits of a 32-bit float, not negative, and a number -> (p,) the numbers of
+    the finite floats, by float and number: whole numbers are sorted faster than their positions are
+    by another table."""
     ordered = np.sort(keys, axis=None)
     return ordered[: np.searchsorted(ordered, _INFINITE)] & 0xFFFFFFFF
 
 
-def _united(first: list[int], second: list[int], mass: list[float], wanted: int, mass_max: float) -> list[int]:
-    """Pairs in the order to be merged, masses -> the lowest position of those that each is merged with."""
+def _united(
+    first: list[int], second: list[int], mass: list[float], wanted: int, mass_max: float
+) -> list[int]:
+    """Pairs in the order to be merged, masses -> the lowest position of those that each is merged
+    with."""
     root = list(range(len(mass)))
     for a, b in zip(first, second, strict=True):
         if wanted <= 0:
@@ -297,7 +352,8 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
             a = root[a]  # noqa: PLW2901 - up to the root
         while root[b] != b:
             b = root[b]  # noqa: PLW2901 - up to the root
-        # The lower position becomes the root, so that merged points keep the order in which they came.
+        # The lower position becomes the root, so that merged points keep the order in which they
+        # came.
         if a != b and mass[a] + mass[b] <= mass_max:
             low, high = (a, b) if a < b else (b, a)
             root[high] = low
@@ -310,14 +366,16 @@ def _united(first: list[int], second: list[int], mass: list[float], wanted: int,
 
 
 def _neighbours(apart: Singles, groups: Ints | None, q: int) -> tuple[Ints, Singles]:
-    """distances² (n, n) that may be written to -> (n, q) nearest others, (n, q) theirs; infinite: not to be merged."""
+    """distances² (n, n) that may be written to -> (n, q) nearest others, (n, q) theirs; infinite:
+    not to be merged."""
     n = len(apart)
     np.fill_diagonal(apart, np.inf)
     _add_ties(apart)
     if groups is not None and (groups != groups[0]).any():
         apart[groups[:, None] != groups] = np.inf
     row = np.arange(n)
-    near, gap = np.empty((n, q), dtype=np.int64), np.empty((n, q), dtype=np.float32)
+    near = np.empty((n, q), dtype=np.int64)
+    gap = np.empty((n, q), dtype=np.float32)
     for place in range(q):
         near[:, place] = apart.argmin(axis=1)
         gap[:, place] = apart[row, near[:, place]]
@@ -326,10 +384,11 @@ def _neighbours(apart: Singles, groups: Ints | None, q: int) -> tuple[Ints, Sing
 
 
 def _add_ties(apart: Singles) -> None:
-    """Add tiny distances² to those of n points (n, n). Of points that coincide each prefers the position that differs
-    least in its bits, which is mutual: they fall into pairs at once, where the lowest position would be the nearest of
-    them all."""
-    n, tie = len(apart), _tie(len(apart))
+    """Add tiny distances² to those of n points (n, n). Of points that coincide each prefers the
+    position that differs least in its bits, which is mutual: they fall into pairs at once, where
+    the lowest position would be the nearest of them all."""
+    n = len(apart)
+    tie = _tie(len(apart))
     at = np.arange(n, dtype=np.int32)
     for first in range(0, n, BLOCK_ROWS):
         block = apart[first : first + BLOCK_ROWS]

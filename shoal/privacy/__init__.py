@@ -1,7 +1,8 @@
-"""Privacy: readings in their units go in, noisy rows in unit coordinates come out; nothing raw goes around it.
+"""Privacy: readings in their units go in, noisy rows in unit coordinates come out; nothing raw goes
+around it.
 
-`load_mode` finds a privacy mode by name. A mode with the terms of a contract builds a client's `Mechanism` and says
-what it guarantees. It needs no key for that, so the server uses it too.
+`load_mode` finds a privacy mode by name. A mode with the terms of a contract builds a client's
+`Mechanism` and says what it guarantees. It needs no key for that, so the server uses it too.
 """
 
 from shoal.privacy.base import (

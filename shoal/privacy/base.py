@@ -1,8 +1,8 @@
-"""A privacy mode with its bounds and its unit, the mechanism that it builds for a client, and how installed modes are
-found.
+"""A privacy mode with its bounds and its unit, the mechanism that it builds for a client, and how
+installed modes are found.
 
-Readings in their units go in, rows in unit coordinates come out. A mode is found by name through the entry-point group
-`shoal.privacy`, and imported when it is first asked for.
+Readings in their units go in, rows in unit coordinates come out. A mode is found by name through
+the entry-point group `shoal.privacy`, and imported when it is first asked for.
 """
 
 from __future__ import annotations
@@ -26,23 +26,33 @@ from shoal.privacy.keyed import Places
 class Bounds:
     """Declared `low` and `high` of every feature, (d,) each, in the feature's own unit.
 
-    Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs another. A circular
-    feature is cut at `low`, and begins again at `high`: its values are wrapped into the bounds, not clipped.
-    Raises `SettingsError` for bounds that are empty, of unequal number, not finite, or not low < high.
+    Models learn in unit coordinates, u = (x - low) / (high - low), so that no feature outweighs
+    another. A circular feature is cut at `low`, and begins again at `high`: its values are wrapped
+    into the bounds, not clipped. Raises `SettingsError` for bounds that are empty, of unequal
+    number, not finite, or not low < high.
     """
 
     def __init__(
-        self, low: Sequence[float] | Floats, high: Sequence[float] | Floats, circular: Sequence[bool] = ()
+        self,
+        low: Sequence[float] | Floats,
+        high: Sequence[float] | Floats,
+        circular: Sequence[bool] = (),
     ) -> None:
         self.low: Floats = np.array(low, dtype=np.float64)
         self.high: Floats = np.array(high, dtype=np.float64)
         if self.low.ndim != 1 or self.low.shape != self.high.shape or self.low.size == 0:
-            raise SettingsError("bounds need one low and one high for each feature, and at least one feature")
+            raise SettingsError(
+                "bounds need one low and one high for each feature, and at least one feature"
+            )
         with np.errstate(over="ignore", invalid="ignore"):
             self.span: Floats = self.high - self.low
-        for j, (lowest, highest, span) in enumerate(zip(self.low, self.high, self.span, strict=True)):
+        for j, (lowest, highest, span) in enumerate(
+            zip(self.low, self.high, self.span, strict=True)
+        ):
             if not (np.isfinite([lowest, highest, span]).all() and span > 0):
-                raise SettingsError(f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high")
+                raise SettingsError(
+                    f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high"
+                )
         self.circular: tuple[int, ...] = tuple(j for j, each in enumerate(circular) if each)
         """positions of the circular features"""
         for array in (self.low, self.high, self.span):
@@ -54,7 +64,8 @@ class Bounds:
         return int(self.low.size)
 
     def checked(self, readings: Floats, gaps: bool = False) -> Floats:
-        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity (noise hides none).
+        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity
+        (noise hides none).
 
         With `gaps`, NaN is a missing value. The error does not contain values.
         """
@@ -70,10 +81,11 @@ class Bounds:
         return rows
 
     def clip(self, readings: Floats, gaps: bool = False) -> tuple[Floats, int]:
-        """readings (n, d) -> the readings within the bounds, and how many of them were clipped to these.
+        """readings (n, d) -> the readings within the bounds, and how many of them were clipped to
+        these.
 
-        With `gaps`, NaN is a missing value and stays. The count is made from raw readings, and must not leave the
-        client.
+        With `gaps`, NaN is a missing value and stays. The count is made from raw readings, and must
+        not leave the client.
         """
         rows = self.checked(readings, gaps)
         for j in self.circular:
@@ -87,7 +99,8 @@ class Bounds:
         return self.wrapped((np.asarray(values, dtype=np.float64) - self.low) / self.span)
 
     def wrapped(self, unit: Floats) -> Floats:
-        """Unit coordinates (..., d), those of circular features beyond 0 to 1 brought back by whole turns."""
+        """Unit coordinates (..., d), those of circular features beyond 0 to 1 brought back by whole
+        turns."""
         for j in self.circular:
             unit = _with_column(unit, j, _turned(unit[..., j], 0.0, 1.0))
         return unit
@@ -97,7 +110,8 @@ class Bounds:
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
 
     def shown(self, unit: Floats) -> Floats:
-        """Values as `from_unit` gives them, for people: of a circular feature from 0 to below its period."""
+        """Values as `from_unit` gives them, for people: of a circular feature from 0 to below its
+        period."""
         values = self.from_unit(unit)
         for j in self.circular:
             values[..., j] %= self.span[j]
@@ -106,7 +120,9 @@ class Bounds:
 
 def _turned(values: Floats, low: float, high: float) -> Floats:
     """Positions on a circle (...,) -> within low to high; both ends, which are one place, stay."""
-    return np.asarray(np.where((values < low) | (values > high), low + (values - low) % (high - low), values))
+    return np.asarray(
+        np.where((values < low) | (values > high), low + (values - low) % (high - low), values)
+    )
 
 
 def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
@@ -118,8 +134,9 @@ def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
 Missing = Literal["drop", "hold", "learn"]
 """treatment of a reading that lacks a value"""
 UnitName = Literal["reading", "user", "client"]
-"""`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a device) has in one
-window, replaced by any others of that user. `client`: all readings that a client has in one window"""
+"""`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a
+device) has in one window, replaced by any others of that user. `client`: all readings that a client
+has in one window"""
 
 
 @dataclass(frozen=True)
@@ -132,14 +149,17 @@ class PrivacyUnit:
     name: UnitName = "reading"
     readings_max: int = 1
     hides_presence: bool = False
-    """whether neighbours also differ in that the unit is there at all: windows then close by the clock alone"""
+    """whether neighbours also differ in that the unit is there at all: windows then close by the
+    clock alone"""
 
     def __post_init__(self) -> None:
         """Raises `SettingsError`."""
         if self.readings_max < 1:
             raise SettingsError("readings_per_window_max must be at least 1")
         if self.name == "reading" and self.readings_max != 1:
-            raise SettingsError('readings_per_window_max is for unit = "user": a reading is one reading')
+            raise SettingsError(
+                'readings_per_window_max is for unit = "user": a reading is one reading'
+            )
 
     @property
     def is_user(self) -> bool:
@@ -154,7 +174,11 @@ class PrivacyUnit:
     def statement(self) -> dict[str, Any]:
         """What the messages of a model that learns from counts state of it, in plain values."""
         most = {"readings_per_window_max": self.readings_max} if self.is_user else {}
-        return {"unit": self.name, **most, **({"hides_presence": True} if self.hides_presence else {})}
+        return {
+            "unit": self.name,
+            **most,
+            **({"hides_presence": True} if self.hides_presence else {}),
+        }
 
 
 READING: Final = PrivacyUnit()
@@ -173,7 +197,8 @@ HELD_VALUES: Final = (
 
 
 class Helper(NamedTuple):
-    """A party that takes masks away from sums of counts, and adds its noise to them (`shoal.privacy.masked`)."""
+    """A party that takes masks away from sums of counts, and adds its noise to them
+    (`shoal.privacy.masked`)."""
 
     name: str
     key: bytes
@@ -210,7 +235,8 @@ NOT_COVERED_OF_USERS = (
 
 
 class RowRange(NamedTuple):
-    """Unit coordinates (d,) between which every row of a mechanism lies, hence every mean of rows: a node, a centre."""
+    """Unit coordinates (d,) between which every row of a mechanism lies, hence every mean of rows:
+    a node, a centre."""
 
     low: Floats
     high: Floats
@@ -225,14 +251,17 @@ class Released:
     kept: Bools
     """(n,) which readings the k rows are made from, in order; the others were withheld"""
     clipped: int
-    """readings moved into their bounds. It is made from raw readings, so it must not leave the client"""
+    """readings moved into their bounds. It is made from raw readings, so it must not leave the
+    client"""
 
 
 class Mechanism(Protocol):
-    """Makes the readings of one client private. The rows do not depend on how readings are split into calls."""
+    """Makes the readings of one client private. The rows do not depend on how readings are split
+    into calls."""
 
     def privatise(self, readings: Floats, places: Places) -> Released:
-        """readings (n, d) in their units with their places (n, 2) in the readings log. Raises `InvalidData`."""
+        """readings (n, d) in their units with their places (n, 2) in the readings log. Raises
+        `InvalidData`."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -240,13 +269,15 @@ class Mechanism(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state. Raises `InvalidState`, also for another key, client, source or other terms."""
+        """Continue from a saved state. Raises `InvalidState`, also for another key, client, source
+        or other terms."""
         ...
 
 
 @dataclass(frozen=True)
 class Term:
-    """A number that a mode takes in [privacy] of the contract: greater than `above`, at most `at_most`."""
+    """A number that a mode takes in [privacy] of the contract: greater than `above`, at most
+    `at_most`."""
 
     meaning: str
     above: float = 0.0
@@ -276,9 +307,9 @@ class Description:
 class PrivacyMode(ABC):
     """One way to make readings private, with the terms of one federation.
 
-    A package adds a mode with a subclass and an entry point in the group `shoal.privacy`. Clients, the server, the
-    command line and the page ask the mode for everything that depends on it. Client and server build equal modes from
-    the contract; there is no key in it.
+    A package adds a mode with a subclass and an entry point in the group `shoal.privacy`. Clients,
+    the server, the command line and the page ask the mode for everything that depends on it. Client
+    and server build equal modes from the contract; there is no key in it.
     """
 
     name: ClassVar[str]
@@ -296,8 +327,8 @@ class PrivacyMode(ABC):
     masked: ClassVar[bool] = False
     """whether clients mask their counts, so that only sums over many of them can be read"""
     fills_gaps: ClassVar[bool] = False
-    """whether a row may be made from a reading that lacks values: its mechanism withholds no reading, and treats each
-    feature and each reading by itself (`shoal.privacy.imperfect`)"""
+    """whether a row may be made from a reading that lacks values: its mechanism withholds no
+    reading, and treats each feature and each reading by itself (`shoal.privacy.imperfect`)"""
     helpers: Sequence[Helper] = ()  # the parties that unmask sums, in such a mode
     regions: Mapping[str, Sequence[Helper]] = {}  # those of each region, in a federation of regions
     missing: Missing = "drop"
@@ -311,31 +342,42 @@ class PrivacyMode(ABC):
         counts_epsilon: float | None = None,
         unit: PrivacyUnit = READING,
     ) -> None:
-        """`values` of the terms; `shares` are the weights of the d features in the budget, equal if None.
+        """`values` of the terms; `shares` are the weights of the d features in the budget, equal if
+        None.
 
-        `counts_epsilon` is what a `unit` may cost in each model that learns from counts; with it the terms, which are
-        those of rows, may be left out. A mode that masks counts also takes `helpers` and `window_readings`. Raises
-        `SettingsError`.
+        `counts_epsilon` is what a `unit` may cost in each model that learns from counts; with it
+        the terms, which are those of rows, may be left out. A mode that masks counts also takes
+        `helpers` and `window_readings`. Raises `SettingsError`.
         """
         self.bounds = bounds
         self.values = dict(values or {})
-        self.counts_epsilon, self.unit = counts_epsilon, unit
+        self.counts_epsilon = counts_epsilon
+        self.unit = unit
         self.check_terms(self.values, counts_epsilon, unit.name)
         self.shares = tuple(shares or (1.0,) * bounds.d)
-        if len(self.shares) != bounds.d or not all(math.isfinite(share) and share > 0 for share in self.shares):
-            raise SettingsError(f"shares must be {bounds.d} finite numbers above 0, one for each feature")
+        if len(self.shares) != bounds.d or not all(
+            math.isfinite(share) and share > 0 for share in self.shares
+        ):
+            raise SettingsError(
+                f"shares must be {bounds.d} finite numbers above 0, one for each feature"
+            )
 
     @classmethod
     def check_terms(
-        cls, values: Mapping[str, float], counts_epsilon: float | None = None, unit: UnitName = "reading"
+        cls,
+        values: Mapping[str, float],
+        counts_epsilon: float | None = None,
+        unit: UnitName = "reading",
     ) -> None:
         """Raises `SettingsError` unless these are the terms of the mode, each within its range.
 
-        Terms may be missing where no row is released: where there is an epsilon of counts. They must be missing where
-        the unit is a user: a noisy row protects a reading alone.
+        Terms may be missing where no row is released: where there is an epsilon of counts. They
+        must be missing where the unit is a user: a noisy row protects a reading alone.
         """
         if unit == "client" and not cls.masked:
-            raise SettingsError(f'unit = "client" is for mode = "masked" and means nothing in mode = "{cls.name}"')
+            raise SettingsError(
+                f'unit = "client" is for mode = "masked" and means nothing in mode = "{cls.name}"'
+            )
         if unit == "user" and not (cls.counts and cls.formal):
             raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
         if unit == "user" and values:
@@ -344,7 +386,9 @@ class PrivacyMode(ABC):
                 "it out, and take models that learn from counts"
             )
         if counts_epsilon is not None and not (cls.counts and cls.formal):
-            raise SettingsError(f'counts_epsilon means nothing in mode = "{cls.name}"; leave it out')
+            raise SettingsError(
+                f'counts_epsilon means nothing in mode = "{cls.name}"; leave it out'
+            )
         if counts_epsilon is not None and not values:
             return
         for name in values:
@@ -359,19 +403,23 @@ class PrivacyMode(ABC):
                     f'mode = "{cls.name}" needs {name}{instead if cls.counts and not cls.masked else ""}'
                 )
             if not term.above < values[name] <= term.at_most:
-                raise SettingsError(f"{name} must be above {term.above:g} and at most {term.at_most:g}")
+                raise SettingsError(
+                    f"{name} must be above {term.above:g} and at most {term.at_most:g}"
+                )
             if term.whole and not float(values[name]).is_integer():
                 raise SettingsError(f"{name} must be a whole number")
 
     @abstractmethod
     def epsilon_per_feature(self) -> tuple[float, ...]:
-        """The epsilon of each feature: with a guarantee, parts that sum to `epsilon_per_reading`; () without noise."""
+        """The epsilon of each feature: with a guarantee, parts that sum to `epsilon_per_reading`;
+        () without noise."""
 
     @abstractmethod
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
         """The mechanism of one client for its readings log.
 
-        `key` is the client's noise key; `source` is the identity of the log's topic. Raises `SettingsError`.
+        `key` is the client's noise key; `source` is the identity of the log's topic. Raises
+        `SettingsError`.
         """
 
     @abstractmethod
@@ -387,11 +435,13 @@ class PrivacyMode(ABC):
         return None
 
     def counts_epsilon_of(self, epsilon: float | None) -> float | None:
-        """The guaranteed epsilon of a unit in a model for which the contract says `epsilon` of counts."""
+        """The guaranteed epsilon of a unit in a model for which the contract says `epsilon` of
+        counts."""
         return epsilon
 
     def counts_variance(self, epsilon: float | None) -> float:
-        """Variance of the noise of what the server absorbs of each count, 0 without noise. Raises `SettingsError`."""
+        """Variance of the noise of what the server absorbs of each count, 0 without noise. Raises
+        `SettingsError`."""
         noise = self.count_noise(epsilon)
         return 0.0 if noise is None else noise.variance
 
@@ -400,19 +450,25 @@ class PrivacyMode(ABC):
         return math.fsum(epsilons)
 
     def epsilon_spent(self) -> tuple[float, float]:
-        """Epsilon that a reading really costs and that it may cost; both infinite without a guarantee."""
+        """Epsilon that a reading really costs and that it may cost; both infinite without a
+        guarantee."""
         return math.inf, math.inf
 
     def noise_per_feature(self) -> tuple[float, ...] | None:
-        """Mean distance by which the noise moves each feature, as a part of its declared range; None if unknown."""
+        """Mean distance by which the noise moves each feature, as a part of its declared range;
+        None if unknown."""
         return None
 
     def count_noise(self, epsilon: float | None) -> CountNoise | None:
-        """The noise of the counts of a model in which a privacy unit may cost `epsilon`; None for none.
+        """The noise of the counts of a model in which a privacy unit may cost `epsilon`; None for
+        none.
 
-        Raises `SettingsError` for a mode in which no model may learn from counts, and for an epsilon out of range.
+        Raises `SettingsError` for a mode in which no model may learn from counts, and for an
+        epsilon out of range.
         """
-        raise SettingsError(f'mode = "{self.name}" cannot make counts private; take another mode, or another algorithm')
+        raise SettingsError(
+            f'mode = "{self.name}" cannot make counts private; take another mode, or another algorithm'
+        )
 
     def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
         """The statement that the messages of a model that learns from counts carry."""
@@ -428,7 +484,8 @@ class PrivacyMode(ABC):
         }
 
     def statement(self) -> dict[str, Any]:
-        """The statement that every message of a client carries, in plain values; the server compares it to its own.
+        """The statement that every message of a client carries, in plain values; the server
+        compares it to its own.
 
         `nominal` marks epsilons that only name a noise level and guarantee nothing.
         """
@@ -443,7 +500,8 @@ class PrivacyMode(ABC):
         }
 
     def context(self) -> bytes:
-        """32 bytes over all that decides what random words are used for: mechanism, bounds, epsilons, noise tables.
+        """32 bytes over all that decides what random words are used for: mechanism, bounds,
+        epsilons, noise tables.
 
         Noise is bound to it: under other terms a reading gets other random words.
         """
@@ -466,15 +524,20 @@ def require_key(key: bytes | None, mode: str) -> bytes:
 
 
 def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str) -> None:
-    """Raises `InvalidState` unless a mechanism's saved state has this version, mode and fingerprint.
+    """Raises `InvalidState` unless a mechanism's saved state has this version, mode and
+    fingerprint.
 
-    Another fingerprint means another key, client, source or other terms. Readings already published would be
-    published again with fresh noise, and averaging would remove the noise.
+    Another fingerprint means another key, client, source or other terms. Readings already published
+    would be published again with fresh noise, and averaging would remove the noise.
     """
     if not isinstance(state, dict) or state.get("version") != version:
-        raise InvalidState(f"saved privacy state is not of version {version}; use the shoal that wrote it")
+        raise InvalidState(
+            f"saved privacy state is not of version {version}; use the shoal that wrote it"
+        )
     if state.get("mode") != mode:
-        raise InvalidState(f"saved privacy state is of another mode than {mode!r}; start with a new readings log")
+        raise InvalidState(
+            f"saved privacy state is of another mode than {mode!r}; start with a new readings log"
+        )
     if state.get("fingerprint") != fingerprint:
         raise InvalidState(
             "saved privacy state belongs to another noise key, client name, readings log or privacy terms. Restore "

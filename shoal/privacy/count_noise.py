@@ -1,15 +1,17 @@
-"""Noise for counts, and the mechanism that adds it: two-sided geometric noise on whole numbers, drawn from integer
-tables.
+"""Noise for counts, and the mechanism that adds it: two-sided geometric noise on whole numbers,
+drawn from integer tables.
 
-Replacing one reading moves two counts of a window by one each: its old cell loses it, its new cell gains it. With
-P(k) proportional to exp(-|k| * epsilon / 2) on every count, empty ones included, the probabilities of any published
-window differ by a factor of at most exp(epsilon). Where the privacy unit is a user with at most N readings in a window,
-replacing them all moves the counts by 2 N in sum, and P(k) is proportional to exp(-|k| * epsilon / (2 N)).
+Replacing one reading moves two counts of a window by one each: its old cell loses it, its new cell
+gains it. With P(k) proportional to exp(-|k| * epsilon / 2) on every count, empty ones included, the
+probabilities of any published window differ by a factor of at most exp(epsilon). Where the privacy
+unit is a user with at most N readings in a window, replacing them all moves the counts by 2 N in
+sum, and P(k) is proportional to exp(-|k| * epsilon / (2 N)).
 
-The tables are the mechanism, as in `shoal.privacy.laplace`: a 64-bit word is looked up in a table of integers that sums
-to exactly 2^63, so no floating point lies between a true count and a published one. A table ends with an escape on
-either side, "this far or farther"; then a one-sided table is drawn from, again and again if need be, because what is
-left of a geometric distribution beyond any point is that distribution again. No result is cut off.
+The tables are the mechanism, as in `shoal.privacy.laplace`: a 64-bit word is looked up in a table
+of integers that sums to exactly 2^63, so no floating point lies between a true count and a
+published one. A table ends with an escape on either side, "this far or farther"; then a one-sided
+table is drawn from, again and again if need be, because what is left of a geometric distribution
+beyond any point is that distribution again. No result is cut off.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ TABLE_BITS = 63
 TABLE_SCALES = 16
 """a table reaches this many scales to either side; the probability beyond is about e^-16"""
 SCALE_SLACK = Decimal(1) + Decimal(1) / 4096
-"""the tables are made for a scale larger by this factor, so that rounding to integers never costs more epsilon"""
-EPSILON_MIN, EPSILON_MAX = 0.02, 40.0
+"""the tables are made for a scale larger by this factor, so that rounding to integers never costs
+more epsilon"""
+EPSILON_MIN = 0.02
+EPSILON_MAX = 40.0
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _WORD_BYTES = 8
 
@@ -69,8 +73,11 @@ class CountNoise:
         return hashlib.sha256(f"counts;{self.reach};".encode() + tables).digest()
 
     def draw(self, seed: bytes, cells: int) -> Ints:
-        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it escapes."""
-        words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8") >> np.uint64(1)
+        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it
+        escapes."""
+        words = np.frombuffer(
+            hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8"
+        ) >> np.uint64(1)
         noise = self._lookup.find(words) - self.reach
         for cell in np.flatnonzero(np.abs(noise) == self.reach).tolist():
             noise[cell] += int(np.sign(noise[cell])) * self._farther(seed, cell)
@@ -78,23 +85,32 @@ class CountNoise:
 
     def _farther(self, seed: bytes, cell: int) -> int:
         """Distance beyond the end of the two-sided table at which the noise of this cell lies."""
-        total, level, step = 0, 0, self.reach
+        total = 0
+        level = 0
+        step = self.reach
         while step == self.reach:
             place = b"farther" + cell.to_bytes(8, "little") + level.to_bytes(8, "little")
-            word = int.from_bytes(hashlib.shake_256(seed + place).digest(_WORD_BYTES), "little") >> 1
+            word = (
+                int.from_bytes(hashlib.shake_256(seed + place).digest(_WORD_BYTES), "little") >> 1
+            )
             step = int(np.searchsorted(self.beyond, np.uint64(word), side="right"))
-            total, level = total + step, level + 1
+            total = total + step
+            level = level + 1
         return total
 
 
 @lru_cache(maxsize=64)
 def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
-    """The noise for a window in which a privacy unit with at most `readings_max` readings may cost `epsilon`.
+    """The noise for a window in which a privacy unit with at most `readings_max` readings may cost
+    `epsilon`.
 
-    Raises `SettingsError` for an epsilon outside 0.02..40, also if it is so only when divided by `readings_max`.
+    Raises `SettingsError` for an epsilon outside 0.02..40, also if it is so only when divided by
+    `readings_max`.
     """
     if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
-        raise SettingsError(f"epsilon {epsilon:g} of counts is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}")
+        raise SettingsError(
+            f"epsilon {epsilon:g} of counts is outside {EPSILON_MIN:g}..{EPSILON_MAX:g}"
+        )
     if epsilon < EPSILON_MIN * readings_max:
         raise SettingsError(
             f"epsilon {epsilon:g} of counts for {readings_max} readings of one user is less than {EPSILON_MIN:g} for "
@@ -112,22 +128,26 @@ def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
     right = [1 - tail[k + 1] for k in range(reach)]
     q = float(ratio)
     return CountNoise(
-        reach, _table([*left, *right]), _table([1 - each for each in power[1:]]), 2.0 * q / (1.0 - q) ** 2
+        reach,
+        _table([*left, *right]),
+        _table([1 - each for each in power[1:]]),
+        2.0 * q / (1.0 - q) ** 2,
     )
 
 
 def certified_count_epsilon(noise: CountNoise, readings_max: int = 1) -> float:
-    """The true epsilon of a privacy unit with at most `readings_max` readings in a window, computed from the integers
-    of the tables: no statistics, no derivation.
+    """The true epsilon of a privacy unit with at most `readings_max` readings in a window, computed
+    from the integers of the tables: no statistics, no derivation.
 
-    It is 2 `readings_max` times the largest |ln P(k) - ln P(k + 1)| over all whole numbers k, because a reading moves
-    two counts by one. Beyond the tables' ends the ratios repeat with every further draw, so that a finite number of
-    them is all.
+    It is 2 `readings_max` times the largest |ln P(k) - ln P(k + 1)| over all whole numbers k,
+    because a reading moves two counts by one. Beyond the tables' ends the ratios repeat with every
+    further draw, so that a finite number of them is all.
     """
     two_sided = np.log(noise.weights.astype(np.float64))
     one_sided = np.log(noise.weights_beyond.astype(np.float64)) - TABLE_BITS * math.log(2)
     n = noise.reach
-    # the table's own entries but its ends; an end followed by 0, 1, .. n - 1 farther; n farther is an escape and 0 more
+    # the table's own entries but its ends; an end followed by 0, 1, .. n - 1 farther; n farther is
+    # an escape and 0 more
     left = [two_sided[0] + one_sided[n] + one_sided[0], *(two_sided[0] + one_sided[:n][::-1])]
     right = [*(two_sided[-1] + one_sided[:n]), two_sided[-1] + one_sided[n] + one_sided[0]]
     steps = np.abs(np.diff([*left, *two_sided[1:-1], *right]))
@@ -145,33 +165,47 @@ _VERSION = b"shoal counts 1"
 
 
 class CountMechanism:
-    """Adds noise to the counts of one client's windows for one model. It keeps nothing between windows.
+    """Adds noise to the counts of one client's windows for one model. It keeps nothing between
+    windows.
 
-    The noise is a secret function of everything that it depends on: the key, the client, its source, the model, the
-    tables, the window, the plan that the window was counted under, and the true counts. The same window counted again
-    under the same plan gets the same noise, so that repeating it reveals nothing new; anything else gets other noise.
+    The noise is a secret function of everything that it depends on: the key, the client, its
+    source, the model, the tables, the window, the plan that the window was counted under, and the
+    true counts. The same window counted again under the same plan gets the same noise, so that
+    repeating it reveals nothing new; anything else gets other noise.
     """
 
-    def __init__(self, noise: CountNoise, key: bytes, client: str, source: bytes, model: str) -> None:
-        """`key`: the client's noise key; `source`: identity of its readings log. Raises `SettingsError`."""
+    def __init__(
+        self, noise: CountNoise, key: bytes, client: str, source: bytes, model: str
+    ) -> None:
+        """`key`: the client's noise key; `source`: identity of its readings log. Raises
+        `SettingsError`."""
         if len(key) != KEY_BYTES or len(source) != SOURCE_BYTES:
-            raise SettingsError(f"a noise key has {KEY_BYTES} bytes and the identity of a source {SOURCE_BYTES}")
+            raise SettingsError(
+                f"a noise key has {KEY_BYTES} bytes and the identity of a source {SOURCE_BYTES}"
+            )
         self._noise = noise
         fields = [client.encode(), model.encode()]
         self._prefix = b"".join(
-            [key, _VERSION, source, noise.digest(), *(hashlib.sha256(field).digest() for field in fields)]
+            [
+                key,
+                _VERSION,
+                source,
+                noise.digest(),
+                *(hashlib.sha256(field).digest() for field in fields),
+            ]
         )
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that show whether key, client, source, model and tables are those of an earlier run."""
+        """16 hexadecimal digits that show whether key, client, source, model and tables are those
+        of an earlier run."""
         return hashlib.shake_256(self._prefix).hexdigest(8)
 
     def release(self, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
         """True counts (cells,) -> private counts (cells,).
 
-        `window`: its number, and the places of the first and the last reading in it; `plan`: the 32 bytes that
-        identify the plan it was counted under.
+        `window`: its number, and the places of the first and the last reading in it; `plan`: the 32
+        bytes that identify the plan it was counted under.
         """
         name = b"".join(part.to_bytes(8, "little") for part in window)
         seed = hashlib.sha256(self._prefix + name + plan + counts.astype("<i8").tobytes()).digest()

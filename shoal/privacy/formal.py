@@ -1,4 +1,5 @@
-"""The mode `formal`: discrete Laplace noise scaled to declared bounds, with a guaranteed epsilon for every reading."""
+"""The mode `formal`: discrete Laplace noise scaled to declared bounds, with a guaranteed epsilon
+for every reading."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ from shoal.privacy.base import (
 )
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon, count_noise
 from shoal.privacy.keyed import KeyedRandomness, Places
-from shoal.privacy.laplace import DiscreteLaplace, certified_epsilon, check_epsilon, discrete_laplace
+from shoal.privacy.laplace import (
+    DiscreteLaplace,
+    certified_epsilon,
+    check_epsilon,
+    discrete_laplace,
+)
 
 STATE_VERSION = 1
 BLOCK_VALUES = 4096
@@ -45,21 +51,26 @@ WITHOUT_IT = (
     "Windows close by the clock, and all state the same number of places, empty ones too: the guarantee holds also "
     "against a window without the readings, so that neither when they were taken nor how many there are is published."
 )
-EPSILON_STRONG, EPSILON_FAIR, EPSILON_WEAK = 1.0, 4.0, 10.0
+EPSILON_STRONG = 1.0
+EPSILON_FAIR = 4.0
+EPSILON_WEAK = 10.0
 """epsilon up to which protection is strong, fair, weak; beyond there is hardly any"""
 
 
 class Formal(PrivacyMode):
     """Pure epsilon-differential privacy of each reading (replace-one).
 
-    A reading is clipped, rounded to a public grid, and each feature gets discrete Laplace noise for its part of
-    `epsilon_per_reading`. The noises of the features are independent, so that their epsilons add up.
+    A reading is clipped, rounded to a public grid, and each feature gets discrete Laplace noise for
+    its part of `epsilon_per_reading`. The noises of the features are independent, so that their
+    epsilons add up.
     """
 
     name = "formal"
     summary = "guaranteed per reading"
     mechanism_name = "discrete-laplace"
-    terms: ClassVar = {"epsilon_per_reading": Term("the whole budget of one reading, over all its features")}
+    terms: ClassVar = {
+        "epsilon_per_reading": Term("the whole budget of one reading, over all its features")
+    }
     formal = True
     counts = True
     fills_gaps = True
@@ -100,25 +111,35 @@ class Formal(PrivacyMode):
         return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
-        """The mechanism of one client. Also raises `SettingsError` if the noise tables cost more than declared."""
+        """The mechanism of one client. Also raises `SettingsError` if the noise tables cost more
+        than declared."""
         if not self.releases_rows:
-            raise SettingsError('mode = "formal" needs epsilon_per_reading for models that learn from noisy rows')
+            raise SettingsError(
+                'mode = "formal" needs epsilon_per_reading for models that learn from noisy rows'
+            )
         spent, declared = self.epsilon_spent()
         if spent > declared:
             raise SettingsError(
                 f"the noise tables give epsilon {spent!r} per reading where {declared!r} is declared: "
                 "do not use this build of shoal"
             )
-        randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
+        randomness = KeyedRandomness(
+            require_key(key, self.name), client, source, self.context(), self.bounds.d
+        )
         return FormalNoise(self.bounds, self.noises, randomness)
 
     def count_noise(self, epsilon: float | None) -> CountNoise:
-        """The noise of the counts of a model. Also raises `SettingsError` if the tables cost more than declared."""
+        """The noise of the counts of a model. Also raises `SettingsError` if the tables cost more
+        than declared."""
         if epsilon is None:
-            raise SettingsError('mode = "formal" needs counts_epsilon for models that learn from counts')
+            raise SettingsError(
+                'mode = "formal" needs counts_epsilon for models that learn from counts'
+            )
         noise = count_noise(epsilon, self.unit.readings_max)
         if certified_count_epsilon(noise, self.unit.readings_max) > epsilon:
-            raise SettingsError("the noise tables of counts give more than is declared: do not use this build of shoal")
+            raise SettingsError(
+                "the noise tables of counts give more than is declared: do not use this build of shoal"
+            )
         return noise
 
     def row_range(self) -> RowRange:
@@ -128,7 +149,8 @@ class Formal(PrivacyMode):
         return RowRange(low, high)
 
     def epsilon_spent(self) -> tuple[float, float]:
-        """Computed from the noise tables themselves, so that the first may be less than the second by rounding."""
+        """Computed from the noise tables themselves, so that the first may be less than the second
+        by rounding."""
         certified = {noise: certified_epsilon(noise) for noise in set(self.noises)}
         return sum(certified[noise] for noise in self.noises), self.epsilon_per_reading() or 0.0
 
@@ -140,13 +162,16 @@ class Formal(PrivacyMode):
         return b"".join(noise.digest() for noise in self.noises)
 
     def describe(self) -> Description:
-        epsilon, parts = self.epsilon_per_reading(), self.epsilon_per_feature()
+        epsilon = self.epsilon_per_reading()
+        parts = self.epsilon_per_feature()
         if epsilon is None:
             return self._describe_counts()
         each = f"{parts[0]:g} each" if len(set(parts)) == 1 else f"{min(parts):g} to {max(parts):g}"
         weak = epsilon > EPSILON_WEAK
         return Description(
-            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for every reading",
+            "Formal guarantee, hardly any protection"
+            if weak
+            else "Formal guarantee for every reading",
             "warn" if weak else "good",
             (
                 "Every client clips each reading to the declared bounds and adds random noise to it before anything "
@@ -163,11 +188,14 @@ class Formal(PrivacyMode):
 
     def _describe_counts(self) -> Description:
         assert self.counts_epsilon is not None
-        epsilon, is_user = self.counts_epsilon, self.unit.is_user
+        epsilon = self.counts_epsilon
+        is_user = self.unit.is_user
         weak = epsilon > EPSILON_WEAK
         guarantee = self._guarantee_of_users() if is_user else self._guarantee_of_readings()
         return Description(
-            "Formal guarantee, hardly any protection" if weak else f"Formal guarantee for every {self.unit.name}",
+            "Formal guarantee, hardly any protection"
+            if weak
+            else f"Formal guarantee for every {self.unit.name}",
             "warn" if weak else "good",
             (
                 "Every client counts its readings in windows, and adds random noise to every count before it is "
@@ -181,7 +209,10 @@ class Formal(PrivacyMode):
 
     def _not_covered(self) -> tuple[str, ...]:
         found = NOT_COVERED_OF_USERS if self.unit.is_user else NOT_COVERED
-        return (*((PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found), *self._held())
+        return (
+            *((PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found),
+            *self._held(),
+        )
 
     def _held(self) -> tuple[str, ...]:
         return (HELD_VALUES,) if self.missing == "hold" else ()
@@ -195,7 +226,8 @@ class Formal(PrivacyMode):
         )
 
     def _guarantee_of_users(self) -> tuple[str, ...]:
-        epsilon, readings = self.counts_epsilon or 0.0, self.unit.readings_max
+        epsilon = self.counts_epsilon or 0.0
+        readings = self.unit.readings_max
         return (
             f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. At most {readings} "
             f"of the readings that a user has in a window {'is' if readings == 1 else 'are'} counted; a reading "
@@ -210,7 +242,9 @@ class Formal(PrivacyMode):
 class FormalNoise:
     """The mechanism of `formal`. It keeps nothing between readings."""
 
-    def __init__(self, bounds: Bounds, noises: Sequence[DiscreteLaplace], randomness: KeyedRandomness) -> None:
+    def __init__(
+        self, bounds: Bounds, noises: Sequence[DiscreteLaplace], randomness: KeyedRandomness
+    ) -> None:
         self._bounds = bounds
         self._randomness = randomness
         self._steps = np.array([noise.steps for noise in noises], dtype=np.int64)
@@ -247,7 +281,11 @@ class FormalNoise:
         return half_steps
 
     def state(self) -> dict[str, Any]:
-        return {"version": STATE_VERSION, "mode": Formal.name, "fingerprint": self._randomness.fingerprint}
+        return {
+            "version": STATE_VERSION,
+            "mode": Formal.name,
+            "fingerprint": self._randomness.fingerprint,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         check_state(state, STATE_VERSION, Formal.name, self._randomness.fingerprint)
@@ -257,7 +295,8 @@ _Group = tuple[DiscreteLaplace, Indices, Indices]
 
 
 def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
-    """Features with equal noise are drawn together: (noise, their columns (c,), their words (c, noise.words))."""
+    """Features with equal noise are drawn together: (noise, their columns (c,), their words (c,
+    noise.words))."""
     columns: dict[DiscreteLaplace, list[int]] = {}
     words: dict[DiscreteLaplace, list[range]] = {}
     first = 0
@@ -269,7 +308,8 @@ def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
 
 
 def of_one(epsilon: float, what: str) -> str:
-    """What the epsilon of one reading or window tells, in one or two sentences: no device has only one of them."""
+    """What the epsilon of one reading or window tells, in one or two sentences: no device has only
+    one of them."""
     alone = f"That is of one {what}: how well a device is protected depends on how many it has."
     return f"{protection(epsilon)} {alone}" if epsilon > EPSILON_WEAK else alone
 
@@ -292,9 +332,15 @@ def _times(epsilon: float) -> str:
     """e to the power of epsilon, in digits as far as they mean anything to a reader."""
     if epsilon < 9:
         factor = math.exp(epsilon)
-        return f"e^{epsilon:g} = {factor:.3g} times" if epsilon < 6.9 else f"e^{epsilon:g} = {factor:,.0f} times"
+        return (
+            f"e^{epsilon:g} = {factor:.3g} times"
+            if epsilon < 6.9
+            else f"e^{epsilon:g} = {factor:,.0f} times"
+        )
     # Rounded up: the sentence says at most.
-    power = str(math.ceil(epsilon / math.log(10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    power = str(math.ceil(epsilon / math.log(10))).translate(
+        str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    )
     return f"10{power} times"
 
 

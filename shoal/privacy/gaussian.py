@@ -1,17 +1,19 @@
-"""Discrete Gaussian noise for sums of counts: exact, with a certificate, and what it costs in rho and in epsilon.
+"""Discrete Gaussian noise for sums of counts: exact, with a certificate, and what it costs in rho
+and in epsilon.
 
-P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of counts whose
-difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP (Canonne, Kamath and Steinke 2020,
-theorem 14). Ledgers charge a little more, D^2 / (2 (v - 4)), for which more is true: it is the rho of a continuous
-Gaussian that protects no better. Rho adds up over windows, whatever was learnt from those before, and a total is the
-(epsilon, delta) of one continuous Gaussian for every delta (`epsilon_of`): the noise for epsilon 1 to 4 is 6 to 7 %
-less than by way of zCDP alone.
+P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of
+counts whose difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP
+(Canonne, Kamath and Steinke 2020, theorem 14). Ledgers charge a little more, D^2 / (2 (v - 4)), for
+which more is true: it is the rho of a continuous Gaussian that protects no better. Rho adds up over
+windows, whatever was learnt from those before, and a total is the (epsilon, delta) of one
+continuous Gaussian for every delta (`epsilon_of`): the noise for epsilon 1 to 4 is 6 to 7 % less
+than by way of zCDP alone.
 
-The sampler is the inversion of the distribution function. A word of 63 random bits is looked up in a table of the
-function's leading 63 bits. Where the word is larger or smaller than an entry, all further bits of both make no
-difference. Where it is equal, as one word in about 10^15 is, further bits are drawn and the function is computed to
-more digits until they differ. So no result is cut off and none is rounded: the distribution is the discrete Gaussian
-itself.
+The sampler is the inversion of the distribution function. A word of 63 random bits is looked up in
+a table of the function's leading 63 bits. Where the word is larger or smaller than an entry, all
+further bits of both make no difference. Where it is equal, as one word in about 10^15 is, further
+bits are drawn and the function is computed to more digits until they differ. So no result is cut
+off and none is rounded: the distribution is the discrete Gaussian itself.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _CERTIFICATE_BLOCK: Final = 256
 _WORD_BYTES: Final = 8
 # A word falls on an entry once in 2^63 draws, and again on the finer one hardly ever.
 _FINER_BITS: Final = 128
-_PI: Final = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
+_PI: Final = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +70,14 @@ class GaussianNoise:
         return np.unique(self.below)
 
     def draw(self, seed: bytes, cells: int) -> Ints:
-        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where a word is an entry."""
+        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where a
+        word is an entry."""
         words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8")
         return self.of_words(words.astype(np.uint64, copy=False), seed)
 
     def of_words(self, words: Words, seed: bytes) -> Ints:
-        """words (n,) of 64 random bits -> (n,) noises: the lowest bit is the sign. `seed` gives further bits."""
+        """words (n,) of 64 random bits -> (n,) noises: the lowest bit is the sign. `seed` gives
+        further bits."""
         upper = words >> np.uint64(1)
         noise = self._lookup.find(upper)
         # Words on an entry of the table fall between two noises: only finer bits can tell which.
@@ -85,7 +91,9 @@ class GaussianNoise:
         level = 1
         while True:
             bits = TABLE_BITS + level * _FINER_BITS
-            more = hashlib.shake_256(seed + b"finer" + cell.to_bytes(8, "little")).digest(level * _FINER_BITS // 8)
+            more = hashlib.shake_256(seed + b"finer" + cell.to_bytes(8, "little")).digest(
+                level * _FINER_BITS // 8
+            )
             drawn = word << (level * _FINER_BITS) | int.from_bytes(more, "big")
             found = _magnitude(self.variance, drawn, bits)
             if found is not None:
@@ -94,12 +102,14 @@ class GaussianNoise:
 
 
 def _magnitude(variance: int, drawn: int, bits: int) -> int | None:
-    """The smallest j whose distribution function lies above drawn / 2^bits; None where more bits must decide."""
+    """The smallest j whose distribution function lies above drawn / 2^bits; None where more bits
+    must decide."""
     digits = int(bits * 0.302) + 20
     exact = Context(prec=digits + 10, rounding=ROUND_HALF_EVEN)
     unit = Decimal(2**bits)
     error = exact.multiply(unit, Decimal(10) ** -digits)
-    low, high = Decimal(drawn), Decimal(drawn + 1)
+    low = Decimal(drawn)
+    high = Decimal(drawn + 1)
     total = _normaliser(variance, exact)
     for j, reached in enumerate(_running_sums(variance, exact)):
         at = exact.multiply(unit, exact.divide(reached, total))
@@ -113,11 +123,14 @@ def _magnitude(variance: int, drawn: int, bits: int) -> int | None:
 def _running_sums(variance: int, exact: Context) -> Iterator[Decimal]:
     """The sum of exp(-k^2 / (2 v)) over |k| <= j, for j = 0, 1, 2, ..., by repeated multiplication."""
     two_v = Decimal(2 * variance)
-    weight, total = Decimal(1), Decimal(1)
-    ratio, step = exact.exp(exact.divide(Decimal(-1), two_v)), exact.exp(exact.divide(Decimal(-2), two_v))
+    weight = Decimal(1)
+    total = Decimal(1)
+    ratio = exact.exp(exact.divide(Decimal(-1), two_v))
+    step = exact.exp(exact.divide(Decimal(-2), two_v))
     while True:
         yield total
-        weight, ratio = exact.multiply(weight, ratio), exact.multiply(ratio, step)
+        weight = exact.multiply(weight, ratio)
+        ratio = exact.multiply(ratio, step)
         total = exact.add(total, 2 * weight)
 
 
@@ -133,7 +146,8 @@ def _normaliser(variance: int, exact: Context) -> Decimal:
 
 @lru_cache(maxsize=8)
 def gaussian_noise(variance: int) -> GaussianNoise:
-    """The discrete Gaussian of this whole-numbered variance. Raises `SettingsError` for one out of range."""
+    """The discrete Gaussian of this whole-numbered variance. Raises `SettingsError` for one out of
+    range."""
     if not 1 <= variance <= VARIANCE_MAX:
         raise SettingsError(
             f"noise of variance {variance} is outside 1..{VARIANCE_MAX}: take a larger epsilon, a smaller clip, or "
@@ -154,16 +168,20 @@ def gaussian_noise(variance: int) -> GaussianNoise:
 
 
 def certify(noise: GaussianNoise) -> None:
-    """Raises `SettingsError` unless the table holds the leading bits of the discrete Gaussian's distribution function.
+    """Raises `SettingsError` unless the table holds the leading bits of the discrete Gaussian's
+    distribution function.
 
-    Computed in other ways than the table was made: the normaliser by Poisson's summation formula, and the weights from
-    exponentials of their own every 256 entries. With a table that passes, a draw has the distribution exactly.
+    Computed in other ways than the table was made: the normaliser by Poisson's summation formula,
+    and the weights from exponentials of their own every 256 entries. With a table that passes, a
+    draw has the distribution exactly.
     """
     exact = Context(prec=_CERTIFICATE_DIGITS, rounding=ROUND_HALF_EVEN)
     v = Decimal(noise.variance)
     total = exact.sqrt(exact.multiply(2 * _PI, v))
     turn = exact.multiply(exact.multiply(-2 * _PI, _PI), v)
-    total = exact.multiply(total, 1 + 2 * sum((exact.exp(turn * m * m) for m in range(1, 5)), Decimal(0)))
+    total = exact.multiply(
+        total, 1 + 2 * sum((exact.exp(turn * m * m) for m in range(1, 5)), Decimal(0))
+    )
     unit = Decimal(2**TABLE_BITS)
     # Far above what rounding adds up to in 10^6 steps, and far below one part in 2^63.
     slack = Decimal(10) ** -15
@@ -178,10 +196,15 @@ def certify(noise: GaussianNoise) -> None:
         reached = exact.add(reached, weight if j == 0 else 2 * weight)
         at = exact.divide(exact.multiply(unit, reached), total)
         if not entry - slack <= at <= entry + 1 + slack:
-            raise SettingsError("the table of Gaussian noise is not what it must be: do not use this build of shoal")
-        weight, ratio = exact.multiply(weight, ratio), exact.multiply(ratio, step)
+            raise SettingsError(
+                "the table of Gaussian noise is not what it must be: do not use this build of shoal"
+            )
+        weight = exact.multiply(weight, ratio)
+        ratio = exact.multiply(ratio, step)
     if not entries or entries[-1] != 2**TABLE_BITS - 1:
-        raise SettingsError("the table of Gaussian noise ends too early: do not use this build of shoal")
+        raise SettingsError(
+            "the table of Gaussian noise ends too early: do not use this build of shoal"
+        )
 
 
 def certified_rho(noise: GaussianNoise, squared_distance: int) -> Fraction:
@@ -194,28 +217,36 @@ def certified_rho(noise: GaussianNoise, squared_distance: int) -> Fraction:
 
 
 ROUNDED: Final = 4
-"""variance by which the discrete Gaussian may exceed the continuous one whose cost it is charged; see `epsilon_of`"""
+"""variance by which the discrete Gaussian may exceed the continuous one whose cost it is charged;
+see `epsilon_of`"""
 
 
 def nano_rho(squared_distance: int, variance: int) -> int:
-    """What a ledger is charged: billionths of the rho of a continuous Gaussian of `ROUNDED` less variance, rounded up.
+    """What a ledger is charged: billionths of the rho of a continuous Gaussian of `ROUNDED` less
+    variance, rounded up.
 
     Raises `SettingsError` for a variance that is no larger than that.
     """
     if variance <= ROUNDED:
-        raise SettingsError(f"noise of variance {variance} costs no rho that could be named: take a smaller epsilon")
+        raise SettingsError(
+            f"noise of variance {variance} costs no rho that could be named: take a smaller epsilon"
+        )
     return -(-NANO * squared_distance // (2 * (variance - ROUNDED)))
 
 
 def variance_for(squared_distance: int, nano: int) -> int:
-    """The smallest variance for which `nano_rho` is at most `nano`. Raises `SettingsError` where there is none."""
+    """The smallest variance for which `nano_rho` is at most `nano`. Raises `SettingsError` where
+    there is none."""
     if nano < 1:
-        raise SettingsError("the budget is less than a billionth of rho for each window: take a larger epsilon")
+        raise SettingsError(
+            "the budget is less than a billionth of rho for each window: take a larger epsilon"
+        )
     return ROUNDED + max(1, -(-NANO * squared_distance // (2 * nano)))
 
 
 _SLACK: Final = 1e-9
-"""relative, on epsilon and delta: above what floats lose here, and what rounding the continuous Gaussian changes"""
+"""relative, on epsilon and delta: above what floats lose here, and what rounding the continuous
+Gaussian changes"""
 # Beyond it erfc comes near to underflow, and the first terms of its series are enough.
 _MILLS_DIRECT: Final = 25.0
 
@@ -223,19 +254,22 @@ _MILLS_DIRECT: Final = 25.0
 def epsilon_of(rho: float, delta: float) -> float:
     """The epsilon that a total charge of `rho` guarantees but for a probability of `delta`.
 
-    It is exact for continuous Gaussian noise (Balle and Wang 2018, theorem 8), of which rounds that add up to this rho
-    are no worse than a single one, whatever was learnt from those before (Dong, Roth and Su 2022, corollary 3.3). And
-    it holds for the discrete Gaussian of variance v, because that is what remains of a continuous one of variance v - 4
-    if every count is then rounded by a discrete Gaussian of variance 4 around it: by Poisson's summation formula the
-    chances of all results agree up to a factor of 1 + 8 exp(-8 pi^2), which is 1 + 4 / 10^34, so that not even 10^12
-    counts add up to anything that `_SLACK` does not cover.
+    It is exact for continuous Gaussian noise (Balle and Wang 2018, theorem 8), of which rounds that
+    add up to this rho are no worse than a single one, whatever was learnt from those before (Dong,
+    Roth and Su 2022, corollary 3.3). And it holds for the discrete Gaussian of variance v, because
+    that is what remains of a continuous one of variance v - 4 if every count is then rounded by a
+    discrete Gaussian of variance 4 around it: by Poisson's summation formula the chances of all
+    results agree up to a factor of 1 + 8 exp(-8 pi^2), which is 1 + 4 / 10^34, so that not even
+    10^12 counts add up to anything that `_SLACK` does not cover.
     """
     if rho <= 0.0:
         return 0.0
     mu = math.sqrt(2.0 * rho)
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while gaussian_delta(mu, high) > delta / (1.0 + _SLACK):
-        low, high = high, 2.0 * high
+        low = high
+        high = 2.0 * high
     # More halvings than a float has bits: the interval has ended at two neighbouring numbers.
     for _ in range(100):
         middle = (low + high) / 2.0
@@ -248,9 +282,12 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The least delta for this epsilon of two continuous Gaussians whose means are `mu` standard deviations apart."""
-    # The two terms of the theorem have one density in common: what remains are two quotients, which never overflow.
-    near, far = epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0
+    """The least delta for this epsilon of two continuous Gaussians whose means are `mu` standard
+    deviations apart."""
+    # The two terms of the theorem have one density in common: what remains are two quotients, which
+    # never overflow.
+    near = epsilon / mu - mu / 2.0
+    far = epsilon / mu + mu / 2.0
     # There the exponential overflows, and the chance is 1 in all digits of a float.
     if near < -_MILLS_DIRECT:
         return 1.0
@@ -266,9 +303,11 @@ def _mills(x: float) -> float:
 
 def nano_rho_of(epsilon: float, delta: float) -> int:
     """The largest whole billionths of rho that cost at most this epsilon and delta."""
-    low, high = 0, NANO
+    low = 0
+    high = NANO
     while epsilon_of(high / NANO, delta) <= epsilon:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         if epsilon_of(middle / NANO, delta) <= epsilon:

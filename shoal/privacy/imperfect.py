@@ -1,24 +1,26 @@
-"""Imperfect readings: coarse ones are spread over their steps, and missing values are filled and get noise.
+"""Imperfect readings: coarse ones are spread over their steps, and missing values are filled and
+get noise.
 
-Coarse readings. A sensor that shows whole degrees puts all that lies between two of them on one value, and a
-histogram with finer bins has a valley between any two values. The step is public, part of the contract. How far a
-value is moved is a function of the key, the client, the readings log and the place of the reading, so a reading that
-is read again is moved as before.
+Coarse readings. A sensor that shows whole degrees puts all that lies between two of them on one
+value, and a histogram with finer bins has a valley between any two values. The step is public, part
+of the contract. How far a value is moved is a function of the key, the client, the readings log and
+the place of the reading, so a reading that is read again is moved as before.
 
-It protects nothing and costs nothing: each reading is moved by itself, at its own place, before noise is added, so
-two logs that differ in one reading still differ in that reading alone. Only what is learnt is spread; labels are of
-readings as they were measured.
+It protects nothing and costs nothing: each reading is moved by itself, at its own place, before
+noise is added, so two logs that differ in one reading still differ in that reading alone. Only what
+is learnt is spread; labels are of readings as they were measured.
 
-Missing values. A reading is first made noisy for the values that it has. What it lacks is then taken from the nearest
-of the client's earlier noisy rows, over the features that it has, and noise is added to that as to a value that was
-measured. So models learn whole rows, whose number and form are those of readings without gaps.
+Missing values. A reading is first made noisy for the values that it has. What it lacks is then
+taken from the nearest of the client's earlier noisy rows, over the features that it has, and noise
+is added to that as to a value that was measured. So models learn whole rows, whose number and form
+are those of readings without gaps.
 
-Why a row tells no more of what was missing than of the values. Each feature of a row is the noise of that feature,
-around the value if it was measured, and otherwise around a number that follows from what is public by then: earlier
-noisy rows, and the noisy features of this one. Both numbers lie within the bounds, so for every result the odds of
-two readings differ in each feature by at most the feature's epsilon, whatever either of them lacks: together by at
-most that of the reading. For this the earlier rows must be kept as they were released, without a mark of what was
-filled.
+Why a row tells no more of what was missing than of the values. Each feature of a row is the noise
+of that feature, around the value if it was measured, and otherwise around a number that follows
+from what is public by then: earlier noisy rows, and the noisy features of this one. Both numbers
+lie within the bounds, so for every result the odds of two readings differ in each feature by at
+most the feature's epsilon, whatever either of them lacks: together by at most that of the reading.
+For this the earlier rows must be kept as they were released, without a mark of what was filled.
 """
 
 from __future__ import annotations
@@ -42,19 +44,22 @@ _CONTEXT: Final = b"shoal coarse readings 1".ljust(CONTEXT_BYTES, b"\0")
 _UNIT: Final = 2.0**-53
 
 
-STEPS_MIN, STEPS_MAX = 8, 256
+STEPS_MIN = 8
+STEPS_MAX = 256
 """fewest values, and most steps between the least and the greatest, of a coarse feature"""
 STEPS_SHOWN = 0.5
 """share of the steps between the 5 % and 95 % quantiles that some value shows"""
 STEP_ROUNDING = 0.01
-"""part of a step by which a value may lie beside its grid, because it was written with few digits"""
+"""part of a step by which a value may lie beside its grid, because it was written with few digits
+"""
 
 
 def step_of(values: Floats, fewest: int = STEPS_MIN) -> float:
-    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any others.
+    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any
+    others.
 
-    A grid is coarse if it is not much finer than the bins of counts. Values fewer than `fewest`, or far from each
-    other, may be states, between which nothing lies: those have no step.
+    A grid is coarse if it is not much finer than the bins of counts. Values fewer than `fewest`, or
+    far from each other, may be states, between which nothing lies: those have no step.
     """
     shown = np.unique(values)
     if len(shown) < max(fewest, 2):
@@ -78,38 +83,55 @@ def step_of(values: Floats, fewest: int = STEPS_MIN) -> float:
 class CoarseReadings:
     """Spreads the readings of one client over the steps of their features."""
 
-    def __init__(self, bounds: Bounds, steps: Floats, key: bytes | None, client: str, source: bytes) -> None:
-        """`steps` (d,) in the units of the features, 0 for a feature without one; `key` None: spread by public words.
+    def __init__(
+        self, bounds: Bounds, steps: Floats, key: bytes | None, client: str, source: bytes
+    ) -> None:
+        """`steps` (d,) in the units of the features, 0 for a feature without one; `key` None:
+        spread by public words.
 
         Raises `SettingsError` for a step that is below 0, or above the range of its feature.
         """
-        self._bounds, self._steps = bounds, np.array(steps, dtype=np.float64)
-        if self._steps.shape != (bounds.d,) or not ((self._steps >= 0.0) & (self._steps <= bounds.span)).all():
+        self._bounds = bounds
+        self._steps = np.array(steps, dtype=np.float64)
+        if (
+            self._steps.shape != (bounds.d,)
+            or not ((self._steps >= 0.0) & (self._steps <= bounds.span)).all()
+        ):
             raise SettingsError("step: one number for each feature, from 0 to high - low")
         self._coarse = np.flatnonzero(self._steps)
-        self._random = KeyedRandomness(bytes(KEY_BYTES) if key is None else key, client, source, _CONTEXT, 1)
+        self._random = KeyedRandomness(
+            bytes(KEY_BYTES) if key is None else key, client, source, _CONTEXT, 1
+        )
 
     def spread(self, readings: Floats, places: Places) -> Floats:
-        """readings (n, d) with their places (n, 2) in the readings log -> (n, d) spread, within the bounds.
+        """readings (n, d) with their places (n, 2) in the readings log -> (n, d) spread, within the
+        bounds.
 
-        A value x with step s comes to lie in x - s/2 .. x + s/2, on a circle also across its ends; one beyond its
-        bounds, and one that is missing, stays.
+        A value x with step s comes to lie in x - s/2 .. x + s/2, on a circle also across its ends;
+        one beyond its bounds, and one that is missing, stays.
         """
         if not len(self._coarse) or not len(readings):
             return readings
-        words = self._random.draw(places, np.zeros((len(readings), 1), dtype=np.int64), len(self._coarse))
+        words = self._random.draw(
+            places, np.zeros((len(readings), 1), dtype=np.int64), len(self._coarse)
+        )
         share = (words >> np.uint64(11)).astype(np.float64) * _UNIT
-        values, half = readings[:, self._coarse], self._steps[self._coarse] / 2.0
-        least, most = self._bounds.low[self._coarse], self._bounds.high[self._coarse]
-        low, high = np.maximum(values - half, least), np.minimum(values + half, most)
+        values = readings[:, self._coarse]
+        half = self._steps[self._coarse] / 2.0
+        least = self._bounds.low[self._coarse]
+        most = self._bounds.high[self._coarse]
+        low = np.maximum(values - half, least)
+        high = np.minimum(values + half, most)
         # Rounding must not carry a value beyond its bound.
         moved = np.minimum(low + share * (high - low), most)
         inside = (values >= least) & (values <= most)
         for column in np.flatnonzero(np.isin(self._coarse, self._bounds.circular)).tolist():
             inside[:, column] = True
-            start, turn = least[column], most[column] - least[column]
+            start = least[column]
+            turn = most[column] - least[column]
             moved[:, column] = (
-                start + (values[:, column] - half[column] * (1.0 - 2.0 * share[:, column]) - start) % turn
+                start
+                + (values[:, column] - half[column] * (1.0 - 2.0 * share[:, column]) - start) % turn
             )
         found = readings.copy()
         found[:, self._coarse] = np.where(inside, moved, values)
@@ -119,12 +141,14 @@ class CoarseReadings:
 ROWS_KEPT: Final = 256
 """earlier rows of a client from which missing values are taken"""
 BLOCK_ROWS: Final = 64
-"""rows that are filled from the same earlier ones: a fixed number, so that any batching gives the same rows"""
+"""rows that are filled from the same earlier ones: a fixed number, so that any batching gives the
+same rows"""
 KEPT_MAX: Final = ROWS_KEPT + BLOCK_ROWS
 """rows that are held: those of the block at hand are not yet taken from"""
 STATE_VERSION: Final = 1
 Finish = Callable[[Floats, slice], Floats]
-"""rows (m, d) with what was missing filled in, and which of the rows at hand they are -> the rows as they are kept"""
+"""rows (m, d) with what was missing filled in, and which of the rows at hand they are -> the rows
+as they are kept"""
 
 
 class EarlierRows:
@@ -164,9 +188,12 @@ class EarlierRows:
         if not isinstance(state, dict):
             raise InvalidState("saved state lacks the earlier rows")
         saved = StateReader(state, STATE_VERSION)
-        rows, count = saved.read_floats("earlier", (None, self._width)), saved.read_int("count")
+        rows = saved.read_floats("earlier", (None, self._width))
+        count = saved.read_int("count")
         saved.check(len(rows) == min(count, KEPT_MAX), "earlier rows are missing")
-        self._parts, self._held, self._count = deque([rows]), len(rows), count
+        self._parts = deque([rows])
+        self._held = len(rows)
+        self._count = count
 
     def _pieces(self, n: int) -> Iterator[slice]:
         """The next n rows, cut where more rows become visible."""
@@ -178,13 +205,17 @@ class EarlierRows:
 
     def _visible(self) -> Floats:
         """The rows from which the next one may be filled."""
-        new, newest = self._count - _start(self._count), self._newest()
+        new = self._count - _start(self._count)
+        newest = self._newest()
         return newest[: len(newest) - new][-ROWS_KEPT:]
 
     def _newest(self) -> Floats:
         """(k, d) at most `KEPT_MAX` rows."""
-        whole = np.concatenate(self._parts)[-KEPT_MAX:] if self._parts else np.empty((0, self._width))
-        self._parts, self._held = deque([whole]), len(whole)
+        whole = (
+            np.concatenate(self._parts)[-KEPT_MAX:] if self._parts else np.empty((0, self._width))
+        )
+        self._parts = deque([whole])
+        self._held = len(whole)
         return whole
 
     def _keep(self, rows: Floats) -> None:
@@ -197,8 +228,13 @@ class EarlierRows:
 
 
 def _start(number: int) -> int:
-    """The first row of the block of row `number`: blocks of 1, 1, 2, 4 and so on up to `BLOCK_ROWS` rows."""
-    return number // BLOCK_ROWS * BLOCK_ROWS if number >= BLOCK_ROWS else (1 << number.bit_length()) // 2
+    """The first row of the block of row `number`: blocks of 1, 1, 2, 4 and so on up to `BLOCK_ROWS`
+    rows."""
+    return (
+        number // BLOCK_ROWS * BLOCK_ROWS
+        if number >= BLOCK_ROWS
+        else (1 << number.bit_length()) // 2
+    )
 
 
 def _next_start(number: int) -> int:
@@ -207,13 +243,15 @@ def _next_start(number: int) -> int:
 
 
 class WrappedRows:
-    """A mechanism whose rows have circular features: noise that goes beyond a whole turn comes back on the other side.
+    """A mechanism whose rows have circular features: noise that goes beyond a whole turn comes back
+    on the other side.
 
     It is done to noisy rows, so it changes no guarantee.
     """
 
     def __init__(self, mechanism: Mechanism, bounds: Bounds) -> None:
-        self._mechanism, self._bounds = mechanism, bounds
+        self._mechanism = mechanism
+        self._bounds = bounds
 
     def privatise(self, readings: Floats, places: Places) -> Released:
         released = self._mechanism.privatise(readings, places)
@@ -237,7 +275,9 @@ class FilledGaps:
     def __init__(self, mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> None:
         """Raises `SettingsError`."""
         if not mode.fills_gaps:
-            raise SettingsError(f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"')
+            raise SettingsError(
+                f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"'
+            )
         self._bounds = mode.bounds
         self._measured = _mechanism(mode, key, client, source)
         # Other noise: a feature that is filled in must not share that of a value that was measured.
@@ -247,7 +287,8 @@ class FilledGaps:
 
     def privatise(self, readings: Floats, places: Places) -> Released:
         """See `Mechanism.privatise`; NaN is a missing value."""
-        lacks, at = np.isnan(readings), np.asarray(places, dtype=np.int64).reshape(-1, 2)
+        lacks = np.isnan(readings)
+        at = np.asarray(places, dtype=np.int64).reshape(-1, 2)
         if not lacks.any():
             released = self._measured.privatise(readings, at)
             self._earlier.fill(released.rows)
@@ -257,7 +298,9 @@ class FilledGaps:
         if not released.kept.all():
             raise SettingsError("readings that lack values are withheld by this mode")
         noisy = np.where(lacks, np.nan, released.rows)
-        rows = self._earlier.fill(noisy, lambda filled, part: self._finish(filled, lacks[part], at[part]))
+        rows = self._earlier.fill(
+            noisy, lambda filled, part: self._finish(filled, lacks[part], at[part])
+        )
         return Released(rows, released.kept, released.clipped)
 
     def state(self) -> dict[str, Any]:
@@ -270,7 +313,9 @@ class FilledGaps:
 
     def restore(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-            raise InvalidState(f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote it")
+            raise InvalidState(
+                f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote it"
+            )
         self._measured.restore(state.get("measured", {}))
         self._missing.restore(state.get("missing", {}))
         self._earlier.restore(state.get("earlier"))
@@ -288,7 +333,8 @@ class FilledGaps:
 
 
 def row_mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> Mechanism:
-    """The mechanism of one client for noisy rows, for readings that may lack values where the contract says so.
+    """The mechanism of one client for noisy rows, for readings that may lack values where the
+    contract says so.
 
     Raises `SettingsError`.
     """

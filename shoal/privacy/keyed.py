@@ -1,20 +1,23 @@
 """Random words for noise that are a secret function of the reading and its place in the log.
 
-A reading that is read again after a crash gets the same noise again, so that repeating it reveals nothing new. Every
-input of the function is necessary; without it privacy breaks completely:
+A reading that is read again after a crash gets the same noise again, so that repeating it reveals
+nothing new. Every input of the function is necessary; without it privacy breaks completely:
 
 - without the reading, a corrected reading at the same place would reveal the difference exactly;
 - without the context, the same words under another epsilon would reveal the reading exactly;
 - without the place, equal readings would give equal rows, so that duplicates would show;
-- without the client, or with a key that several clients or the server know, they could remove the noise;
-- without the identity of the source, a log made again would have other readings at the same offsets.
+- without the client, or with a key that several clients or the server know, they could remove the
+  noise;
+- without the identity of the source, a log made again would have other readings at the same
+  offsets.
 
-Two readings at one place ask the function at two points, so their noises are independent. The guarantee of the
-mechanism therefore holds as long as SHAKE-256 with a secret prefix cannot be distinguished from a random function.
+Two readings at one place ask the function at two points, so their noises are independent. The
+guarantee of the mechanism therefore holds as long as SHAKE-256 with a secret prefix cannot be
+distinguished from a random function.
 
-A lookup finds what `searchsorted` does, with a guide to where a word belongs (Chen and Asau 1974): it has the answer
-for the first word of each of 2^b equal parts of all words. Where a part holds one sum at most, one comparison decides
-the rest.
+A lookup finds what `searchsorted` does, with a guide to where a word belongs (Chen and Asau 1974):
+it has the answer for the first word of each of 2^b equal parts of all words. Where a part holds one
+sum at most, one comparison decides the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ LEFT_OUT: Final = np.uint64(2**64 - 1)
 
 
 class Lookup:
-    """A table of values 0..m, drawn by words of 63 bits: word w gives the number of `sums` (m,) that are at most w."""
+    """A table of values 0..m, drawn by words of 63 bits: word w gives the number of `sums` (m,)
+    that are at most w."""
 
     def __init__(self, sums: Words) -> None:
         """`sums`: ascending, below 2^63."""
@@ -75,10 +79,11 @@ SOURCE_BYTES = 16
 CONTEXT_BYTES = 32
 VERSION = 1
 _BLOCK = 136
-"""SHAKE-256 absorbs blocks of this many bytes: the constant inputs fill two blocks, which are absorbed once"""
+"""SHAKE-256 absorbs blocks of this many bytes: the constant inputs fill two blocks, which are
+absorbed once"""
 SHARE_OF_LEARNING = 0.15
-"""time to draw the words of a reading, relative to that in which CA+ learns a row: how soon the compiled form is worth
-loading"""
+"""time to draw the words of a reading, relative to that in which CA+ learns a row: how soon the
+compiled form is worth loading"""
 
 Places = Sequence[tuple[int, int]] | Ints
 """(n, 2): partition and offset of each reading in the client's readings log"""
@@ -89,18 +94,28 @@ class KeyedRandomness:
 
     The input of one digest, all fields of fixed width:
 
-    key (32 bytes, padded to 136) | version (u4) | sha256(client) (32) | source (16) | context (32) | padding to 272
+    key (32 bytes, padded to 136) | version (u4) | sha256(client) (32) | source (16) | context (32)
+    | padding to 272
     | partition (u4) | offset (u8) | the reading on the grid (d times i8); little-endian.
     """
 
     def __init__(self, key: bytes, client: str, source: bytes, context: bytes, d: int) -> None:
         if len(key) != KEY_BYTES:
-            raise SettingsError(f"a noise key has {KEY_BYTES} bytes, not {len(key)}; make one with load_or_create_key")
+            raise SettingsError(
+                f"a noise key has {KEY_BYTES} bytes, not {len(key)}; make one with load_or_create_key"
+            )
         if len(source) != SOURCE_BYTES or len(context) != CONTEXT_BYTES:
-            raise SettingsError(f"source identity and context have {SOURCE_BYTES} and {CONTEXT_BYTES} bytes")
+            raise SettingsError(
+                f"source identity and context have {SOURCE_BYTES} and {CONTEXT_BYTES} bytes"
+            )
         if not client:
             raise SettingsError("a client needs a name, because its noise depends on it")
-        fields = VERSION.to_bytes(4, "little") + hashlib.sha256(client.encode()).digest() + source + context
+        fields = (
+            VERSION.to_bytes(4, "little")
+            + hashlib.sha256(client.encode()).digest()
+            + source
+            + context
+        )
         prefix = key.ljust(_BLOCK, b"\0") + fields.ljust(_BLOCK, b"\0")
         self._prefix = hashlib.shake_256(prefix)
         self._prefix_words = np.frombuffer(prefix, dtype="<u8").astype(np.uint64)
@@ -108,51 +123,70 @@ class KeyedRandomness:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that show whether key, client, source and context are those of an earlier run."""
+        """16 hexadecimal digits that show whether key, client, source and context are those of an
+        earlier run."""
         return self._prefix.hexdigest(8)
 
     def draw(self, places: Places, grid: Ints, words: int) -> Words:
-        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not valid."""
+        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not
+        valid."""
         checked = _checked(places, len(grid))
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(grid))
         if compiled is not None:
             drawn = np.empty((len(grid), words), dtype=np.uint64)
-            compiled.draw_words(self._prefix_words, np.ascontiguousarray(checked), np.ascontiguousarray(grid), drawn)
+            compiled.draw_words(
+                self._prefix_words, np.ascontiguousarray(checked), np.ascontiguousarray(grid), drawn
+            )
             return drawn
         points = np.empty(len(grid), dtype=self._point)
         points["partition"], points["offset"] = checked.T
         points["grid"] = grid
         inputs = memoryview(points.tobytes())
-        width, size = self._point.itemsize, 8 * words
+        width = self._point.itemsize
+        size = 8 * words
         digests = []
         for start in range(0, len(inputs), width):
-            # The constant inputs were hashed once: copying that state is cheaper than hashing them again.
+            # The constant inputs were hashed once: copying that state is cheaper than hashing them
+            # again.
             function = self._prefix.copy()
             function.update(inputs[start : start + width])
             digests.append(function.digest(size))
-        return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64, copy=False).reshape(len(grid), words)
+        return (
+            np.frombuffer(b"".join(digests), dtype="<u8")
+            .astype(np.uint64, copy=False)
+            .reshape(len(grid), words)
+        )
 
 
 def _checked(places: Places, n: int) -> Ints:
     array = np.asarray(places, dtype=np.int64) if len(places) else np.empty((0, 2), dtype=np.int64)
     if array.shape != (n, 2):
-        raise InvalidData(f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}")
+        raise InvalidData(
+            f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}"
+        )
     if n and (array.min() < 0 or array[:, 0].max() >= 2**32):
         raise InvalidData("a place is a partition in 0..2^32-1 and an offset from 0 on")
     return array
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """The 32 secret bytes in the file `path`, which only its owner may read; without the file, make it first.
+    """The 32 secret bytes in the file `path`, which only its owner may read; without the file, make
+    it first.
 
-    Raises `SettingsError` for a file of another size, one that other users may read, or a folder that cannot be used.
+    Raises `SettingsError` for a file of another size, one that other users may read, or a folder
+    that cannot be used.
     """
     try:
         if not path.exists():
-            # If two processes of this client start at once, both use the key that was written first.
+            # If two processes of this client start at once, both use the key that was written
+            # first.
             write_secret(path, secrets.token_bytes(KEY_BYTES))
         key = read_secret(
-            path, KEY_BYTES, kind="noise key", risk="remove the noise", remedy="replace the client and its key"
+            path,
+            KEY_BYTES,
+            kind="noise key",
+            risk="remove the noise",
+            remedy="replace the client and its key",
         )
     except OSError as error:
         raise SettingsError(

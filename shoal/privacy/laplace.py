@@ -1,26 +1,30 @@
-"""Two-sided geometric noise on the half-integers, drawn from integer tables, and the certificate of its epsilon.
+"""Two-sided geometric noise on the half-integers, drawn from integer tables, and the certificate of
+its epsilon.
 
 A reading's feature is an integer g in 0..m. The noise is s * (k + 1/2) steps with a fair sign s and
-P(k) proportional to exp(-k / scale), k = 0, 1, 2, ...; the result is moved into [-R - 1/2, m + R + 1/2].
-For two readings at most m steps apart the probabilities of any result differ by a factor of at most exp(m / scale):
-m / scale is the epsilon of the feature. On the half-integers zero is no special case.
+P(k) proportional to exp(-k / scale), k = 0, 1, 2, ...; the result is moved into [-R - 1/2, m + R +
+1/2]. For two readings at most m steps apart the probabilities of any result differ by a factor of
+at most exp(m / scale): m / scale is the epsilon of the feature. On the half-integers zero is no
+special case.
 
-k is drawn digit by digit. Because P is geometric the digits of k in any mixed radix are independent:
-fine (0..4095 steps), middle (only when scale > 4096), and whole scales, drawn in levels of 0..24 where
-24 means "24 or more, continue". Each digit is one 64-bit word looked up in a table of integers that sums to
-exactly 2^63, so the tables *are* the mechanism: no logarithm is taken at sampling time, no floating
-point leaks a reading (Mironov 2012), and `certified_epsilon` can compute the true epsilon.
+k is drawn digit by digit. Because P is geometric the digits of k in any mixed radix are
+independent: fine (0..4095 steps), middle (only when scale > 4096), and whole scales, drawn in
+levels of 0..24 where 24 means "24 or more, continue". Each digit is one 64-bit word looked up in a
+table of integers that sums to exactly 2^63, so the tables *are* the mechanism: no logarithm is
+taken at sampling time, no floating point leaks a reading (Mironov 2012), and `certified_epsilon`
+can compute the true epsilon.
 
-The certificate is the true epsilon of the tables, computed from their integers. It is the largest log-ratio of
-probabilities over all results (the two ends included) and all pairs of grid values. It uses no statistics and does not
-rely on how the tables were derived. The digits of k are independent, so that the maximum over all k is found digit by
-digit with a carry, in about a millisecond.
+The certificate is the true epsilon of the tables, computed from their integers. It is the largest
+log-ratio of probabilities over all results (the two ends included) and all pairs of grid values. It
+uses no statistics and does not rely on how the tables were derived. The digits of k are
+independent, so that the maximum over all k is found digit by digit with a carry, in about a
+millisecond.
 
-Why the pairs k, k + steps suffice. For a result between the ends two grid values need magnitudes k at most
-`steps` apart, and P falls with k (checked), so those exactly `steps` apart are the worst. An end atom is the
-sum of P(k) over all k from some k0 on, against the same sum from at most k0 + steps on: its ratio is a mean of
-ratios P(k) / P(k + steps), and these repeat with every level of whole scales; the margin holds more than
-one.
+Why the pairs k, k + steps suffice. For a result between the ends two grid values need magnitudes k
+at most `steps` apart, and P falls with k (checked), so those exactly `steps` apart are the worst.
+An end atom is the sum of P(k) over all k from some k0 on, against the same sum from at most k0 +
+steps on: its ratio is a mean of ratios P(k) / P(k + steps), and these repeat with every level of
+whole scales; the margin holds more than one.
 """
 
 from __future__ import annotations
@@ -42,13 +46,16 @@ FINE_STEPS = 4096
 TABLE_BITS = 63
 ESCAPE = 24
 MARGIN_SCALES = 30
-"""results are clipped to within this many scales of the range; the probability beyond is about e^-30"""
+"""results are clipped to within this many scales of the range; the probability beyond is about
+e^-30"""
 SCALE_SLACK = Decimal(1) + Decimal(1) / 4096
-"""the tables are made for a scale larger by this factor, so that rounding to integers never costs more epsilon"""
-EPSILON_MIN, EPSILON_MAX = 1e-4, 1e3
+"""the tables are made for a scale larger by this factor, so that rounding to integers never costs
+more epsilon"""
+EPSILON_MIN = 1e-4
+EPSILON_MAX = 1e3
 SHARE_OF_LEARNING = 0.0015
-"""time to draw the noise of a feature, relative to that in which CA+ learns a row: how soon the compiled form is worth
-loading"""
+"""time to draw the noise of a feature, relative to that in which CA+ learns a row: how soon the
+compiled form is worth loading"""
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 
@@ -62,7 +69,8 @@ class Digit:
 
     @cached_property
     def weights(self) -> Words:
-        """(size,) derived from `below`, so that the certificate examines the table that is drawn from."""
+        """(size,) derived from `below`, so that the certificate examines the table that is drawn
+        from."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
     @cached_property
@@ -79,8 +87,8 @@ class Digit:
 def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = False) -> Digit:
     """Table of a digit 0..size-1 with P(i) ~ exp(-i * stride / (SCALE_SLACK * scale)).
 
-    With `open_ended` the last value stands for all from there on. Decimal arithmetic is exact to the digit, so that
-    every platform builds the same integers.
+    With `open_ended` the last value stands for all from there on. Decimal arithmetic is exact to
+    the digit, so that every platform builds the same integers.
     """
     ratio = _EXACT.exp(_EXACT.divide(Decimal(-stride), Decimal(scale) * SCALE_SLACK))
     powers = [Decimal(1)]
@@ -90,13 +98,16 @@ def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = Fa
     unit = Decimal(2**TABLE_BITS)
     running = []
     for power in powers[1:size]:
-        running.append(int(_EXACT.to_integral_value(_EXACT.divide(_EXACT.multiply(unit, 1 - power), whole))))
+        running.append(
+            int(_EXACT.to_integral_value(_EXACT.divide(_EXACT.multiply(unit, 1 - power), whole)))
+        )
     return Digit(stride, np.array(running, dtype=np.uint64))
 
 
 @dataclass(frozen=True, eq=False)
 class DiscreteLaplace:
-    """The noise of one feature; all of it is public. `steps` is m, the grid steps over the range; `scale` in steps."""
+    """The noise of one feature; all of it is public. `steps` is m, the grid steps over the range;
+    `scale` in steps."""
 
     steps: int
     scale: int
@@ -120,11 +131,15 @@ class DiscreteLaplace:
         """32 bytes that identify the tables and the grid exactly."""
         digest = hashlib.sha256(f"{self.steps},{self.scale},{self.margin},{self.levels}".encode())
         for digit in (*self.inner, self.scales):
-            digest.update(f";{digit.stride},{digit.weights.size}:".encode() + digit.weights.astype("<u8").tobytes())
+            digest.update(
+                f";{digit.stride},{digit.weights.size}:".encode()
+                + digit.weights.astype("<u8").tobytes()
+            )
         return digest.digest()
 
     def noise(self, words: Words) -> Ints:
-        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the result is clipped."""
+        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the
+        result is clipped."""
         k = np.zeros(words.shape[:-1], dtype=np.int64)
         for i, digit in enumerate(self.inner):
             k += digit.stride * digit.pick(words[..., i])
@@ -141,14 +156,17 @@ class DiscreteLaplace:
         return np.where(words[..., 0] & np.uint64(1), odd, -odd)
 
     def release(self, grid: Ints, words: Words) -> Ints:
-        """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half steps, all odd."""
+        """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half
+        steps, all odd."""
         edge = 2 * self.margin + 1
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * grid.size)
         if compiled is not None:
             released = np.empty(grid.shape, dtype=np.int64)
             drawn = np.ascontiguousarray(words).reshape(-1, self.words)
             limits = np.array([ESCAPE, self.steps, edge])
-            compiled.release_laplace(np.ascontiguousarray(grid).ravel(), drawn, self._tables, limits, released.ravel())
+            compiled.release_laplace(
+                np.ascontiguousarray(grid).ravel(), drawn, self._tables, limits, released.ravel()
+            )
             return released
         bounded: Ints = np.clip(2 * grid + self.noise(words), -edge, 2 * self.steps + edge)
         return bounded
@@ -157,9 +175,12 @@ class DiscreteLaplace:
     def _tables(self) -> tuple[AnyArray, ...]:
         """Tables of all digits, the scales last, in the form of `shoal.kernels.compiled.noise`."""
         digits = (*self.inner, self.scales)
-        sums, guides = [digit.lookup.sums for digit in digits], [digit.lookup.guide for digit in digits]
+        sums = [digit.lookup.sums for digit in digits]
+        guides = [digit.lookup.guide for digit in digits]
         begins = [np.cumsum([0, *map(len, tables[:-1])]) for tables in (sums, guides)]
-        strides, shifts = np.array([(digit.stride, digit.lookup.shift) for digit in digits]).T.copy()
+        strides, shifts = np.array(
+            [(digit.stride, digit.lookup.shift) for digit in digits]
+        ).T.copy()
         return np.concatenate(sums), np.concatenate(guides), strides, *begins, shifts
 
     def reach(self) -> tuple[float, float]:
@@ -179,11 +200,12 @@ def check_epsilon(epsilon: float) -> None:
 
 @lru_cache(maxsize=256)
 def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
-    """The noise of a feature that may spend `epsilon`; `fine` (a power of two) sets how fine the grid is.
+    """The noise of a feature that may spend `epsilon`; `fine` (a power of two) sets how fine the
+    grid is.
 
-    The scale is fine * 2^p steps and the grid has floor(epsilon * scale) >= fine steps over the range: a
-    whole number of steps costs less than one part in `fine` of epsilon, and features share their tables.
-    Raises `SettingsError` for an epsilon outside 0.0001..1000.
+    The scale is fine * 2^p steps and the grid has floor(epsilon * scale) >= fine steps over the
+    range: a whole number of steps costs less than one part in `fine` of epsilon, and features share
+    their tables. Raises `SettingsError` for an epsilon outside 0.0001..1000.
     """
     check_epsilon(epsilon)
     scale = fine
@@ -193,21 +215,28 @@ def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
     inner = [geometric_digit(fine, 1, scale)]
     if scale > fine:
         inner.append(geometric_digit(scale // fine, fine, scale))
-    # The last level's "24 or more" lies beyond the margin for every g, so that it may stand for all beyond it.
+    # The last level's "24 or more" lies beyond the margin for every g, so that it may stand for all
+    # beyond it.
     levels = -(-(steps + MARGIN_SCALES * scale) // (ESCAPE * scale))
     return DiscreteLaplace(
-        steps, scale, tuple(inner), geometric_digit(ESCAPE + 1, scale, scale, open_ended=True), levels
+        steps,
+        scale,
+        tuple(inner),
+        geometric_digit(ESCAPE + 1, scale, scale, open_ended=True),
+        levels,
     )
 
 
 def certified_epsilon(distribution: DiscreteLaplace) -> float:
     """Largest |ln P(y | g) - ln P(y | g')| over all y and all g, g' in 0..steps, to about 1e-13.
 
-    Raises `SettingsError` if the probabilities do not fall with distance, without which the pairs examined
-    (those `steps` apart) need not be the worst, or if the levels end inside the margin.
+    Raises `SettingsError` if the probabilities do not fall with distance, without which the pairs
+    examined (those `steps` apart) need not be the worst, or if the levels end inside the margin.
     """
     if distribution.levels * ESCAPE * distribution.scale < distribution.steps + distribution.margin:
-        raise SettingsError("the noise tables end before the margin does: do not use this build of shoal")
+        raise SettingsError(
+            "the noise tables end before the margin does: do not use this build of shoal"
+        )
     logs = [np.log(digit.weights.astype(np.float64)) for digit in distribution.inner]
     whole = _log_whole_scales(distribution)
     _check_falling([*logs, whole])
@@ -215,7 +244,8 @@ def certified_epsilon(distribution: DiscreteLaplace) -> float:
 
 
 def _log_whole_scales(distribution: DiscreteLaplace) -> Floats:
-    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate needs them."""
+    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate
+    needs them."""
     level = np.log(distribution.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
     count = MARGIN_SCALES + distribution.steps // distribution.scale + 2
     passed, digit = np.divmod(np.arange(count), ESCAPE)
@@ -224,11 +254,14 @@ def _log_whole_scales(distribution: DiscreteLaplace) -> Floats:
 
 
 def _check_falling(logs: list[Floats]) -> None:
-    """P(k) >= P(k + 1) everywhere: increasing a digit loses at least what resetting all finer digits gains."""
+    """P(k) >= P(k + 1) everywhere: increasing a digit loses at least what resetting all finer
+    digits gains."""
     gain = 0.0
     for digit in logs:
         if digit.size > 1 and (-np.diff(digit)).min() < gain:
-            raise SettingsError("the noise tables do not fall with distance: do not use this build of shoal")
+            raise SettingsError(
+                "the noise tables do not fall with distance: do not use this build of shoal"
+            )
         gain += float(digit[0] - digit[-1])
 
 
@@ -241,11 +274,15 @@ def _farthest_pairs(distribution: DiscreteLaplace, logs: list[Floats], whole: Fl
         reached: dict[int, float] = {}
         for carry, value in best.items():
             by = shift + carry
-            stay, wrap = digit.size - by, by
+            stay = digit.size - by
+            wrap = by
             # Without a carry into the next digit, and with one.
             for out, losses in ((0, digit[:stay] - digit[by:]), (1, digit[stay:] - digit[:wrap])):
                 if losses.size:
                     reached[out] = max(reached.get(out, -math.inf), value + float(losses.max()))
         best = reached
     n = MARGIN_SCALES
-    return max(value + float((whole[:n] - whole[rest + c : rest + c + n]).max()) for c, value in best.items())
+    return max(
+        value + float((whole[:n] - whole[rest + c : rest + c + n]).max())
+        for c, value in best.items()
+    )

@@ -1,12 +1,14 @@
-"""The ledger: what was spent of the privacy of a readings log, charged and on the disk before anything is published.
+"""The ledger: what was spent of the privacy of a readings log, charged and on the disk before
+anything is published.
 
-There is one ledger for each readings log. Every client that reads the log, one for each federation of the site, has an
-account in it, so that what a person has spent is the sum of all of them.
+There is one ledger for each readings log. Every client that reads the log, one for each federation
+of the site, has an account in it, so that what a person has spent is the sum of all of them.
 
-A release of counts is one row for each window and model. One that is computed again after a kill has the same window,
-plan and counts, hence the same noise, and costs nothing more. If the plan has changed meanwhile, the second release is
-charged as well although the first was never published: the ledger may exceed what was spent, and is never below it.
-Noisy rows are charged by place: the same reading at the same place gets the same noise, so that a repeat costs nothing.
+A release of counts is one row for each window and model. One that is computed again after a kill
+has the same window, plan and counts, hence the same noise, and costs nothing more. If the plan has
+changed meanwhile, the second release is charged as well although the first was never published: the
+ledger may exceed what was spent, and is never below it. Noisy rows are charged by place: the same
+reading at the same place gets the same noise, so that a repeat costs nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from shoal.files import sqlite_errors, writing
 from shoal.privacy.base import UnitName
 
 NANO: Final = 10**9
-"""an epsilon of 1 in the ledger's whole numbers, which are rounded up, so that sums of millions of them are exact"""
+"""an epsilon of 1 in the ledger's whole numbers, which are rounded up, so that sums of millions of
+them are exact"""
 MASKED_DELTA: Final = 1e-6
 """delta at which the epsilon of masked counts is told"""
 
@@ -38,7 +41,8 @@ class Spent(NamedTuple):
     windows: int
     """numbers of windows that were released"""
     releases: int
-    """charged for them: more than windows where one was charged under two plans, before and after a kill"""
+    """charged for them: more than windows where one was charged under two plans, before and after a
+    kill"""
     places: int
     """readings in the windows, rejected ones included"""
     epsilon: float
@@ -71,20 +75,24 @@ class Spending(NamedTuple):
     """models in the order of their names"""
     rows: Noised | None
     windows: list[tuple[int, int]]
-    """(billionths of epsilon that a window has cost in all models, how often one person can spend that at most), the
-    most costly first. All models count the same windows"""
+    """(billionths of epsilon that a window has cost in all models, how often one person can spend
+    that at most), the most costly first. All models count the same windows"""
     masked: Sequence[SpentMasked] = ()
     """models that learn from masked counts, in the order of their names"""
 
     def of_person(self, readings: int | None = None) -> float:
-        """Largest epsilon that a person with this number of readings has spent; None: all readings of the client.
+        """Largest epsilon that a person with this number of readings has spent; None: all readings
+        of the client.
 
         Masked counts count whole, at the delta that is the default of their mode.
         """
         rows = Noised(0, 0.0) if self.rows is None else self.rows
-        total = nano(rows.epsilon) * (rows.places if readings is None else min(readings, rows.places))
+        total = nano(rows.epsilon) * (
+            rows.places if readings is None else min(readings, rows.places)
+        )
         left = readings
-        # The most costly first: a person with few readings may have had them in the windows that cost most.
+        # The most costly first: a person with few readings may have had them in the windows that
+        # cost most.
         for epsilon, units in self.windows:
             taken = units if left is None else min(left, units)
             total += epsilon * taken
@@ -93,7 +101,8 @@ class Spending(NamedTuple):
 
     @property
     def of_masked(self) -> float:
-        """Epsilon of everything that the client has published in masked counts of all models, at a delta of 1e-6."""
+        """Epsilon of everything that the client has published in masked counts of all models, at a
+        delta of 1e-6."""
         if not self.masked:
             return 0.0
         from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415 - loaded only where counts are masked
@@ -103,7 +112,8 @@ class Spending(NamedTuple):
 
 def nano(epsilon: float) -> int:
     """Billionths of an epsilon, taken from its decimals and rounded up."""
-    # The float nearest to .1 is a little more than that: rounded up as it is, it would cost one more.
+    # The float nearest to .1 is a little more than that: rounded up as it is, it would cost one
+    # more.
     return int((Decimal(repr(float(epsilon))) * NANO).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -114,10 +124,18 @@ def read_spending(path: Path) -> dict[str, Spending]:
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = {
+                name
+                for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
             # Before any other table is read: in another format it may have other columns.
-            if "about" in tables and dict(file.execute("SELECT name, value FROM about")).get("format") != FORMAT:
-                raise InvalidState(f"{path} was written by another version of shoal; run that version")
+            if (
+                "about" in tables
+                and dict(file.execute("SELECT name, value FROM about")).get("format") != FORMAT
+            ):
+                raise InvalidState(
+                    f"{path} was written by another version of shoal; run that version"
+                )
             return {owner: _spending(file, owner) for owner in _owners(file)}
     except sqlite3.DatabaseError as damaged:
         raise unreadable(path, str(damaged)) from None
@@ -143,7 +161,10 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
     rows = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised WHERE owner = ?", (owner,))
     places, epsilon = rows.fetchone()
     return Spending(
-        [Spent(model, windows, releases, places, most / NANO) for model, windows, releases, places, most in models],
+        [
+            Spent(model, windows, releases, places, most / NANO)
+            for model, windows, releases, places, most in models
+        ],
         None if places is None else Noised(places, epsilon / NANO),
         [(cost, units) for cost, units in windows],
         [
@@ -212,7 +233,8 @@ class Release(NamedTuple):
 
     @property
     def units(self) -> int:
-        """How often one person can spend the epsilon: once for each reading, or once as a user of the window."""
+        """How often one person can spend the epsilon: once for each reading, or once as a user of
+        the window."""
         return self.places if self.unit == "reading" else 1
 
 
@@ -228,22 +250,26 @@ class MaskedRelease(NamedTuple):
 
 
 class Ledger:
-    """An SQLite file beside the readings log, and one account in it. Several processes may have it open.
+    """An SQLite file beside the readings log, and one account in it. Several processes may have it
+    open.
 
-    Every charge is flushed to the disk before `charge` returns. Every method raises `InvalidState` for a damaged file,
-    `SettingsError` when this user may not write it, and `LogUnavailable` when the disk is full or fails.
+    Every charge is flushed to the disk before `charge` returns. Every method raises `InvalidState`
+    for a damaged file, `SettingsError` when this user may not write it, and `LogUnavailable` when
+    the disk is full or fails.
     """
 
     def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
-        """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that client.
+        """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that
+        client.
 
         An owner without an account gets one. Raises `InvalidState` for an account of another key.
         """
-        self._path, self._owner = path, owner
+        self._path = path
+        self._owner = owner
         self.fingerprint = fingerprint
         with self._sqlite_errors():
-            # Without sqlite3's own transactions, which begin only with the first change: a check before it would be
-            # outside.
+            # Without sqlite3's own transactions, which begin only with the first change: a check
+            # before it would be outside.
             self._file = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             try:
                 self.identity = self._open(fingerprint)
@@ -257,18 +283,23 @@ class Ledger:
         rows = [(self._owner, *one[:5], one.units, nano(one.epsilon), now) for one in releases]
         with self._transaction() as file:
             # After a kill the same window is made again, to the bit: it has been charged.
-            file.executemany("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            file.executemany(
+                "INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            )
 
     def charge_rows(self, places: Mapping[int, tuple[int, int]], epsilon: float) -> None:
-        """Charge the noisy rows of these places as far as they are new. They are on the disk when this returns.
+        """Charge the noisy rows of these places as far as they are new. They are on the disk when
+        this returns.
 
         `places`: partition of the readings log -> the first offset, and the one after the last.
         """
         rows = [
-            (self._owner, partition, stop, stop - first, nano(epsilon)) for partition, (first, stop) in places.items()
+            (self._owner, partition, stop, stop - first, nano(epsilon))
+            for partition, (first, stop) in places.items()
         ]
         with self._transaction() as file:
-            # After a kill the same places come again with more behind them: new is what lies beyond the last stop.
+            # After a kill the same places come again with more behind them: new is what lies beyond
+            # the last stop.
             file.executemany(
                 "INSERT INTO noised VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, partition) DO UPDATE SET "
                 "places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "
@@ -277,11 +308,14 @@ class Ledger:
                 rows,
             )
 
-    def charge_masked(self, release: MaskedRelease, now: float, span_s: float | None, most: int | None) -> bool:
-        """Charge a window of masked counts, unless it is charged already; it is on the disk when this returns.
+    def charge_masked(
+        self, release: MaskedRelease, now: float, span_s: float | None, most: int | None
+    ) -> bool:
+        """Charge a window of masked counts, unless it is charged already; it is on the disk when
+        this returns.
 
-        False, and nothing is charged, where billionths of rho above `most` would then have been spent in some span of
-        `span_s` seconds.
+        False, and nothing is charged, where billionths of rho above `most` would then have been
+        spent in some span of `span_s` seconds.
         """
         with self._transaction() as file:
             known = file.execute(
@@ -292,19 +326,25 @@ class Ledger:
                 return True
             # A clock that was set back must not make a span longer than it is.
             mine = (self._owner,)
-            newest = file.execute("SELECT MAX(charged_at) FROM masked WHERE owner = ?", mine).fetchone()[0]
+            newest = file.execute(
+                "SELECT MAX(charged_at) FROM masked WHERE owner = ?", mine
+            ).fetchone()[0]
             at = now if newest is None else max(now, newest)
             if span_s is not None and most is not None:
                 spent = file.execute(
-                    "SELECT SUM(rho) FROM masked WHERE owner = ? AND charged_at > ?", (self._owner, at - span_s)
+                    "SELECT SUM(rho) FROM masked WHERE owner = ? AND charged_at > ?",
+                    (self._owner, at - span_s),
                 ).fetchone()[0]
                 if (spent or 0) + release.rho > most:
                     return False
-            file.execute("INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?)", (self._owner, *release, at))
+            file.execute(
+                "INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?)", (self._owner, *release, at)
+            )
         return True
 
     def masked_windows(self, model: str) -> int:
-        """One more than the number of the newest window of masked counts charged for a model; 0 without any."""
+        """One more than the number of the newest window of masked counts charged for a model; 0
+        without any."""
         with self._sqlite_errors():
             newest = self._file.execute(
                 "SELECT MAX(number) FROM masked WHERE owner = ? AND model = ?", (self._owner, model)
@@ -312,16 +352,20 @@ class Ledger:
         return 0 if newest is None else int(newest) + 1
 
     def check_masked(self, windows: Mapping[str, int]) -> None:
-        """Raises `InvalidState` unless the ledger continues a checkpoint that has charged these windows of models."""
+        """Raises `InvalidState` unless the ledger continues a checkpoint that has charged these
+        windows of models."""
         for model, charged in windows.items():
             if self.masked_windows(model) < charged:
-                raise self._behind(f"{self.masked_windows(model)} windows of model {model}", f"{charged}")
+                raise self._behind(
+                    f"{self.masked_windows(model)} windows of model {model}", f"{charged}"
+                )
 
     def windows(self, model: str) -> int:
         """One more than the number of the newest window charged for a model; 0 without any."""
         with self._sqlite_errors():
             newest = self._file.execute(
-                "SELECT MAX(number) FROM releases WHERE owner = ? AND model = ?", (self._owner, model)
+                "SELECT MAX(number) FROM releases WHERE owner = ? AND model = ?",
+                (self._owner, model),
             ).fetchone()[0]
         return 0 if newest is None else int(newest) + 1
 
@@ -331,7 +375,8 @@ class Ledger:
             return _spending(self._file, self._owner)
 
     def spent_by_others(self, readings: int | None) -> int:
-        """Billionths of epsilon that a person with this number of readings has spent by all other accounts at most.
+        """Billionths of epsilon that a person with this number of readings has spent by all other
+        accounts at most.
 
         What an account has claimed counts as spent. `readings`: see `Spending.of_person`.
         """
@@ -339,23 +384,33 @@ class Ledger:
             return self._of_others(readings)
 
     def claim(self, epsilon: int, most: int, readings: int | None) -> bool:
-        """Claim that this account spends this much in all; it is on the disk when this returns. All in billionths.
+        """Claim that this account spends this much in all; it is on the disk when this returns. All
+        in billionths.
 
-        False, and nothing is claimed, where a person would then have spent more than `most` by all accounts together:
-        of two clients that would both pass the limit, one gets the rest of it.
+        False, and nothing is claimed, where a person would then have spent more than `most` by all
+        accounts together: of two clients that would both pass the limit, one gets the rest of it.
         """
         with self._transaction() as file:
             if epsilon + self._of_others(readings) > most:
                 return False
-            file.execute("UPDATE accounts SET claimed = MAX(claimed, ?) WHERE owner = ?", (epsilon, self._owner))
+            file.execute(
+                "UPDATE accounts SET claimed = MAX(claimed, ?) WHERE owner = ?",
+                (epsilon, self._owner),
+            )
         return True
 
     def _of_others(self, readings: int | None) -> int:
-        accounts = self._file.execute("SELECT owner, claimed FROM accounts WHERE owner <> ?", (self._owner,)).fetchall()
-        return sum(max(claimed, nano(_spending(self._file, owner).of_person(readings))) for owner, claimed in accounts)
+        accounts = self._file.execute(
+            "SELECT owner, claimed FROM accounts WHERE owner <> ?", (self._owner,)
+        ).fetchall()
+        return sum(
+            max(claimed, nano(_spending(self._file, owner).of_person(readings)))
+            for owner, claimed in accounts
+        )
 
     def version(self) -> int:
-        """A number that changes with every charge of another process: to ask for it costs less than their sums."""
+        """A number that changes with every charge of another process: to ask for it costs less than
+        their sums."""
         with self._sqlite_errors():
             return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
@@ -363,13 +418,16 @@ class Ledger:
         """Note that a checkpoint which has released `windows` windows is on the disk."""
         if windows > self._stored():
             with self._transaction() as file:
-                file.execute("UPDATE accounts SET stored = ? WHERE owner = ?", (windows, self._owner))
+                file.execute(
+                    "UPDATE accounts SET stored = ? WHERE owner = ?", (windows, self._owner)
+                )
 
     def check_windows(self, models: Sequence[str], windows: int) -> None:
-        """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows` windows.
+        """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows`
+        windows.
 
-        A kill after a charge leaves the ledger ahead of the checkpoint, but never behind it, and the ledger has never
-        seen a later checkpoint.
+        A kill after a charge leaves the ledger ahead of the checkpoint, but never behind it, and
+        the ledger has never seen a later checkpoint.
         """
         for model in models:
             if self.windows(model) < windows:
@@ -382,16 +440,21 @@ class Ledger:
             )
 
     def check_rows(self, stops: Mapping[int, int]) -> None:
-        """Raises `InvalidState` unless every place to which the checkpoint has added noise is charged.
+        """Raises `InvalidState` unless every place to which the checkpoint has added noise is
+        charged.
 
         `stops`: partition of the readings log -> the first place without noise.
         """
         with self._sqlite_errors():
-            noised = self._file.execute("SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,))
+            noised = self._file.execute(
+                "SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,)
+            )
             charged = dict(noised.fetchall())
         for partition, stop in stops.items():
             if (known := charged.get(partition, 0)) < stop:
-                raise self._behind(f"noisy rows up to place {known} of the readings log", f"up to {stop}")
+                raise self._behind(
+                    f"noisy rows up to place {known} of the readings log", f"up to {stop}"
+                )
 
     def close(self) -> None:
         """Close the file."""
@@ -401,7 +464,10 @@ class Ledger:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -419,15 +485,26 @@ class Ledger:
                 file.executemany("INSERT INTO about VALUES (?, ?)", named)
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise unreadable(self._path, "its pages are inconsistent")
-        tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        about = dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        tables = {
+            name
+            for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        about = (
+            dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        )
         if about.get("format", FORMAT) != FORMAT:
-            raise InvalidState(f"{self._path} was written by another version of shoal; run that version")
+            raise InvalidState(
+                f"{self._path} was written by another version of shoal; run that version"
+            )
         if tables != _TABLES or "identity" not in about:
             raise unreadable(self._path, "not all of its tables are there")
         with self._transaction() as file:
-            file.execute("INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)", (self._owner, fingerprint))
-        known = self._file.execute("SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)).fetchone()
+            file.execute(
+                "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)", (self._owner, fingerprint)
+            )
+        known = self._file.execute(
+            "SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)
+        ).fetchone()
         if known != (fingerprint,):
             raise InvalidState(
                 f"{self._path} has charges of {self._owner} under another noise key: restore the key that belongs to "
@@ -437,7 +514,9 @@ class Ledger:
 
     def _stored(self) -> int:
         with self._sqlite_errors():
-            row = self._file.execute("SELECT stored FROM accounts WHERE owner = ?", (self._owner,)).fetchone()
+            row = self._file.execute(
+                "SELECT stored FROM accounts WHERE owner = ?", (self._owner,)
+            ).fetchone()
         if row is None or not isinstance(row[0], int):
             raise unreadable(self._path, "what it knows of the checkpoint is gone")
         return row[0]

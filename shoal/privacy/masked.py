@@ -1,13 +1,15 @@
-"""The mode `masked`: a guarantee for all readings of a client in a window, from noisy sums over many clients.
+"""The mode `masked`: a guarantee for all readings of a client in a window, from noisy sums over
+many clients.
 
-Clients count whole windows and add masks to the counts. Helpers, parties named in the contract, take the masks away
-from the sum over a batch of clients, and each adds the whole noise to it (`shoal.privacy.masks`,
-`shoal.protocol.masked`). As long as one helper keeps its secret and follows the protocol, the sum with its noise is all
-that anybody learns, whatever the server, the other helpers and all other clients do: noise does not depend on clients,
-so invented ones cannot thin it.
+Clients count whole windows and add masks to the counts. Helpers, parties named in the contract,
+take the masks away from the sum over a batch of clients, and each adds the whole noise to it
+(`shoal.privacy.masks`, `shoal.protocol.masked`). As long as one helper keeps its secret and follows
+the protocol, the sum with its noise is all that anybody learns, whatever the server, the other
+helpers and all other clients do: noise does not depend on clients, so invented ones cannot thin it.
 
-A client's counts are cut off at a squared length of `clip` x `clip`. No count is below zero, so two such vectors are at
-most the root of 2 apart times `clip`, and with noise of variance v a window costs rho = `clip`^2 / v.
+A client's counts are cut off at a squared length of `clip` x `clip`. No count is below zero, so two
+such vectors are at most the root of 2 apart times `clip`, and with noise of variance v a window
+costs rho = `clip`^2 / v.
 """
 
 from __future__ import annotations
@@ -36,18 +38,28 @@ from shoal.privacy.base import (
 )
 from shoal.privacy.count_noise import CountNoise
 from shoal.privacy.formal import EPSILON_WEAK, protection
-from shoal.privacy.gaussian import NANO, GaussianNoise, certify, epsilon_of, gaussian_noise, nano_rho, nano_rho_of
+from shoal.privacy.gaussian import (
+    NANO,
+    GaussianNoise,
+    certify,
+    epsilon_of,
+    gaussian_noise,
+    nano_rho,
+    nano_rho_of,
+)
 from shoal.privacy.gaussian import variance_for as smallest_variance
 
 MECHANISM: Final = "masked-gaussian-counts"
 DELTA: Final = 1e-6
 CLIP_AXES: Final = 8
-"""a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8 axes), and is cut off"""
+"""a window whose readings all lie in two bins of each of the `axes` is longer than W / sqrt(8
+axes), and is cut off"""
 CLIENTS_ADVISED: Final = 100
 """least number of clients: with fewer, noise hides most clusters"""
 SIGNAL_NEEDED: Final = ((2, 200.0), (4, 250.0), (8, 370.0), (16, 430.0))
-"""(features, clients x readings of a window x root of windows / standard deviation of the noise) from which on
-density_tree found 4 to 8 Gaussian clusters that lie apart: an adjusted Rand index of .95
+"""(features, clients x readings of a window x root of windows / standard deviation of the noise)
+from which on density_tree found 4 to 8 Gaussian clusters that lie apart: an adjusted Rand index of
+.95
 (python -m benchmarks.privacy.masked --choosing)"""
 SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
@@ -67,7 +79,8 @@ NOT_COVERED: Final = (
 
 
 class Masked(PrivacyMode):
-    """Zero-concentrated differential privacy of all that a client says in a window, from masked sums of counts."""
+    """Zero-concentrated differential privacy of all that a client says in a window, from masked
+    sums of counts."""
 
     name = "masked"
     summary = "guaranteed for all readings of a client in a window, where helpers that do not collude unmask sums"
@@ -104,7 +117,9 @@ class Masked(PrivacyMode):
         super().__init__(bounds, values, shares, counts_epsilon, unit)
         self.helpers = tuple(one for one in helpers if not one.region)
         named = dict.fromkeys(one.region for one in helpers if one.region)
-        self.regions = {region: tuple(one for one in helpers if one.region == region) for region in named}
+        self.regions = {
+            region: tuple(one for one in helpers if one.region == region) for region in named
+        }
         """region -> its helpers, where all clients are in regions"""
         if self.helpers and self.regions:
             raise SettingsError(
@@ -117,17 +132,26 @@ class Masked(PrivacyMode):
                 "masks away; make its key with `shoal keys helper`"
             )
         given = self.values
-        self.values = {name: term.default for name, term in self.terms.items() if term.default is not None} | given
+        self.values = {
+            name: term.default for name, term in self.terms.items() if term.default is not None
+        } | given
         if ("budget_epsilon" in given) and ("budget_days" not in given):
             raise SettingsError("budget_epsilon needs budget_days, the span that it is for")
         self._axes, self._windows = int(self.values["axes"]), int(self.values["budget_windows"])
         self.delta = float(self.values["delta"])
         self.clip_squared, self.variance = sum_terms(
-            given["epsilon"], self.delta, self._windows, window_readings, self._axes, given.get("clip")
+            given["epsilon"],
+            self.delta,
+            self._windows,
+            window_readings,
+            self._axes,
+            given.get("clip"),
         )
-        """largest sum of the squares of a client's counts, and the variance of each helper's noise"""
+        """largest sum of the squares of a client's counts, and the variance of each helper's noise
+        """
         reach = NOISE_REACH * math.sqrt(self.variance * self._noises)
-        # The square root: all counts of a client may be in one cell, whose square is then all that the clip allows.
+        # The square root: all counts of a client may be in one cell, whose square is then all that
+        # the clip allows.
         most = min(window_readings, math.isqrt(self.clip_squared))
         self.batch_max = max(0, math.floor((COUNT_LIMIT - 1 - reach) / most))
         """clients whose counts and noise together fit into 32 bits in every cell"""
@@ -143,11 +167,16 @@ class Masked(PrivacyMode):
 
     @classmethod
     def check_terms(
-        cls, values: Mapping[str, float], counts_epsilon: float | None = None, unit: UnitName = "reading"
+        cls,
+        values: Mapping[str, float],
+        counts_epsilon: float | None = None,
+        unit: UnitName = "reading",
     ) -> None:
         """Raises `SettingsError`."""
         if counts_epsilon is not None:
-            raise SettingsError(f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all models')
+            raise SettingsError(
+                f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all models'
+            )
         if unit != "client":
             raise SettingsError(
                 f'mode = "{cls.name}" protects all that a client says in a window: write unit = "client"'
@@ -182,20 +211,28 @@ class Masked(PrivacyMode):
 
     @property
     def span_nano(self) -> int | None:
-        """Billionths of rho that a client may spend in such a span in all its models; None without a budget."""
+        """Billionths of rho that a client may spend in such a span in all its models; None without
+        a budget."""
         if self.span_s is None:
             return None
         epsilon = min(self.values["budget_epsilon"], 1e3)
-        return nano_rho_of(self.values["epsilon"] if math.isinf(self.values["budget_epsilon"]) else epsilon, self.delta)
+        return nano_rho_of(
+            self.values["epsilon"] if math.isinf(self.values["budget_epsilon"]) else epsilon,
+            self.delta,
+        )
 
     def windows_needed(self, clients: int, features: int, readings: float) -> int:
-        """Windows of `readings` of each client until density_tree finds clusters that lie apart: `SIGNAL_NEEDED`."""
-        signal = next((signal for most, signal in SIGNAL_NEEDED if features <= most), SIGNAL_NEEDED[-1][1])
+        """Windows of `readings` of each client until density_tree finds clusters that lie apart:
+        `SIGNAL_NEEDED`."""
+        signal = next(
+            (signal for most, signal in SIGNAL_NEEDED if features <= most), SIGNAL_NEEDED[-1][1]
+        )
         deviation = math.sqrt(self.variance * self._noises)
         return max(1, math.ceil((signal * deviation / (clients * readings)) ** 2))
 
     def noise(self) -> GaussianNoise:
-        """The noise that each helper adds to each count of a sum. Raises `SettingsError` for a table that is wrong."""
+        """The noise that each helper adds to each count of a sum. Raises `SettingsError` for a
+        table that is wrong."""
         noise = gaussian_noise(self.variance)
         certify(noise)
         return noise
@@ -204,7 +241,9 @@ class Masked(PrivacyMode):
         return ()
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
-        raise SettingsError(f'mode = "{self.name}" releases no rows: take models that learn from counts')
+        raise SettingsError(
+            f'mode = "{self.name}" releases no rows: take models that learn from counts'
+        )
 
     def row_range(self) -> RowRange:
         return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))
@@ -212,11 +251,14 @@ class Masked(PrivacyMode):
     def count_noise(self, epsilon: float | None) -> CountNoise | None:
         """None: a client adds masks, and helpers the noise."""
         if epsilon is not None:
-            raise SettingsError(f'counts_epsilon means nothing in mode = "{self.name}": epsilon is that of all models')
+            raise SettingsError(
+                f'counts_epsilon means nothing in mode = "{self.name}": epsilon is that of all models'
+            )
         return None
 
     def counts_variance(self, epsilon: float | None) -> float:
-        # Sums of regions tell how many such noises are in them, as their numbers of helpers may differ.
+        # Sums of regions tell how many such noises are in them, as their numbers of helpers may
+        # differ.
         return float(self.variance if self.regions else self.variance * len(self.helpers))
 
     def counts_epsilon_of(self, epsilon: float | None) -> float | None:
@@ -243,7 +285,9 @@ class Masked(PrivacyMode):
     @property
     def trusted(self) -> list[str]:
         """The helpers by name, those of a region as `region/name`."""
-        of_regions = [f"{one.region}/{one.name}" for helpers in self.regions.values() for one in helpers]
+        of_regions = [
+            f"{one.region}/{one.name}" for helpers in self.regions.values() for one in helpers
+        ]
         return [*(helper.name for helper in self.helpers), *of_regions]
 
     def statement(self) -> dict[str, Any]:
@@ -254,7 +298,9 @@ class Masked(PrivacyMode):
         weak = self.window_epsilon > EPSILON_WEAK
         windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
         return Description(
-            "Formal guarantee, hardly any protection" if weak else "Formal guarantee for all that a client says",
+            "Formal guarantee, hardly any protection"
+            if weak
+            else "Formal guarantee for all that a client says",
             "warn" if weak else "good",
             (
                 "EXPERIMENTAL: this mode has had no audit; do not rely on it yet for readings that need protection.",
@@ -278,9 +324,13 @@ class Masked(PrivacyMode):
     def _region_sentences(self) -> tuple[str, ...]:
         """Whom the clients of each region trust."""
         of_regions = (
-            f"{region} relies on {' or '.join(one.name for one in helpers)}" for region, helpers in self.regions.items()
+            f"{region} relies on {' or '.join(one.name for one in helpers)}"
+            for region, helpers in self.regions.items()
         )
-        return tuple(f"A client of region {one}; no helper of another region protects it." for one in of_regions)
+        return tuple(
+            f"A client of region {one}; no helper of another region protects it."
+            for one in of_regions
+        )
 
     def _budget_sentences(self) -> tuple[str, ...]:
         if self.span_s is None or self.span_nano is None:
@@ -294,12 +344,19 @@ class Masked(PrivacyMode):
 
 
 def sum_terms(
-    epsilon: float, delta: float, windows: int, window_readings: int, axes: int, clip: float | None = None
+    epsilon: float,
+    delta: float,
+    windows: int,
+    window_readings: int,
+    axes: int,
+    clip: float | None = None,
 ) -> tuple[int, int]:
-    """(largest sum of the squares of a client's counts, variance of the noise) for `epsilon` in this many windows.
+    """(largest sum of the squares of a client's counts, variance of the noise) for `epsilon` in
+    this many windows.
 
-    `axes`: how many of each leaf are counted. `clip`: largest length of the counts; None: what the readings of two bins
-    of each axis have. Raises `SettingsError` for a clip that allows no reading.
+    `axes`: how many of each leaf are counted. `clip`: largest length of the counts; None: what the
+    readings of two bins of each axis have. Raises `SettingsError` for a clip that allows no
+    reading.
     """
     longest = window_readings / math.sqrt(CLIP_AXES * axes) if clip is None else clip
     squared = math.floor(longest * longest)
@@ -309,25 +366,30 @@ def sum_terms(
 
 
 def clip_order(name: bytes, number: int, places: int) -> Ints:
-    """A public order (places,) of the places of window `number`: what is cut off is spread over all of it.
+    """A public order (places,) of the places of window `number`: what is cut off is spread over all
+    of it.
 
     `name`: the public name of the client and its model.
     """
     drawn = hashlib.shake_256(b"clip order" + name + number.to_bytes(8, "little"))
-    # Little-endian and stable: the order is a part of the protocol, and must not depend on the machine.
+    # Little-endian and stable: the order is a part of the protocol, and must not depend on the
+    # machine.
     return np.argsort(np.frombuffer(drawn.digest(8 * places), dtype="<u8"), kind="stable")
 
 
-def readings_within(counts_of: Any, valid: Bools, order: Ints, clip_squared: int) -> tuple[Any, int]:
+def readings_within(
+    counts_of: Any, valid: Bools, order: Ints, clip_squared: int
+) -> tuple[Any, int]:
     """The counts of as many valid readings as the clip allows, and how many those are.
 
-    `counts_of` counts the readings that a mask (n,) names; `order` (n,) is the public order in which readings are left
-    out from its end. A further reading never makes a sum of squares smaller, so bisection finds the most. It takes as
-    many steps, each of which counts as many readings, whether anything is cut off or not: when a window is published
-    must not tell.
+    `counts_of` counts the readings that a mask (n,) names; `order` (n,) is the public order in
+    which readings are left out from its end. A further reading never makes a sum of squares
+    smaller, so bisection finds the most. It takes as many steps, each of which counts as many
+    readings, whether anything is cut off or not: when a window is published must not tell.
     """
     # A power of two, so that the number of steps depends on the public length of the window alone.
-    low, high = 0, 1 << len(valid).bit_length()
+    low = 0
+    high = 1 << len(valid).bit_length()
     while high - low > 1:
         middle = (low + high) // 2
         first = _only(valid, order[:middle])

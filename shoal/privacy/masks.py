@@ -1,12 +1,15 @@
-"""Masks of counts: numbers that a client adds to its counts, and that only helpers can take away, from sums alone.
+"""Masks of counts: numbers that a client adds to its counts, and that only helpers can take away,
+from sums alone.
 
-A client and a helper agree on a secret (X25519, HKDF-SHA-256). From it follows a key for each message, and AES in
-counter mode with that key gives the mask. The key of a message depends on everything that names it: its round, its
-window, the plan it was counted under, and a nonce that depends on the counts themselves. So two different vectors never
-share a mask, a message that is made again after a kill has the same bytes, and one under another name is not unmasked.
+A client and a helper agree on a secret (X25519, HKDF-SHA-256). From it follows a key for each
+message, and AES in counter mode with that key gives the mask. The key of a message depends on
+everything that names it: its round, its window, the plan it was counted under, and a nonce that
+depends on the counts themselves. So two different vectors never share a mask, a message that is
+made again after a kill has the same bytes, and one under another name is not unmasked.
 
-A helper has one secret of 32 bytes. Two keys follow from it: one to agree with clients on, and one (Ed25519) to sign
-its sums with, so that everybody can see who has published them. This module needs the extra `masked`.
+A helper has one secret of 32 bytes. Two keys follow from it: one to agree with clients on, and one
+(Ed25519) to sign its sums with, so that everybody can see who has published them. This module needs
+the extra `masked`.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ from shoal.kernels.arrays import Words32
 try:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -41,10 +47,12 @@ _ZERO: Final = bytes(16)
 def client_secret(noise_key: bytes, names: Iterable[str]) -> bytes:
     """The secret of a client's masks, which follows from its noise key.
 
-    `names` are what it is for: federation, contract and model. Each has a secret of its own, so that neither public
-    keys nor nonces show whether the same counts were published elsewhere.
+    `names` are what it is for: federation, contract and model. Each has a secret of its own, so
+    that neither public keys nor nonces show whether the same counts were published elsewhere.
     """
-    return hashlib.blake2b(_digests(names), key=noise_key, digest_size=SECRET_BYTES, person=b"shoal masks 1").digest()
+    return hashlib.blake2b(
+        _digests(names), key=noise_key, digest_size=SECRET_BYTES, person=b"shoal masks 1"
+    ).digest()
 
 
 def client_public(secret: bytes) -> bytes:
@@ -53,23 +61,30 @@ def client_public(secret: bytes) -> bytes:
 
 
 def helper_public(secret: bytes) -> bytes:
-    """The public key (64 bytes) of a helper: the part to agree on masks with, then the part that checks signatures."""
-    agree, sign = _exchange_key(secret), _signing_key(secret)
+    """The public key (64 bytes) of a helper: the part to agree on masks with, then the part that
+    checks signatures."""
+    agree = _exchange_key(secret)
+    sign = _signing_key(secret)
     return bytes(agree.public_key().public_bytes_raw() + sign.public_key().public_bytes_raw())
 
 
 def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
-    """The 32 bytes that a client and a helper share: the same from either's secret and the other's public key.
+    """The 32 bytes that a client and a helper share: the same from either's secret and the other's
+    public key.
 
-    `names` are all that they are for: federation, contract, model, helper and client. The two public keys count as
-    well: several encodings of a point agree on the same secret (RFC 7748, section 7). Raises `SettingsError` for a
-    point of low order, which agrees with every secret on zeros.
+    `names` are all that they are for: federation, contract, model, helper and client. The two
+    public keys count as well: several encodings of a point agree on the same secret (RFC 7748,
+    section 7). Raises `SettingsError` for a point of low order, which agrees with every secret on
+    zeros.
     """
-    own, other = _exchange_key(secret), public[:PUBLIC_BYTES]
+    own = _exchange_key(secret)
+    other = public[:PUBLIC_BYTES]
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
-        raise SettingsError("a public key for masks is a point of low order, which protects nothing") from None
+        raise SettingsError(
+            "a public key for masks is a point of low order, which protects nothing"
+        ) from None
     # Sorted: both sides must derive the same secret, whichever of the two keys is their own.
     both = b"".join(sorted((own.public_key().public_bytes_raw(), other)))
     info = b"shoal mask 1" + both + _digests(names)
@@ -77,7 +92,8 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
 
 
 def mask(pair: bytes, name: bytes, cells: int) -> Words32:
-    """The mask (cells,), modulo 2^32, of the message of this name between the two that share `pair`."""
+    """The mask (cells,), modulo 2^32, of the message of this name between the two that share
+    `pair`."""
     key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
     stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))
     return np.frombuffer(bytes(stream), dtype="<u4")

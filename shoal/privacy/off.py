@@ -8,7 +8,15 @@ import numpy as np
 
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
-from shoal.privacy.base import Bounds, Description, Mechanism, PrivacyMode, Released, RowRange, check_state
+from shoal.privacy.base import (
+    Bounds,
+    Description,
+    Mechanism,
+    PrivacyMode,
+    Released,
+    RowRange,
+    check_state,
+)
 from shoal.privacy.keyed import Places
 
 STATE_VERSION = 1

@@ -1,9 +1,11 @@
-"""The mode `paper`: the noise of the FCAC paper, for reproduction and comparison. IT GIVES NO FORMAL GUARANTEE.
+"""The mode `paper`: the noise of the FCAC paper, for reproduction and comparison. IT GIVES NO
+FORMAL GUARANTEE.
 
-Masuyama et al. 2023, "Privacy-preserving Continual Federated Clustering via Adaptive Resonance Theory",
-eq. 2-4: x' = x + L(v), L(v) = -(range / epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5, 0.5), where range is
-the maximum minus the minimum of the feature *in the data themselves*, and epsilon applies to each feature.
-The range depends on the readings, so the noise of all of them reveals the extremes, and no epsilon holds.
+Masuyama et al. 2023, "Privacy-preserving Continual Federated Clustering via Adaptive Resonance
+Theory", eq. 2-4: x' = x + L(v), L(v) = -(range / epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5,
+0.5), where range is the maximum minus the minimum of the feature *in the data themselves*, and
+epsilon applies to each feature. The range depends on the readings, so the noise of all of them
+reveals the extremes, and no epsilon holds.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from shoal.privacy.base import (
 from shoal.privacy.keyed import KeyedRandomness, Places
 
 GRAIN = 2.0**-20
-"""rows are rounded to this part of the range: a double of full precision would show which readings are impossible"""
+"""rows are rounded to this part of the range: a double of full precision would show which readings
+are impossible"""
 UNIT_NOISE_MAX = 52 * float(np.log(2.0))
 """largest |L(v)| for range / epsilon = 1, since |v| is at most (1 - 2^-52) / 2"""
 STATE_VERSION = 1
@@ -38,18 +41,23 @@ STATE_VERSION = 1
 def unit_laplace(words: Words) -> Floats:
     """words (...) of 64 random bits -> (...) eq. 3 with mean 0 and range / epsilon = 1.
 
-    v lies half-way between multiples of 2^-52 (exact in doubles), so -0.5, whose logarithm is infinite, cannot occur.
+    v lies half-way between multiples of 2^-52 (exact in doubles), so -0.5, whose logarithm is
+    infinite, cannot occur.
     """
     v = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
     unit: Floats = -np.sign(v) * np.log(1.0 - 2.0 * np.abs(v))
     return unit
 
 
-def paper_noise(rows: Floats, epsilon: float, noise: np.random.Generator | Floats, *, rounded: bool = True) -> Floats:
-    """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every feature.
+def paper_noise(
+    rows: Floats, epsilon: float, noise: np.random.Generator | Floats, *, rounded: bool = True
+) -> Floats:
+    """rows (n, d) -> the rows with the noise of eq. 2-4, the same nominal `epsilon` for every
+    feature.
 
-    `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets no noise, as
-    in the paper. Rounded to 2^-20 of each feature's range unless `rounded` is false. Raises `InvalidData`.
+    `noise` is a generator, or unit-scale Laplace values (n, d). A feature that does not vary gets
+    no noise, as in the paper. Rounded to 2^-20 of each feature's range unless `rounded` is false.
+    Raises `InvalidData`.
     """
     rows = np.asarray(rows, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
@@ -72,29 +80,36 @@ def paper_noise(rows: Floats, epsilon: float, noise: np.random.Generator | Float
 
 
 class Paper(PrivacyMode):
-    """Equations 2 to 4 with the running range of the client's own readings; epsilon only names a noise level."""
+    """Equations 2 to 4 with the running range of the client's own readings; epsilon only names a
+    noise level."""
 
     name = "paper"
     summary = "equations 2-4 of FCAC, no guarantee"
     mechanism_name = "laplace-running-range"
     terms: ClassVar = {
-        "epsilon_nominal_per_feature": Term("the epsilon of equation 3 of the paper, the same for each feature")
+        "epsilon_nominal_per_feature": Term(
+            "the epsilon of equation 3 of the paper, the same for each feature"
+        )
     }
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
         return (float(self.values["epsilon_nominal_per_feature"]),) * self.bounds.d
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
-        randomness = KeyedRandomness(require_key(key, self.name), client, source, self.context(), self.bounds.d)
+        randomness = KeyedRandomness(
+            require_key(key, self.name), client, source, self.context(), self.bounds.d
+        )
         return PaperNoise(self.bounds, self.values["epsilon_nominal_per_feature"], randomness)
 
     def row_range(self) -> RowRange:
-        # The range is at most that of the bounds, the noise at most UNIT_NOISE_MAX scales, and rounding adds a grain.
+        # The range is at most that of the bounds, the noise at most UNIT_NOISE_MAX scales, and
+        # rounding adds a grain.
         beyond = UNIT_NOISE_MAX / np.array(self.epsilon_per_feature()) + GRAIN
         return RowRange(-beyond, 1.0 + beyond)
 
     def describe(self) -> Description:
-        epsilon, d = self.values["epsilon_nominal_per_feature"], self.bounds.d
+        epsilon = self.values["epsilon_nominal_per_feature"]
+        d = self.bounds.d
         return Description(
             "Noise without a formal guarantee",
             "warn",
@@ -115,10 +130,11 @@ class Paper(PrivacyMode):
 
 
 class PaperNoise:
-    """Eq. 2-4 on a stream: the range is the one of the readings so far, in unit coordinates of the declared bounds.
+    """Eq. 2-4 on a stream: the range is the one of the readings so far, in unit coordinates of the
+    declared bounds.
 
-    As long as any feature has not varied its noise would be zero and the reading public. Such readings are withheld:
-    dropped, and counted in `withheld`.
+    As long as any feature has not varied its noise would be zero and the reading public. Such
+    readings are withheld: dropped, and counted in `withheld`.
     """
 
     def __init__(self, bounds: Bounds, epsilon: float, randomness: KeyedRandomness) -> None:
@@ -132,8 +148,11 @@ class PaperNoise:
     def privatise(self, readings: Floats, places: Places) -> Released:
         inside, clipped = self._bounds.clip(readings)
         unit = self._bounds.to_unit(inside)
-        # The reading is a part of what the noise is drawn from: another reading at the same place gets other noise.
-        words = self._randomness.draw(places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d)
+        # The reading is a part of what the noise is drawn from: another reading at the same place
+        # gets other noise.
+        words = self._randomness.draw(
+            places, np.rint(unit / GRAIN).astype(np.int64), self._bounds.d
+        )
         # Bounds grow reading by reading, so a batch gets the noise that single readings would get.
         low = np.minimum.accumulate(np.vstack([self._low, unit]), axis=0)
         high = np.maximum.accumulate(np.vstack([self._high, unit]), axis=0)
@@ -141,7 +160,8 @@ class PaperNoise:
         # All features must have varied: noise on some of them alone would leave the others public.
         kept: Bools = np.min(span, axis=1) > 0
         noised = unit[kept] + unit_laplace(words[kept]) * (span[kept] / self._epsilon)
-        self._low, self._high = low[-1], high[-1]
+        self._low = low[-1]
+        self._high = high[-1]
         self.withheld += int((~kept).sum())
         return Released(np.rint(noised / GRAIN) * GRAIN, kept, clipped)
 
@@ -157,15 +177,25 @@ class PaperNoise:
 
     def restore(self, state: dict[str, Any]) -> None:
         check_state(state, STATE_VERSION, Paper.name, self._randomness.fingerprint)
-        low, high, withheld = state.get("low"), state.get("high"), state.get("withheld")
+        low = state.get("low")
+        high = state.get("high")
+        withheld = state.get("withheld")
         if not (_is_row(low, self._bounds.d) and _is_row(high, self._bounds.d)):
-            raise InvalidState("a saved running range does not fit these features; start from an intact checkpoint")
+            raise InvalidState(
+                "a saved running range does not fit these features; start from an intact checkpoint"
+            )
         unseen = np.isposinf(low).all() and np.isneginf(high).all()
         if not (unseen or ((low >= 0) & (low <= high) & (high <= 1)).all()):
-            raise InvalidState("a saved running range is not within the bounds; start from an intact checkpoint")
+            raise InvalidState(
+                "a saved running range is not within the bounds; start from an intact checkpoint"
+            )
         if not isinstance(withheld, int) or withheld < 0:
-            raise InvalidState("a saved count of withheld readings is not a count; start from an intact checkpoint")
-        self._low, self._high, self.withheld = low.copy(), high.copy(), withheld
+            raise InvalidState(
+                "a saved count of withheld readings is not a count; start from an intact checkpoint"
+            )
+        self._low = low.copy()
+        self._high = high.copy()
+        self.withheld = withheld
 
 
 def _is_row(value: object, d: int) -> TypeGuard[Floats]:

@@ -1,6 +1,8 @@
-"""Checks of single fields, the same for every message: names, counts, moments, tables of plain values, arrays.
+"""Checks of single fields, the same for every message: names, counts, moments, tables of plain
+values, arrays.
 
-Each `is_...` is true or false for a value of any type and never raises; `require` raises `MessageRejected`.
+Each `is_...` is true or false for a value of any type and never raises; `require` raises
+`MessageRejected`.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from shoal.config.base import NAME_PATTERN
 from shoal.errors import MessageRejected
 
 COUNT_MAX = 2**53
-"""largest count or number: up to here a 64-bit float is exact, so readers in other languages agree"""
+"""largest count or number: up to here a 64-bit float is exact, so readers in other languages agree
+"""
 MOMENT_MAX = 253_402_300_799
-"""seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds lies beyond it"""
+"""seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds
+lies beyond it"""
 # A name stands in tables, labels of metrics and titles of alerts.
 CLUSTER_NAME_CHARACTERS_MAX = 60
 TEXT_CHARACTERS_MAX = 300
@@ -42,8 +46,11 @@ def is_text(value: object) -> bool:
 
 
 def is_cluster_name(value: object) -> bool:
-    """Whether people may name a cluster so: one short line of printable text; an empty one is no name."""
-    return isinstance(value, str) and value.isprintable() and len(value) <= CLUSTER_NAME_CHARACTERS_MAX
+    """Whether people may name a cluster so: one short line of printable text; an empty one is no
+    name."""
+    return (
+        isinstance(value, str) and value.isprintable() and len(value) <= CLUSTER_NAME_CHARACTERS_MAX
+    )
 
 
 def is_count(value: object, smallest: int = 0) -> bool:
@@ -58,13 +65,19 @@ def is_number(value: object) -> bool:
 
 def is_moment(value: object) -> bool:
     """Whether this can be a time in seconds since 1970."""
-    return isinstance(value, _NUMBER) and not isinstance(value, bool) and -MOMENT_MAX <= value <= MOMENT_MAX
+    return (
+        isinstance(value, _NUMBER)
+        and not isinstance(value, bool)
+        and -MOMENT_MAX <= value <= MOMENT_MAX
+    )
 
 
 def is_plain_table(value: object) -> bool:
-    """Whether this maps names to numbers, texts, None, or lists of these: values that are safe to compare."""
+    """Whether this maps names to numbers, texts, None, or lists of these: values that are safe to
+    compare."""
     return isinstance(value, dict) and all(
-        all(map(_is_plain, inner)) if isinstance(inner, list) else _is_plain(inner) for inner in value.values()
+        all(map(_is_plain, inner)) if isinstance(inner, list) else _is_plain(inner)
+        for inner in value.values()
     )
 
 

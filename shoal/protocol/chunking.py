@@ -1,7 +1,9 @@
-"""Chunking: an update too large for one record travels as several, and each can be checked by itself.
+"""Chunking: an update too large for one record travels as several, and each can be checked by
+itself.
 
-Arrays with one entry for each node (`ArraySpec.per_node`) are cut between nodes, in their order; everything else is the
-same in every chunk. Joined again, the chunks are the update as it was, to the bit.
+Arrays with one entry for each node (`ArraySpec.per_node`) are cut between nodes, in their order;
+everything else is the same in every chunk. Joined again, the chunks are the update as it was, to
+the bit.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class EncodedChunk(NamedTuple):
 
 
 def encode_update(update: Update, table: Table, record_bytes_max: int) -> list[EncodedChunk]:
-    """The update itself if its record has at most `record_bytes_max` bytes, else the fewest chunks that have.
+    """The update itself if its record has at most `record_bytes_max` bytes, else the fewest chunks
+    that have.
 
     Raises `MessageRejected` ("oversized") for an update that is too large even in chunks.
     """
@@ -50,7 +53,9 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
     """The fewest chunks of an update with at most `room` bytes each. Raises `MessageRejected`."""
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
     # Packed and not estimated: the limit of a record must hold to the byte.
-    fixed = len(replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()) + _LENGTH_BYTES * (len(cut) + 2)
+    fixed = len(
+        replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()
+    ) + _LENGTH_BYTES * (len(cut) + 2)
     variable = sum(array.nbytes for array in cut.values())
     node = sum(array[:1].nbytes for array in cut.values())
     nodes = max((len(array) for array in cut.values()), default=0)
@@ -65,27 +70,37 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
         raise MessageRejected("oversized", f"{detail}; let its model keep fewer nodes")
     bounds = [(n * nodes_each, (n + 1) * nodes_each) for n in range(chunks)]
     return [
-        replace(update, arrays=_between(update.arrays, table, *of_chunk), chunk=number, chunks=chunks)
+        replace(
+            update, arrays=_between(update.arrays, table, *of_chunk), chunk=number, chunks=chunks
+        )
         for number, of_chunk in enumerate(bounds, start=1)
     ]
 
 
 def common_bytes(chunk: Update, table: Table) -> bytes:
-    """Common part of all chunks of an update, as bytes: all but the chunk's number and the entries of its nodes."""
+    """Common part of all chunks of an update, as bytes: all but the chunk's number and the entries
+    of its nodes."""
     shared: dict[str, Any] = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
     del shared["chunk"]
-    forms = {name: list(array.shape[1:]) if table[name].per_node else array for name, array in chunk.arrays.items()}
+    forms = {
+        name: list(array.shape[1:]) if table[name].per_node else array
+        for name, array in chunk.arrays.items()
+    }
     return pack(shared | {"arrays": forms})
 
 
 def join_chunks(chunks: Sequence[Update], table: Table) -> Update:
     """The update that was split; `chunks` are all of them, in order, with equal `common_bytes`."""
     arrays = {
-        name: np.concatenate([chunk.arrays[name] for chunk in chunks]) if table[name].per_node else array
+        name: np.concatenate([chunk.arrays[name] for chunk in chunks])
+        if table[name].per_node
+        else array
         for name, array in chunks[0].arrays.items()
     }
     return replace(chunks[0], arrays=arrays, chunk=1, chunks=1)
 
 
 def _between(arrays: Arrays, table: Table, first: int, end: int) -> Arrays:
-    return {name: array[first:end] if table[name].per_node else array for name, array in arrays.items()}
+    return {
+        name: array[first:end] if table[name].per_node else array for name, array in arrays.items()
+    }

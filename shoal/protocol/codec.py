@@ -1,7 +1,8 @@
-"""The codec: plain values and numpy arrays to bytes and back, by msgpack with an extension type for arrays.
+"""The codec: plain values and numpy arrays to bytes and back, by msgpack with an extension type for
+arrays.
 
-Equal values have equal bytes, which the tests of replay rely on: mappings keep their order, floats have 64 bits, arrays
-are C-ordered and little-endian.
+Equal values have equal bytes, which the tests of replay rely on: mappings keep their order, floats
+have 64 bits, arrays are C-ordered and little-endian.
 """
 
 from __future__ import annotations
@@ -20,27 +21,31 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray
 
 ARRAY = 1
-"""the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then the elements"""
+"""the msgpack extension type of an array: dtype (3 letters), dimensions (u1), shape (u8 each), then
+the elements"""
 PART = 2
-"""the extension type of a reference to a `StoredPart` that is stored elsewhere; never in a message"""
+"""the extension type of a reference to a `StoredPart` that is stored elsewhere; never in a message
+"""
 DTYPES = frozenset({"<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1"})
 _DTYPE_OF = {form: np.dtype(form) for form in DTYPES}
 DIMENSIONS_MAX = 4
 FORM_BYTES = 3
 BUFFER_BYTES = 1024
-"""first size of the buffer; msgpack's own 256 KiB would be allocated from the system and freed for each reading"""
+"""first size of the buffer; msgpack's own 256 KiB would be allocated from the system and freed for
+each reading"""
 DEPTH_MAX = 16
 """depth to which mappings and lists may nest, so that a hostile message cannot exhaust the stack"""
 PART_DEPTH_MAX = DEPTH_MAX // 2
-"""the same in a part that is stored elsewhere, and around it, so that the whole is within `DEPTH_MAX`"""
+"""the same in a part that is stored elsewhere, and around it, so that the whole is within
+`DEPTH_MAX`"""
 _TEXT = frozenset({str})
 
 
 class StoredPart:
     """A part of a value that does not change while other parts do, such as one of many answers.
 
-    `pack` puts its value in its place, or a reference where `refer` stores the part elsewhere. Two parts are the same
-    only if they are one object, so whoever changes the value makes a new part.
+    `pack` puts its value in its place, or a reference where `refer` stores the part elsewhere. Two
+    parts are the same only if they are one object, so whoever changes the value makes a new part.
     """
 
     __slots__ = ("value",)
@@ -62,19 +67,25 @@ _FLAT_OR_STORED = _FLAT | {StoredPart}
 
 
 def pack(value: Any, refer: Refer | None = None, depth_max: int = DEPTH_MAX) -> bytes:
-    """None, bool, int, float, str, bytes, arrays, parts, and lists and mappings (by text) of these -> bytes.
+    """None, bool, int, float, str, bytes, arrays, parts, and lists and mappings (by text) of these
+    -> bytes.
 
-    `unpack` gives the same value back. Anything else raises TypeError, also what is nested deeper than `depth_max`.
-    `refer` gives what is packed in place of each part: an extension value of type `PART`. The part's value is then
-    packed with `PART_DEPTH_MAX`, and may be so deep in the whole that there is room for it.
+    `unpack` gives the same value back. Anything else raises TypeError, also what is nested deeper
+    than `depth_max`. `refer` gives what is packed in place of each part: an extension value of type
+    `PART`. The part's value is then packed with `PART_DEPTH_MAX`, and may be so deep in the whole
+    that there is room for it.
     """
     if flaw := _flaw(value, depth_max, refer is not None):
         raise TypeError(f"cannot pack {flaw}")
     default = _encode_extension if refer is None else partial(_part_out, refer)
     try:
-        packed: bytes = msgpack.packb(value, default=default, use_bin_type=True, buf_size=BUFFER_BYTES)
+        packed: bytes = msgpack.packb(
+            value, default=default, use_bin_type=True, buf_size=BUFFER_BYTES
+        )
     except (OverflowError, ValueError) as beyond:
-        raise TypeError(f"cannot pack a value beyond what msgpack holds: {type(beyond).__name__}") from None
+        raise TypeError(
+            f"cannot pack a value beyond what msgpack holds: {type(beyond).__name__}"
+        ) from None
     return packed
 
 
@@ -86,9 +97,10 @@ def unpack(
 ) -> Any:
     """The value that was packed; arrays own their memory and are writable.
 
-    `items_max` bounds how many values it is made of (an array is one); None, no bound, is for our own files. Messages
-    need a bound: one byte of a message can become a mapping of 64 bytes in memory. `resolve` gives the value of a part
-    from the content of its reference; None: there are no references.
+    `items_max` bounds how many values it is made of (an array is one); None, no bound, is for our
+    own files. Messages need a bound: one byte of a message can become a mapping of 64 bytes in
+    memory. `resolve` gives the value of a part from the content of its reference; None: there are
+    no references.
     Raises `MessageRejected` ("oversized", "malformed").
     """
     if len(packed) > bytes_max:
@@ -128,10 +140,13 @@ def _encode_extension(value: Any) -> Any:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         raise TypeError(f"cannot pack a {type(value).__name__}")
-    little, form = value, value.dtype.str
+    little = value
+    form = value.dtype.str
     # Most arrays are in order already, and are packed without a copy.
     if form not in DTYPES or not value.flags.c_contiguous:
-        little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(value.shape)
+        little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(
+            value.shape
+        )
         form = little.dtype.str
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
@@ -165,8 +180,8 @@ def _decode_extension(code: int, packed: bytes) -> AnyArray:
 class _Form(NamedTuple):
     """Form of what follows the first byte of a value.
 
-    First a length, in `width` bytes; then `payload + payload_each * length` bytes; then `inner + inner_each * length`
-    values.
+    First a length, in `width` bytes; then `payload + payload_each * length` bytes; then `inner +
+    inner_each * length` values.
     """
 
     width: int = 0
@@ -188,7 +203,8 @@ def _forms() -> list[_Form]:
         *[single] * 4,  # none, unused, false, true
         *lengths,  # bytes
         *[_Form(width, payload=1, payload_each=1) for width in (1, 2, 4)],  # extensions
-        *[_Form(payload=size) for size in (4, 8, 1, 2, 4, 8, 1, 2, 4, 8)],  # floats, positive and other numbers
+        # floats, positive and other numbers
+        *[_Form(payload=size) for size in (4, 8, 1, 2, 4, 8, 1, 2, 4, 8)],
         *[_Form(payload=1 + size) for size in (1, 2, 4, 8, 16)],  # short extensions
         *lengths,  # texts
         *[_Form(width, inner_each=1) for width in (2, 4)],  # lists, mappings
@@ -203,9 +219,12 @@ _FORMS = _forms()
 def _count(packed: bytes, items_max: int) -> None:
     """Raise `MessageRejected` for more values than `items_max`, before any is built.
 
-    Values that a length announces count, whether they follow or not. Other faults are found by the decoder.
+    Values that a length announces count, whether they follow or not. Other faults are found by the
+    decoder.
     """
-    place, waiting, seen = 0, 1, 0
+    place = 0
+    waiting = 1
+    seen = 0
     while waiting and place < len(packed):
         width, payload, inner, payload_each, inner_each = _FORMS[packed[place]]
         place += 1
@@ -221,9 +240,11 @@ def _count(packed: bytes, items_max: int) -> None:
 
 
 def _flaw(value: object, left: int, stored: bool = False) -> str | None:
-    """What of `value` cannot be packed, or None. Types that only one direction meets are checked there.
+    """What of `value` cannot be packed, or None. Types that only one direction meets are checked
+    there.
 
-    `left`: how deep it may nest. `stored`: its parts are stored elsewhere, and each is checked when it is packed.
+    `left`: how deep it may nest. `stored`: its parts are stored elsewhere, and each is checked when
+    it is packed.
     """
     if not isinstance(value, _CONTAINERS):
         return _flaw_of_one(value, left, stored)
@@ -231,16 +252,21 @@ def _flaw(value: object, left: int, stored: bool = False) -> str | None:
         return _TOO_DEEP
     inner_values: Collection[object] = value
     if isinstance(value, dict):
-        if not _TEXT.issuperset(map(type, value)) and not all(isinstance(key, str) for key in value):
+        if not _TEXT.issuperset(map(type, value)) and not all(
+            isinstance(key, str) for key in value
+        ):
             return "a mapping whose keys are not text"
         inner_values = value.values()
-    # Most hold flat values alone: comparing their types at once takes a fraction of looking at each.
+    # Most hold flat values alone: comparing their types at once takes a fraction of looking at
+    # each.
     flat = _FLAT_OR_STORED if stored and left > PART_DEPTH_MAX else _FLAT
     if flat.issuperset(map(type, inner_values)):
         return None
     for inner in inner_values:
         # A list of flat values, as tables have for each row, needs no call.
-        if type(inner) in flat or (type(inner) is list and left > 1 and _FLAT.issuperset(map(type, inner))):
+        if type(inner) in flat or (
+            type(inner) is list and left > 1 and _FLAT.issuperset(map(type, inner))
+        ):
             continue
         if isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1, stored)):
             return flaw

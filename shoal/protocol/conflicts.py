@@ -1,14 +1,16 @@
-"""Conflicts: updates that a server refused because another update of that client has the same sequence number, and
-clients that publish from two processes.
+"""Conflicts: updates that a server refused because another update of that client has the same
+sequence number, and clients that publish from two processes.
 
-Either the client runs from a copy of its folder that is older than what it has published, or two machines run under one
-name. What the later one has learnt is not in the model. The server publishes the newest conflicts, and a client that
-finds itself among them when it starts stops and says what to do.
+Either the client runs from a copy of its folder that is older than what it has published, or two
+machines run under one name. What the later one has learnt is not in the model. The server publishes
+the newest conflicts, and a client that finds itself among them when it starts stops and says what
+to do.
 
-A conflict shows only where both processes publish under one number. So each process draws an *incarnation* when it
-starts, which is in a header of all its updates, and in no digest and no model. The log has the incarnations of a client
-in the order of its starts: where an older one publishes something new after a newer one, two run at once. The server
-publishes that beside the conflicts, and a running client that is one of the two stops. Both headers are marked with the
+A conflict shows only where both processes publish under one number. So each process draws an
+*incarnation* when it starts, which is in a header of all its updates, and in no digest and no
+model. The log has the incarnations of a client in the order of its starts: where an older one
+publishes something new after a newer one, two run at once. The server publishes that beside the
+conflicts, and a running client that is one of the two stops. Both headers are marked with the
 client's noise key, so that nobody else can stop it.
 """
 
@@ -34,8 +36,11 @@ CONFLICTS_MAX: Final = 1000
 """most entries of a published list: the newest of each model"""
 # A client keeps many of them; one that is equal by chance would hide a conflict once in 2^64.
 DIGEST_BYTES: Final = 8
-AUTHOR_HEADER, INCARNATION_HEADER = "author", "incarnation"
-INCARNATION_BYTES, VALUE_BYTES, AUTHOR_BYTES = 8, 16, 8
+AUTHOR_HEADER = "author"
+INCARNATION_HEADER = "incarnation"
+INCARNATION_BYTES = 8
+VALUE_BYTES = 16
+AUTHOR_BYTES = 8
 
 
 class Mark(NamedTuple):
@@ -69,22 +74,27 @@ def _mark(key: bytes, incarnation: bytes, digest: bytes) -> Mark:
 def mark_in(record: Record) -> Mark | None:
     """The mark of a record; None for one without, and for headers that are none."""
     headers = dict(record.headers)
-    incarnation, author = headers.get(INCARNATION_HEADER, b""), headers.get(AUTHOR_HEADER, b"")
+    incarnation = headers.get(INCARNATION_HEADER, b"")
+    author = headers.get(AUTHOR_HEADER, b"")
     if record.value is None or len(incarnation) != INCARNATION_BYTES or len(author) != AUTHOR_BYTES:
         return None
-    return Mark(incarnation, hashlib.blake2b(record.value, digest_size=VALUE_BYTES).digest(), author)
+    return Mark(
+        incarnation, hashlib.blake2b(record.value, digest_size=VALUE_BYTES).digest(), author
+    )
 
 
 def is_marked_by(key: bytes, packed: bytes) -> bool:
     """Whether the client with this secret has made a mark."""
-    incarnation, digest = packed[:INCARNATION_BYTES], packed[INCARNATION_BYTES:-AUTHOR_BYTES]
+    incarnation = packed[:INCARNATION_BYTES]
+    digest = packed[INCARNATION_BYTES:-AUTHOR_BYTES]
     return _mark(key, incarnation, digest).packed() == packed
 
 
 def content_digest(update: Update, value: bytes, table: Mapping[str, ArraySpec]) -> bytes:
     """8 bytes that differ for updates of different content; the same for all chunks of one update.
 
-    `value` is the update, or one chunk of it, as it travels; `table` that of its algorithm's update.
+    `value` is the update, or one chunk of it, as it travels; `table` that of its algorithm's
+    update.
     """
     whole = value if update.chunks == 1 else common_bytes(update, table)
     return hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
@@ -128,8 +138,14 @@ class ConflictList(Envelope):
 
     def __post_init__(self) -> None:
         require(is_name(self.federation), "malformed", "federation")
-        require(isinstance(self.entries, list) and all(map(_is_entry, self.entries)), "malformed", "entries")
-        require(isinstance(self.copied, list) and all(map(_is_copy, self.copied)), "malformed", "copied")
+        require(
+            isinstance(self.entries, list) and all(map(_is_entry, self.entries)),
+            "malformed",
+            "entries",
+        )
+        require(
+            isinstance(self.copied, list) and all(map(_is_copy, self.copied)), "malformed", "copied"
+        )
 
     @property
     def conflicts(self) -> list[Conflict]:
@@ -150,9 +166,16 @@ def _is_entry(value: object) -> bool:
 
 
 def _is_copy(value: object) -> bool:
-    if not (isinstance(value, list) and len(value) == len(Copy._fields) and _is_entry(value[: len(Conflict._fields)])):
+    if not (
+        isinstance(value, list)
+        and len(value) == len(Copy._fields)
+        and _is_entry(value[: len(Conflict._fields)])
+    ):
         return False
-    return all(isinstance(mark, bytes) and len(mark) == MARK_BYTES for mark in value[len(Conflict._fields) :])
+    return all(
+        isinstance(mark, bytes) and len(mark) == MARK_BYTES
+        for mark in value[len(Conflict._fields) :]
+    )
 
 
 DIGESTS_MAX = 64
@@ -173,7 +196,8 @@ class PublishedDigests:
             del known[next(iter(known))]
 
     def was_refused(self, model: str, sequence: int, digest: bytes) -> bool:
-        """Whether the update that the server has refused is this client's, or one beyond all that it has published."""
+        """Whether the update that the server has refused is this client's, or one beyond all that
+        it has published."""
         known = self._known.get(model, {})
         return known.get(sequence) == digest or sequence > max(known, default=0)
 
@@ -193,14 +217,20 @@ class PublishedDigests:
     def restore(self, state: Any) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         try:
-            self._known = {model: _by_number(numbers.tolist(), digests) for model, numbers, digests in state}
+            self._known = {
+                model: _by_number(numbers.tolist(), digests) for model, numbers, digests in state
+            }
         except (AttributeError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's digests of updates are damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's digests of updates are damaged: {broken}"
+            ) from None
 
 
 def _by_number(numbers: list[int], digests: bytes) -> dict[int, bytes]:
     """The digest of each number. Raises `ValueError` unless there are as many."""
-    parts = (digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES))
+    parts = (
+        digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)
+    )
     return dict(zip(numbers, parts, strict=True))
 
 

@@ -1,8 +1,10 @@
-"""Ed25519 signatures (RFC 8032): made with `cryptography`, an extra, and checked with or without it.
+"""Ed25519 signatures (RFC 8032): made with `cryptography`, an extra, and checked with or without
+it.
 
-A client checks what a server has signed, and needs no package for it: where `cryptography` is missing, the check is
-made with Python's own integers, in milliseconds instead of a tenth of one. It takes public values only, so the time
-that it takes tells nothing. Who signs needs the package, which protects the private key.
+A client checks what a server has signed, and needs no package for it: where `cryptography` is
+missing, the check is made with Python's own integers, in milliseconds instead of a tenth of one. It
+takes public values only, so the time that it takes tells nothing. Who signs needs the package,
+which protects the private key.
 
 A point of small order is no public key: anybody can make signatures that belong to it.
 """
@@ -39,7 +41,8 @@ _DIGIT_BITS: Final = 4
 def _decoded(key: bytes) -> Point | None:
     """The point that 32 bytes stand for; None where they stand for none (RFC 8032, section 5.1.3)."""
     whole = int.from_bytes(key, "little")
-    y, sign = whole & (2**255 - 1), whole >> 255
+    y = whole & (2**255 - 1)
+    sign = whole >> 255
     if y >= _P:
         return None
     square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
@@ -56,22 +59,30 @@ def _decoded(key: bytes) -> Point | None:
 def _encoded(point: Point) -> bytes:
     x, y, z, _ = point
     inverse = pow(z, -1, _P)
-    x, y = x * inverse % _P, y * inverse % _P
+    x = x * inverse % _P
+    y = y * inverse % _P
     return (y | (x & 1) << 255).to_bytes(KEY_BYTES, "little")
 
 
 def _sum(a: Point, b: Point) -> Point:
     """The sum of two points (RFC 8032, section 5.1.4)."""
-    p, q = (a[1] - a[0]) * (b[1] - b[0]) % _P, (a[1] + a[0]) * (b[1] + b[0]) % _P
-    r, s = 2 * a[3] * b[3] * _D % _P, 2 * a[2] * b[2] % _P
-    e, f, g, h = q - p, s - r, s + r, q + p
+    p = (a[1] - a[0]) * (b[1] - b[0]) % _P
+    q = (a[1] + a[0]) * (b[1] + b[0]) % _P
+    r = 2 * a[3] * b[3] * _D % _P
+    s = 2 * a[2] * b[2] % _P
+    e = q - p
+    f = s - r
+    g = s + r
+    h = q + p
     return e * f % _P, g * h % _P, f * g % _P, e * h % _P
 
 
 def _doubled(a: Point) -> Point:
-    p, q = a[0] * a[0] % _P, a[1] * a[1] % _P
+    p = a[0] * a[0] % _P
+    q = a[1] * a[1] % _P
     h = p + q
-    e, g = h - (a[0] + a[1]) * (a[0] + a[1]) % _P, p - q
+    e = h - (a[0] + a[1]) * (a[0] + a[1]) % _P
+    g = p - q
     f = 2 * a[2] * a[2] % _P + g
     return e * f % _P, g * h % _P, f * g % _P, e * h % _P
 
@@ -99,9 +110,11 @@ _BASE: Final = _multiples(_base)
 
 
 def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether `signature`, 64 bytes, is one of `message` with the private key that belongs to this public key.
+    """Whether `signature`, 64 bytes, is one of `message` with the private key that belongs to this
+    public key.
 
-    With Python's integers alone. RFC 8032, section 5.1.7, without the cofactor, as OpenSSL checks it too.
+    With Python's integers alone. RFC 8032, section 5.1.7, without the cofactor, as OpenSSL checks
+    it too.
     """
     scalar = int.from_bytes(signature[KEY_BYTES:], "little")
     of_key = _multiples_of_key(key)
@@ -109,8 +122,10 @@ def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
         return False
     nonce = signature[:KEY_BYTES]
     digest = int.from_bytes(hashlib.sha512(nonce + key + message).digest(), "little") % _ORDER
-    # The scalar times the base point minus the digest times the key, digit by digit from the highest.
-    found, mask = _ZERO, 2**_DIGIT_BITS - 1
+    # The scalar times the base point minus the digest times the key, digit by digit from the
+    # highest.
+    found = _ZERO
+    mask = 2**_DIGIT_BITS - 1
     for shift in range(256 - _DIGIT_BITS, -1, -_DIGIT_BITS):
         for _ in range(_DIGIT_BITS):
             found = _doubled(found)
@@ -122,7 +137,8 @@ def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | None:
-    """The answer of `is_signed_by`, by `cryptography`, which accepts further keys; None where it is not installed."""
+    """The answer of `is_signed_by`, by `cryptography`, which accepts further keys; None where it is
+    not installed."""
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
@@ -176,7 +192,8 @@ class PrivateKey:
 
 
 def read_private_key(file: Path) -> PrivateKey:
-    """The private key in a file that only its owner may read. Raises `SettingsError`, without any of it."""
+    """The private key in a file that only its owner may read. Raises `SettingsError`, without any
+    of it."""
     try:
         content = read_secret(
             file,
@@ -186,7 +203,9 @@ def read_private_key(file: Path) -> PrivateKey:
             remedy="make a new one (`shoal keys`, --rotate)",
         )
     except OSError as error:
-        raise SettingsError(f"private key {file} cannot be read: {error.strerror}; make it with `shoal keys`") from None
+        raise SettingsError(
+            f"private key {file} cannot be read: {error.strerror}; make it with `shoal keys`"
+        ) from None
     ((_, key),) = _keys_in(file, content, "private", 1)
     return PrivateKey(bytes.fromhex(key))
 
@@ -202,7 +221,9 @@ def read_public_keys(file: Path) -> list[bytes]:
         ) from None
     keys = [bytes.fromhex(key) for _, key in _keys_in(file, content, "public", KEYS_MAX)]
     if wrong := [number for number, key in enumerate(keys, 1) if _multiples_of_key(key) is None]:
-        raise SettingsError(f"{file}: line {wrong[0]} is no public key; copy the file again from where it was made")
+        raise SettingsError(
+            f"{file}: line {wrong[0]} is no public key; copy the file again from where it was made"
+        )
     return keys
 
 
@@ -214,7 +235,11 @@ def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str
             f"{file} holds a private key where public ones belong: make a new one (`shoal keys`, --rotate), and copy "
             "the file with the public keys only"
         )
-    if not 1 <= len(keys) <= most or len(keys) < len(found) or any(is_kind != kind for is_kind, _ in keys):
+    if (
+        not 1 <= len(keys) <= most
+        or len(keys) < len(found)
+        or any(is_kind != kind for is_kind, _ in keys)
+    ):
         lines = "one line" if most == 1 else f"1 to {most} lines"
         raise SettingsError(
             f"{file} must hold {lines} of `{kind} ` and {2 * KEY_BYTES} hexadecimal digits; copy it again from where "
@@ -230,10 +255,13 @@ def write_private_key(file: Path, seed: bytes) -> None:
 
 
 def write_public_keys(file: Path, keys: Iterable[bytes]) -> None:
-    """Write public keys, the newest first. Raises `SettingsError` for more than `KEYS_MAX`, and `OSError`."""
+    """Write public keys, the newest first. Raises `SettingsError` for more than `KEYS_MAX`, and
+    `OSError`."""
     lines = [f"public {key.hex()}\n" for key in keys]
     if len(lines) > KEYS_MAX:
-        raise SettingsError(f"{file} holds {KEYS_MAX} keys already; remove lines of keys that nobody signs with")
+        raise SettingsError(
+            f"{file} holds {KEYS_MAX} keys already; remove lines of keys that nobody signs with"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(lines)
     with atomic_file(file, replace=True) as temporary:

@@ -1,14 +1,18 @@
-"""Events for other programs, as JSON: of clusters, for the federation, and of a site, which stay there.
+"""Events for other programs, as JSON: of clusters, for the federation, and of a site, which stay
+there.
 
-Cluster events tell what became of a known cluster, in the topic `<federation>.events`. They are made from snapshots
-alone, so they reveal nothing that was not published. The schema is in docs/reference/cluster-events.md.
+Cluster events tell what became of a known cluster, in the topic `<federation>.events`. They are
+made from snapshots alone, so they reveal nothing that was not published. The schema is in
+docs/reference/cluster-events.md.
 
-Site events tell what a client finds in its own readings, in the topic `events` of its own log. They are made from
-readings without noise, so they stay on the client's site, in its own log and with the sinks that its own federation
-file names; only a client that publishes its labels publishes those of regimes with them. They name features, sides
-and usual values of clusters, and no value of a reading.
+Site events tell what a client finds in its own readings, in the topic `events` of its own log. They
+are made from readings without noise, so they stay on the client's site, in its own log and with the
+sinks that its own federation file names; only a client that publishes its labels publishes those of
+regimes with them. They name features, sides and usual values of clusters, and no value of a
+reading.
 
-All are delivered at least once: a reader that must act once keeps the `id` of the events that it has seen.
+All are delivered at least once: a reader that must act once keeps the `id` of the events that it
+has seen.
 """
 
 from __future__ import annotations
@@ -67,7 +71,9 @@ class JsonEvent:
 
     def encode(self) -> bytes:
         """The value of the record, UTF-8."""
-        table = {each.name: getattr(self, each.name) for each in fields(cast("DataclassInstance", self))}
+        table = {
+            each.name: getattr(self, each.name) for each in fields(cast("DataclassInstance", self))
+        }
         return json.dumps({"schema": SCHEMA, **table}, ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -77,9 +83,12 @@ class JsonEvent:
 
     @classmethod
     def decode(cls, value: bytes | None) -> Self:
-        """The event in a record. Fields that this version does not know are ignored. Raises `MessageRejected`."""
+        """The event in a record. Fields that this version does not know are ignored. Raises
+        `MessageRejected`."""
         if value is None or len(value) > EVENT_BYTES_MAX:
-            raise MessageRejected("oversized" if value else "malformed", "an event has 1 to 65536 bytes")
+            raise MessageRejected(
+                "oversized" if value else "malformed", "an event has 1 to 65536 bytes"
+            )
         try:
             table = json.loads(value)
         except (ValueError, RecursionError):
@@ -95,7 +104,8 @@ class JsonEvent:
 
 @dataclass(frozen=True)
 class ClusterEventMessage(JsonEvent):
-    """One event. A message that cannot be true cannot be built: raises `MessageRejected` ("malformed")."""
+    """One event. A message that cannot be true cannot be built: raises `MessageRejected`
+    ("malformed")."""
 
     TYPE: ClassVar[str] = "cluster_event"
 
@@ -131,7 +141,8 @@ class ClusterEventMessage(JsonEvent):
     """mean stay in a regime, in readings of a client, of an event that is of it"""
     dwell_before: float | None = None
     centre: Mapping[str, float | str] | None = None
-    """feature -> value in its unit, of a category its name; None where the cluster has none any more"""
+    """feature -> value in its unit, of a category its name; None where the cluster has none any
+    more"""
     units: Mapping[str, str] | None = None
     """feature -> unit"""
     known: int = 0
@@ -139,7 +150,8 @@ class ClusterEventMessage(JsonEvent):
     active: int = 0
     """those of them to which readings fall at present"""
     reading_at: float | None = None
-    """time of the newest reading in that snapshot, seconds since 1970; when it was made where readings have no times"""
+    """time of the newest reading in that snapshot, seconds since 1970; when it was made where
+    readings have no times"""
 
     def __post_init__(self) -> None:
         require(self.kind in EVENT_KINDS, "malformed", "kind")
@@ -155,7 +167,9 @@ class ClusterEventMessage(JsonEvent):
             value = getattr(self, name)
             require(isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX, "malformed", name)
         require(_is_share(self.share), "malformed", "share")
-        require(self.share_before is None or _is_share(self.share_before), "malformed", "share_before")
+        require(
+            self.share_before is None or _is_share(self.share_before), "malformed", "share_before"
+        )
         for stay in (self.dwell, self.dwell_before):
             require(stay is None or (is_number(stay) and stay > 0), "malformed", "dwell")
         require(_is_mapping(self.centre, (int, float, str)), "malformed", "centre")
@@ -163,7 +177,12 @@ class ClusterEventMessage(JsonEvent):
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 and math.isfinite(value)
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= 1
+        and math.isfinite(value)
+    )
 
 
 def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -190,7 +209,8 @@ SITE_EVENT_KINDS: Final = (
 
 @dataclass(frozen=True)
 class SiteEvent(JsonEvent):
-    """One event. A message that cannot be true cannot be built: raises `MessageRejected` ("malformed")."""
+    """One event. A message that cannot be true cannot be built: raises `MessageRejected`
+    ("malformed")."""
 
     TYPE: ClassVar[str] = "site_event"
     share: ClassVar[float] = 0.0
@@ -211,13 +231,15 @@ class SiteEvent(JsonEvent):
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None
-    """lasting identity of the cluster that the readings were compared with, or the regime that they are of"""
+    """lasting identity of the cluster that the readings were compared with, or the regime that they
+    are of"""
     name: str = ""
     """the name that people gave it; empty without one"""
     other: int | None = None
     """the regime before a change, or in which the readings are usual"""
     outside: dict[str, str] | None = None
-    """feature -> "above" or "below" its usual values in that cluster, the most frequent first; empty: no single one"""
+    """feature -> "above" or "below" its usual values in that cluster, the most frequent first;
+    empty: no single one"""
     text: str = ""
     """the whole event as a sentence"""
 
@@ -231,10 +253,15 @@ class SiteEvent(JsonEvent):
         for regime in (self.cluster, self.other):
             require(regime is None or is_count(regime), "malformed", "cluster")
         require(is_text(self.id) and is_text(self.name), "malformed", "name")
-        require(isinstance(self.text, str) and len(self.text) <= TEXT_CHARACTERS_MAX, "malformed", "text")
+        require(
+            isinstance(self.text, str) and len(self.text) <= TEXT_CHARACTERS_MAX,
+            "malformed",
+            "text",
+        )
         sides = self.outside
         require(
-            sides is None or (isinstance(sides, dict) and set(sides.values()) <= {"above", "below"}),
+            sides is None
+            or (isinstance(sides, dict) and set(sides.values()) <= {"above", "below"}),
             "malformed",
             "outside",
         )

@@ -1,14 +1,15 @@
-"""The history of a model as it travels: how many readings fell to each cluster, and came from each client, in each bin.
+"""The history of a model as it travels: how many readings fell to each cluster, and came from each
+client, in each bin.
 
-A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. Where the readings of each
-cluster lay is kept in bins of 5 minutes and of 6 hours. The server publishes each bin that has changed with the next
-snapshot, to the compacted topic `<federation>.history`, so that what it has decided (which cluster a reading fell
-to) is recorded and never decided again.
+A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. Where
+the readings of each cluster lay is kept in bins of 5 minutes and of 6 hours. The server publishes
+each bin that has changed with the next snapshot, to the compacted topic `<federation>.history`, so
+that what it has decided (which cluster a reading fell to) is recorded and never decided again.
 
-Its numbers travel in packed tables. A packed table is compressed by zlib (RFC 1950). Within are the number of rows (4
-bytes, little-endian), then the columns, one after the other: 1, 2, 4 or 8, the bytes of each number in it, then its
-numbers (signed, little-endian). In all columns but the last each number is the difference from the one above it; the
-first is itself.
+Its numbers travel in packed tables. A packed table is compressed by zlib (RFC 1950). Within are the
+number of rows (4 bytes, little-endian), then the columns, one after the other: 1, 2, 4 or 8, the
+bytes of each number in it, then its numbers (signed, little-endian). In all columns but the last
+each number is the difference from the one above it; the first is itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ import numpy as np
 
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Ints
-from shoal.protocol.checks import COUNT_MAX, TEXT_CHARACTERS_MAX, is_cluster_name, is_count, is_name, require
+from shoal.protocol.checks import (
+    COUNT_MAX,
+    TEXT_CHARACTERS_MAX,
+    is_cluster_name,
+    is_count,
+    is_name,
+    require,
+)
 from shoal.protocol.messages import ModelMessage
 
 FORMS: Final[Mapping[int, str]] = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
@@ -36,13 +44,17 @@ HEAD_BYTES = 4
 COMPRESSION_LEVEL = 4
 """a quarter of the time of zlib's own 6; the tables of a bin become 3 % longer"""
 FEW_ROWS = 64
-"""rows up to which Python's own numbers are quicker than arrays, by far: most bins have a few clusters and clients"""
+"""rows up to which Python's own numbers are quicker than arrays, by far: most bins have a few
+clusters and clients"""
 FEW_BYTES = 512
-"""contents that zlib compresses with its smallest window: to prepare the large one takes ten times as long as a bin"""
+"""contents that zlib compresses with its smallest window: to prepare the large one takes ten times
+as long as a bin"""
 STORED_BYTES = 64
-"""contents that are not compressed: most bins of a slow sensor, which would become 8 bytes shorter in twice the time"""
+"""contents that are not compressed: most bins of a slow sensor, which would become 8 bytes shorter
+in twice the time"""
 STORED = b"\x18\x19\x01"
-"""bytes that they begin with: the header of zlib for its smallest window, and that of a last block that is stored"""
+"""bytes that they begin with: the header of zlib for its smallest window, and that of a last block
+that is stored"""
 
 
 def _lie_in(column: Sequence[int] | Ints, least: int) -> bool:
@@ -66,13 +78,15 @@ def pack_table(table: Ints) -> PackedTable:
     if not rows and columns in EMPTY:
         return EMPTY[columns]
     parts = [struct.pack("<I", rows)]
-    last, counts = columns - 1, True
+    last = columns - 1
+    counts = True
     of_table = table.T.tolist() if rows <= FEW_ROWS else np.array(table.T, order="C")
     for number, column in enumerate(of_table):
         counts = counts and _lie_in(column, NO_CLUSTER if number < last else 0)
         if isinstance(column, list):
             if number < last:
-                # Differences of sorted keys are small, so a narrower type holds them; the last column has the counts.
+                # Differences of sorted keys are small, so a narrower type holds them; the last
+                # column has the counts.
                 column[1:] = map(operator.sub, column[1:], column)
             width = _bytes_of(min(column, default=0), max(column, default=0))
             parts.append(struct.pack(f"<B{rows}{CODES[width]}", width, *column))
@@ -82,7 +96,9 @@ def pack_table(table: Ints) -> PackedTable:
         width = _bytes_of(int(column.min()), int(column.max()))
         parts += [bytes([width]), column.astype(FORMS[width]).tobytes()]
     packed = PackedTable(_compressed(b"".join(parts)))
-    packed.columns, packed.rows, packed.counts = columns, rows, counts
+    packed.columns = columns
+    packed.rows = rows
+    packed.counts = counts
     return packed
 
 
@@ -95,7 +111,12 @@ def _compressed(contents: bytes) -> bytes:
     # One block that is not compressed, as RFC 1950 and 1951 have it.
     size = len(contents)
     return b"".join(
-        [STORED, struct.pack("<HH", size, size ^ 0xFFFF), contents, struct.pack(">I", zlib.adler32(contents))]
+        [
+            STORED,
+            struct.pack("<HH", size, size ^ 0xFFFF),
+            contents,
+            struct.pack(">I", zlib.adler32(contents)),
+        ]
     )
 
 
@@ -105,7 +126,8 @@ def _bytes_of(low: int, high: int) -> int:
 
 
 def unpack_table(packed: bytes, columns: int, rows_max: int) -> Ints:
-    """bytes -> table (n, columns). Raises `MessageRejected` ("malformed"), also for more rows than `rows_max`."""
+    """bytes -> table (n, columns). Raises `MessageRejected` ("malformed"), also for more rows than
+    `rows_max`."""
     found = _unpacked_columns(packed, columns, rows_max)
     try:
         return np.array(found, dtype=np.int64).reshape(columns, -1).T
@@ -143,7 +165,11 @@ def _inflated(packed: bytes, bytes_max: int) -> bytes:
         contents = inflater.decompress(packed, bytes_max)
     except zlib.error:
         raise MessageRejected("malformed", "a table that is not compressed by zlib") from None
-    require(inflater.eof and not inflater.unused_data, "malformed", "a table that is too long, or cut off")
+    require(
+        inflater.eof and not inflater.unused_data,
+        "malformed",
+        "a table that is too long, or cut off",
+    )
     return contents
 
 
@@ -151,14 +177,17 @@ FINE_S: Final = 300
 COARSE_S: Final = 1800
 DAY_S: Final = 86_400
 BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520, DAY_S: 7_300}
-"""width of a bin in seconds -> how many are kept, by the newest one: two days, a year, and 20 years"""
+"""width of a bin in seconds -> how many are kept, by the newest one: two days, a year, and 20 years
+"""
 PLACES_S: Final = 21_600
 PLACES_KEPT: Final = {FINE_S: 576, PLACES_S: 1_460}
 """the same for the bins that hold places: two days, and a year"""
 PLACE_UNITS: Final = 10_000
 """places are whole numbers, this many for 1 in unit coordinates"""
-PLACE_MIN, PLACE_MAX = -10 * PLACE_UNITS, 11 * PLACE_UNITS
-"""places beyond are counted as these: noise may have put readings that far outside the declared bounds"""
+PLACE_MIN = -10 * PLACE_UNITS
+PLACE_MAX = 11 * PLACE_UNITS
+"""places beyond are counted as these: noise may have put readings that far outside the declared
+bounds"""
 PLACES_MAX: Final = 1024
 """numbers for places in a bin: those of the clusters with the most readings"""
 PLACES_FEATURES_MAX: Final = 128
@@ -185,7 +214,8 @@ Holds = Literal["bins", "places"]
 
 
 class BinKey(NamedTuple):
-    """Which bin: its model, its width and its start, both in seconds (the start since 1970), and what it holds."""
+    """Which bin: its model, its width and its start, both in seconds (the start since 1970), and
+    what it holds."""
 
     model: str
     width_s: int
@@ -200,9 +230,11 @@ class BinKey(NamedTuple):
 
 @dataclass(frozen=True)
 class HistoryBin(ModelMessage):
-    """The readings behind the updates of one bin, in whole numbers. Raises `MessageRejected` ("malformed").
+    """The readings behind the updates of one bin, in whole numbers. Raises `MessageRejected`
+    ("malformed").
 
-    Tables are packed (`shoal.protocol.history`), so that a year of bins stays small; `pairs` and `triples` read them.
+    Tables are packed (`shoal.protocol.history`), so that a year of bins stays small; `pairs` and
+    `triples` read them.
     """
 
     TYPE: ClassVar[str] = "history_bin"
@@ -213,11 +245,14 @@ class HistoryBin(ModelMessage):
     updates: int
     """updates that the model had absorbed when this was published: later ones are not in it"""
     clusters: bytes
-    """a packed table: identity and readings of each cluster; `NO_CLUSTER` for readings of no known cluster"""
+    """a packed table: identity and readings of each cluster; `NO_CLUSTER` for readings of no known
+    cluster"""
     clients: bytes
-    """a packed table: number and readings of each client; its number is its place in the `HistoryNames` of the model"""
+    """a packed table: number and readings of each client; its number is its place in the
+    `HistoryNames` of the model"""
     cells: bytes
-    """a packed table: number, identity and readings of each client and cluster, the largest; none in coarse bins"""
+    """a packed table: number, identity and readings of each client and cluster, the largest; none
+    in coarse bins"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,7 +294,8 @@ class HistoryBin(ModelMessage):
 
 @dataclass(frozen=True)
 class HistoryPlaces(ModelMessage):
-    """Places of the readings of each known cluster in one bin. Raises `MessageRejected` ("malformed").
+    """Places of the readings of each known cluster in one bin. Raises `MessageRejected`
+    ("malformed").
 
     Each update counts whole, at the time of its newest reading.
     """
@@ -274,10 +310,11 @@ class HistoryPlaces(ModelMessage):
     features: int
     """features of the contract whose places are here, the first ones"""
     places: bytes
-    """a packed table: identity of each cluster; for each feature the mean of its readings, in 1/10000 of unit
-    coordinates; readings"""
+    """a packed table: identity of each cluster; for each feature the mean of its readings, in
+    1/10000 of unit coordinates; readings"""
     cells: bytes
-    """a packed table: number, identity and readings of each client and cluster; none where there are more than 256"""
+    """a packed table: number, identity and readings of each client and cluster; none where there
+    are more than 256"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -285,8 +322,16 @@ class HistoryPlaces(ModelMessage):
         whole = type(self.start) is int and is_count(abs(self.start))
         require(whole and self.start % self.width_s == 0, "malformed", "start")
         require(is_count(self.updates), "malformed", "updates")
-        require(is_count(self.features) and self.features <= PLACES_FEATURES_MAX, "malformed", "features")
-        require(isinstance(self.places, bytes) and _are_places(self.places, self.features), "malformed", "places")
+        require(
+            is_count(self.features) and self.features <= PLACES_FEATURES_MAX,
+            "malformed",
+            "features",
+        )
+        require(
+            isinstance(self.places, bytes) and _are_places(self.places, self.features),
+            "malformed",
+            "places",
+        )
         require(_is_table(self.cells, 3), "malformed", "cells")
 
     @property
@@ -306,14 +351,16 @@ class HistoryPlaces(ModelMessage):
 
 @dataclass(frozen=True)
 class HistoryNames(ModelMessage):
-    """The clients and clusters that the bins of a model name by number. Raises `MessageRejected` ("malformed")."""
+    """The clients and clusters that the bins of a model name by number. Raises `MessageRejected`
+    ("malformed")."""
 
     TYPE: ClassVar[str] = "history_names"
 
     clients: list[str]
     """names in the order in which they were first seen; the list only grows"""
     clusters: list[list[int | str]]
-    """identity, name, and what sets it apart, as of the last event of the cluster; ended ones included"""
+    """identity, name, and what sets it apart, as of the last event of the cluster; ended ones
+    included"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -333,7 +380,8 @@ HISTORY_MESSAGES: Final = (HistoryBin, HistoryPlaces, HistoryNames)
 
 
 def key_of(record_key: bytes) -> BinKey | None:
-    """The bin whose record has this key; None for the names of a model, and for keys of nothing known."""
+    """The bin whose record has this key; None for the names of a model, and for keys of nothing
+    known."""
     try:
         model, *of, width, start = record_key.decode().split("/")
         if of not in ([], ["places"]):
@@ -364,7 +412,9 @@ def cells_table(packed: bytes) -> Ints:
 
 def triples(table: bytes) -> list[tuple[int, int, int]]:
     """The rows of a packed table of three columns."""
-    return [(client, identity, readings) for client, identity, readings in cells_table(table).tolist()]
+    return [
+        (client, identity, readings) for client, identity, readings in cells_table(table).tolist()
+    ]
 
 
 def places_table(packed: bytes, features: int) -> Ints:
@@ -393,8 +443,12 @@ def _is_table(value: object, columns: int) -> bool:
 
 def _are_places(packed: bytes, features: int) -> bool:
     table = places_table(packed, features)
-    identities, means, readings = table[:, 0], table[:, 1:-1], table[:, -1]
-    if not (_lie_in(identities, 0) and _lie_in(readings, 1) and readings.max(initial=0) <= PLACED_MAX):
+    identities = table[:, 0]
+    means = table[:, 1:-1]
+    readings = table[:, -1]
+    if not (
+        _lie_in(identities, 0) and _lie_in(readings, 1) and readings.max(initial=0) <= PLACED_MAX
+    ):
         return False
     return bool((means >= PLACE_MIN).all() and (means <= PLACE_MAX).all())
 

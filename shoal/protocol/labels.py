@@ -1,7 +1,8 @@
-"""The label of one reading: as a record of the client's own topic `labels`, and as JSON for the federation's log.
+"""The label of one reading: as a record of the client's own topic `labels`, and as JSON for the
+federation's log.
 
-The own record is packed; the published one (`[client] publish_labels`) has no value of a reading, and is keyed by
-client, model and place, so that a record published again replaces itself.
+The own record is packed; the published one (`[client] publish_labels`) has no value of a reading,
+and is keyed by client, model and place, so that a record published again replaces itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Reason(NamedTuple):
     above: bool
     """whether it lies above the usual values, else below"""
     low: float
-    """the usual values, in the unit of the feature: 1 % of the cluster's readings lie below `low`"""
+    """the usual values, in the unit of the feature: 1 % of the cluster's readings lie below `low`
+    """
     high: float
     """and 1 % above `high`"""
 
@@ -37,24 +39,28 @@ class Label(NamedTuple):
     """Label of one reading by a snapshot."""
 
     cluster: int
-    """number in the arrays of the snapshot, which the next snapshot may give to another; -1: none"""
+    """number in the arrays of the snapshot, which the next snapshot may give to another; -1: none
+    """
     identity: int | None
     """lasting identity of the cluster; None where it is not known"""
     name: str
     """the name that it had when the reading was labelled; empty without one"""
     novelty: float | None
-    """0 to 1, the share of the readings of its cluster that lie nearer; None while too few are known"""
+    """0 to 1, the share of the readings of its cluster that lie nearer; None while too few are
+    known"""
     version: int
     """version of the snapshot"""
     time: float | None
     """event time of the reading, seconds since 1970"""
     usual_in: str = ""
-    """cluster that a novel reading was compared with, by name or identity; else empty. A reading is novel
-    from `[client] novelty_quantile` on"""
+    """cluster that a novel reading was compared with, by name or identity; else empty. A reading is
+    novel from `[client] novelty_quantile` on"""
     reasons: tuple[Reason, ...] = ()
-    """features of a novel reading farthest outside the usual values of that cluster; none: no single one is"""
+    """features of a novel reading farthest outside the usual values of that cluster; none: no
+    single one is"""
     part: str = ""
-    """number and label of the part of the only cluster, such as "2 Temperature high"; empty where it has no parts"""
+    """number and label of the part of the only cluster, such as "2 Temperature high"; empty where
+    it has no parts"""
 
     def encode(self) -> bytes:
         """The value of the client's own record."""
@@ -69,7 +75,9 @@ class Label(NamedTuple):
     def decode(cls, value: bytes | None) -> Self:
         """Raises `MessageRejected`."""
         table = unpack(value or b"")
-        if not isinstance(table, dict) or not set(cls._fields) - set(cls._field_defaults) <= set(table):
+        if not isinstance(table, dict) or not set(cls._fields) - set(cls._field_defaults) <= set(
+            table
+        ):
             raise MessageRejected("malformed", "not a label")
         reasons = table.get("reasons", [])
         require(isinstance(reasons, list) and all(map(_is_reason, reasons)), "malformed", "reasons")
@@ -86,7 +94,8 @@ class Label(NamedTuple):
         return label
 
     def to_json(self, federation: str, client: str, model: str, features: Sequence[str]) -> bytes:
-        """The value of the published record; `features` are all names. It names features and sides, and no value."""
+        """The value of the published record; `features` are all names. It names features and sides,
+        and no value."""
         table = {
             "schema": SCHEMA,
             "federation": federation,
@@ -97,7 +106,9 @@ class Label(NamedTuple):
             "name": self.name,
             "novelty": self.novelty,
             "version": self.version,
-            "outside": {features[one.feature]: "above" if one.above else "below" for one in self.reasons},
+            "outside": {
+                features[one.feature]: "above" if one.above else "below" for one in self.reasons
+            },
         }
         return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 
@@ -108,7 +119,8 @@ def label_headers() -> Headers:
 
 
 def label_key(model: str, partition: int, offset: int) -> bytes:
-    """The key of the client's own record: the model, and the place of the reading in the readings log."""
+    """The key of the client's own record: the model, and the place of the reading in the readings
+    log."""
     return f"{model}/{partition}/{offset}".encode()
 
 

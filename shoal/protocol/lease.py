@@ -1,11 +1,13 @@
-"""The lease: the message by which one server says that it answers for a federation; and which snapshots count by it.
+"""The lease: the message by which one server says that it answers for a federation; and which
+snapshots count by it.
 
-Leases are records of the topic of snapshots, which every server reads. How a server takes, renews and loses one is in
-`shoal.server_node.lease`.
+Leases are records of the topic of snapshots, which every server reads. How a server takes, renews
+and loses one is in `shoal.server_node.lease`.
 
-Who can write to this topic can forge a snapshot. A version far above the known one counts only once another snapshot
-continues it, and those that it would have hidden count again once two of them have followed. Other lower versions count
-only under a newer lease, so that an old snapshot that is published again does not.
+Who can write to this topic can forge a snapshot. A version far above the known one counts only once
+another snapshot continues it, and those that it would have hidden count again once two of them have
+followed. Other lower versions count only under a newer lease, so that an old snapshot that is
+published again does not.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ class Lease(Envelope):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Leases in order. Two servers that start at once have the same generation; their random process ids then
-        decide, so that all readers agree, whatever order they read in and whatever compaction has removed."""
+        """Leases in order. Two servers that start at once have the same generation; their random
+        process ids then decide, so that all readers agree, whatever order they read in and whatever
+        compaction has removed."""
         return self.generation, self.process_id
 
 
@@ -64,13 +67,14 @@ def is_lease(record: Record) -> bool:
 
 
 def is_for_servers(record: Record) -> bool:
-    """Whether this record of the topic of snapshots is of no model: a lease, a list, or the contract. No model's name
-    begins as the keys of such records do."""
+    """Whether this record of the topic of snapshots is of no model: a lease, a list, or the
+    contract. No model's name begins as the keys of such records do."""
     return (record.key or b"").startswith(b"@") or is_lease(record)
 
 
 ROUND_KEY: Final = "@round/"
-"""start of the keys of open rounds of masked counts in the topic of snapshots; no model has a name like it"""
+"""start of the keys of open rounds of masked counts in the topic of snapshots; no model has a name
+like it"""
 
 
 def is_open_round(key: bytes | None) -> bool:
@@ -79,9 +83,11 @@ def is_open_round(key: bytes | None) -> bool:
 
 
 VERSIONS_AHEAD_MAX: Final = 64
-"""most by which a snapshot's version may be above the one before, besides versions that compaction has removed"""
+"""most by which a snapshot's version may be above the one before, besides versions that compaction
+has removed"""
 GENERATIONS_AHEAD_MAX: Final = 1000
-"""most by which the generation of a lease may be above the one before: a forged one must not be the newest for ever"""
+"""most by which the generation of a lease may be above the one before: a forged one must not be the
+newest for ever"""
 
 
 class NewestSnapshots:
@@ -110,9 +116,11 @@ class NewestSnapshots:
             self._lease = max(self._lease, generation)
 
     def take(self, snapshot: Snapshot, record: Record) -> bool:
-        """The next record, a snapshot that has been checked. Whether it is the newest of its model now.
+        """The next record, a snapshot that has been checked. Whether it is the newest of its model
+        now.
 
-        Raises `MessageRejected` ("malformed") for a version that does not follow from those before it.
+        Raises `MessageRejected` ("malformed") for a version that does not follow from those before
+        it.
         """
         versions = self._models.setdefault(snapshot.model, _ModelVersions())
         versions.take(snapshot, record, self._lease)
@@ -131,16 +139,19 @@ class _ModelVersions:
         self._followed = 0
         """snapshots that have continued the first one"""
         self._floor: int | None = 0
-        """versions above it may count again, as the newest one has leapt over them; None: it has not"""
+        """versions above it may count again, as the newest one has leapt over them; None: it has
+        not"""
         self._waiting: int | None = None
         """version that counts once a higher one follows"""
 
     def take(self, snapshot: Snapshot, record: Record, lease: int) -> None:
         """Make it the newest if it counts; `lease` is the generation of the newest lease.
 
-        Raises `MessageRejected` ("malformed") for a version that does not follow from those before it.
+        Raises `MessageRejected` ("malformed") for a version that does not follow from those before
+        it.
         """
-        version, known = snapshot.version, self.newest
+        version = snapshot.version
+        known = self.newest
         if known is None:
             self._keep(snapshot, record, lease)
         elif known.version < version <= known.version + self._ahead_max(record):
@@ -151,28 +162,41 @@ class _ModelVersions:
                 self._waiting = None
             self._keep(snapshot, record, lease)
         elif version < known.version and (lease > self.lease or not self._followed):
-            # A server that has begun anew, from a backup for example; or the only snapshot that was here was forged.
-            self._floor, self._followed = None, 1
+            # A server that has begun anew, from a backup for example; or the only snapshot that was
+            # here was forged.
+            self._floor = None
+            self._followed = 1
             self._keep(snapshot, record, lease)
-        elif version > known.version or (self._floor is not None and self._floor < version < known.version):
+        elif version > known.version or (
+            self._floor is not None and self._floor < version < known.version
+        ):
             self._leap(snapshot, record, lease, known)
-        elif version < known.version - VERSIONS_AHEAD_MAX:  # nearer ones come again after a server was killed
-            raise MessageRejected("malformed", f"version {version} after {known.version}: it is an old one")
+        # nearer ones come again after a server was killed
+        elif version < known.version - VERSIONS_AHEAD_MAX:
+            raise MessageRejected(
+                "malformed", f"version {version} after {known.version}: it is an old one"
+            )
 
     def _leap(self, snapshot: Snapshot, record: Record, lease: int, known: Snapshot) -> None:
         version = snapshot.version
         if self._waiting is None or version <= self._waiting:
             self._waiting = version
-            raise MessageRejected("malformed", f"version {version} after {known.version}: it waits for the next one")
+            raise MessageRejected(
+                "malformed", f"version {version} after {known.version}: it waits for the next one"
+            )
         self._floor = known.version if version > known.version else None
-        self._waiting, self._followed = None, 1
+        self._waiting = None
+        self._followed = 1
         self._keep(snapshot, record, lease)
 
     def _keep(self, snapshot: Snapshot, record: Record, lease: int) -> None:
-        self.newest, self._place, self.lease = snapshot, (record.partition, record.offset), lease
+        self.newest = snapshot
+        self._place = (record.partition, record.offset)
+        self.lease = lease
 
     def _ahead_max(self, record: Record) -> int:
-        """The versions by which the one in a record may be above the newest: each has had a record in between."""
+        """The versions by which the one in a record may be above the newest: each has had a record
+        in between."""
         partition, offset = self._place
         between = record.offset - offset if record.partition == partition else 0
         return max(between, VERSIONS_AHEAD_MAX)

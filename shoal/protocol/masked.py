@@ -1,8 +1,9 @@
 """Messages of masked counts, and the batch of them that helpers unmask together.
 
-A round is one question about one plan to all clients. Each answers with the counts of a window, masked; the server
-closes the round and names the messages that belong to its batch; each helper publishes the sum of their masks, less its
-own noise; and what is left of the sum of the messages is the sum of the counts with all helpers' noise.
+A round is one question about one plan to all clients. Each answers with the counts of a window,
+masked; the server closes the round and names the messages that belong to its batch; each helper
+publishes the sum of their masks, less its own noise; and what is left of the sum of the messages is
+the sum of the counts with all helpers' noise.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ CLIENTS_MAX: Final = 100_000
 _CELL: Final = 4
 _OFFSET: Final = np.dtype("<u8")
 _ANSWERED: Final = np.dtype([("low", "<u4"), ("high", "u1"), ("window", "<u4")])
-"""the first 5 bytes of a client's digest, and a window: all clients of a batch fit into one record"""
+"""the first 5 bytes of a client's digest, and a window: all clients of a batch fit into one record
+"""
 ANSWERED_MAX: Final = CLIENTS_MAX
 """most clients of an open round; others learn that a window was taken by sending it again"""
 
@@ -55,15 +57,18 @@ class MaskedCounts(ModelMessage):
     """public key of the client for masks"""
     round: int
     window: int
-    """number of the client's window, from 0. It is unmasked once, whatever rounds it was sent for"""
+    """number of the client's window, from 0. It is unmasked once, whatever rounds it was sent for
+    """
     places: int
     """readings of the window, those that are not counted included"""
     plan: bytes
     """digest of the plan it was counted under"""
     nonce: bytes
-    """a secret function of the counts and all else that names the mask, so that no two vectors have one mask"""
+    """a secret function of the counts and all else that names the mask, so that no two vectors have
+    one mask"""
     counts: bytes
-    """4 bytes a cell, little-endian: the counts and the masks of all helpers, added up modulo 2^32"""
+    """4 bytes a cell, little-endian: the counts and the masks of all helpers, added up modulo 2^32
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,12 +109,19 @@ class BatchEntry(NamedTuple):
 
 def message_name(round_: int, window: int, plan: bytes, nonce: bytes = b"") -> bytes:
     """The name of a message of masked counts, under which its mask and its nonce are made."""
-    return b"shoal masked 1" + round_.to_bytes(8, "little") + window.to_bytes(8, "little") + plan + nonce
+    return (
+        b"shoal masked 1"
+        + round_.to_bytes(8, "little")
+        + window.to_bytes(8, "little")
+        + plan
+        + nonce
+    )
 
 
 @dataclass(frozen=True)
 class CloseRound(ModelMessage):
-    """The end of a round, by the server: which messages are its batch. It is a record of the topic of updates."""
+    """The end of a round, by the server: which messages are its batch. It is a record of the topic
+    of updates."""
 
     TYPE: ClassVar[str] = CLOSE_ROUND
 
@@ -128,11 +140,19 @@ class CloseRound(ModelMessage):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(is_count(self.round, 1), "malformed", "round")
-        require(_is_bytes(self.plan, PLAN_BYTES) and _is_bytes(self.batch, BATCH_BYTES), "malformed", "batch")
+        require(
+            _is_bytes(self.plan, PLAN_BYTES) and _is_bytes(self.batch, BATCH_BYTES),
+            "malformed",
+            "batch",
+        )
         require(is_count(self.cells, 1) and self.cells <= CELLS_MAX, "malformed", "cells")
         require(is_count(self.partition), "malformed", "partition")
         size = len(self.offsets) if isinstance(self.offsets, bytes) else -1
-        require(0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0, "malformed", "offsets")
+        require(
+            0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0,
+            "malformed",
+            "offsets",
+        )
         # Ascending, so that no message is in a batch twice.
         places = self.places
         require(all(before < after for before, after in pairwise(places)), "malformed", "offsets")
@@ -145,7 +165,8 @@ class CloseRound(ModelMessage):
 
 @dataclass(frozen=True)
 class RoundPlan(ModelMessage):
-    """The plan that a region counts its next round under, by its server. It is a record of the topic of updates.
+    """The plan that a region counts its next round under, by its server. It is a record of the
+    topic of updates.
 
     So what the region's clients have counted, and what it passes on, follows from its log alone.
     """
@@ -154,8 +175,8 @@ class RoundPlan(ModelMessage):
 
     round: int
     snapshot: bytes
-    """the upstream federation's snapshot that has the plan, as it was published; empty for the plan of the round
-    before"""
+    """the upstream federation's snapshot that has the plan, as it was published; empty for the plan
+    of the round before"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,7 +192,8 @@ def packed_offsets(offsets: Iterable[int]) -> bytes:
 def batch_digest(
     names: tuple[str, str, str], round_: int, plan: bytes, cells: int, entries: Iterable[BatchEntry]
 ) -> bytes:
-    """32 bytes that name a batch exactly: `names` of federation, contract and model, round, plan, cells, messages."""
+    """32 bytes that name a batch exactly: `names` of federation, contract and model, round, plan,
+    cells, messages."""
     digest = hashlib.sha256(b"shoal batch 1")
     # Digests of names, which have one length: joined as text, two lists of names could read alike.
     for part in names:
@@ -179,7 +201,9 @@ def batch_digest(
     digest.update(round_.to_bytes(8, "little") + plan + cells.to_bytes(8, "little"))
     for entry in sorted(entries):
         numbers = entry.window.to_bytes(8, "little") + entry.places.to_bytes(8, "little")
-        digest.update(hashlib.sha256(entry.client.encode()).digest() + numbers + entry.key + entry.nonce)
+        digest.update(
+            hashlib.sha256(entry.client.encode()).digest() + numbers + entry.key + entry.nonce
+        )
     return digest.digest()
 
 
@@ -195,7 +219,8 @@ class HelperSum(ModelMessage):
     batch: bytes
     """digest of the batch that it is for"""
     total: bytes
-    """4 bytes a cell, little-endian: the sum of the masks of the batch, less the helper's noise, modulo 2^32"""
+    """4 bytes a cell, little-endian: the sum of the masks of the batch, less the helper's noise,
+    modulo 2^32"""
     signature: bytes
     """Ed25519, over all other fields (see `signed_content`)"""
 
@@ -210,10 +235,17 @@ class HelperSum(ModelMessage):
 
     @property
     def signed_content(self) -> bytes:
-        """What the signature is over: all other fields, so that a sum is none of another round or federation."""
+        """What the signature is over: all other fields, so that a sum is none of another round or
+        federation."""
         names = (self.federation, self.contract, self.model, self.helper)
         named = b"".join(hashlib.sha256(name.encode()).digest() for name in names)
-        return b"shoal helper sum 1" + named + self.round.to_bytes(8, "little") + self.batch + self.total
+        return (
+            b"shoal helper sum 1"
+            + named
+            + self.round.to_bytes(8, "little")
+            + self.batch
+            + self.total
+        )
 
 
 @dataclass(frozen=True)
@@ -224,10 +256,12 @@ class OpenRound(ModelMessage):
 
     round: int
     plan: bytes
-    """digest of the plan of the snapshot that clients count under; of the one without readings before the first"""
+    """digest of the plan of the snapshot that clients count under; of the one without readings
+    before the first"""
     answered: bytes
-    """9 bytes a client: the first 5 of the SHA-256 digest of its name, and 4 for its newest window that a batch has
-    had, little-endian. Of the 100000 clients that are new or have sent such a window again last"""
+    """9 bytes a client: the first 5 of the SHA-256 digest of its name, and 4 for its newest window
+    that a batch has had, little-endian. Of the 100000 clients that are new or have sent such a
+    window again last"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,13 +280,14 @@ class OpenRound(ModelMessage):
         table = np.frombuffer(self.answered, dtype=_ANSWERED)
         low, high = _short(client)
         own = table["window"][(table["low"] == low) & (table["high"] == high)]
-        # The newest are first: of two clients whose digests begin alike the newer one counts, and the other sends
-        # again.
+        # The newest are first: of two clients whose digests begin alike the newer one counts, and
+        # the other sends again.
         return int(own[0]) if len(own) else -1
 
 
 def packed_answered(answered: Mapping[str, int]) -> bytes:
-    """client -> number of its newest window that a batch has had, the newest last, as `OpenRound` has it."""
+    """client -> number of its newest window that a batch has had, the newest last, as `OpenRound`
+    has it."""
     newest = list(islice(reversed(list(answered)), ANSWERED_MAX))
     table = np.zeros(len(newest), dtype=_ANSWERED)
     for row, client in enumerate(newest):
@@ -289,4 +324,10 @@ def check_envelope(message: ModelMessage, federation: str, contract: str) -> Non
         raise MessageRejected("contract", f"its contract is not {contract}")
 
 
-MASKED_MESSAGES: Final[tuple[type[Envelope], ...]] = (MaskedCounts, CloseRound, HelperSum, RoundPlan, OpenRound)
+MASKED_MESSAGES: Final[tuple[type[Envelope], ...]] = (
+    MaskedCounts,
+    CloseRound,
+    HelperSum,
+    RoundPlan,
+    OpenRound,
+)

@@ -1,10 +1,13 @@
-"""Messages: updates, snapshots and wakes, in one versioned envelope that readings (`readings`) have too.
+"""Messages: updates, snapshots and wakes, in one versioned envelope that readings (`readings`) have
+too.
 
-The headers carry type and version, so that a reader can refuse a message before decoding it. A message that cannot be
-true cannot be built: the same checks run where it is made and again where it is received.
+The headers carry type and version, so that a reader can refuse a message before decoding it. A
+message that cannot be true cannot be built: the same checks run where it is made and again where it
+is received.
 
-A snapshot may hold a round request, which asks clients for their statistics. Both sides compute from a hash who is
-asked, so there is no list of members: a client that joins or leaves changes nothing for the others.
+A snapshot may hold a round request, which asks clients for their statistics. Both sides compute
+from a hash who is asked, so there is no list of members: a client that joins or leaves changes
+nothing for the others.
 """
 
 from __future__ import annotations
@@ -58,14 +61,27 @@ class ClusterIdentity(NamedTuple):
     muted_until: float = 0.0
     """time until which it raises no alerts, seconds since 1970"""
     time: str = ""
-    """time at which most of its readings fall, such as "at night"; empty where nothing shows that"""
+    """time at which most of its readings fall, such as "at night"; empty where nothing shows that
+    """
 
 
 def is_cluster_identity(value: object) -> bool:
     """Whether this list can be a `ClusterIdentity`."""
     if not isinstance(value, list) or len(value) != len(ClusterIdentity._fields):
         return False
-    number, identity, name, active, slot, since_reading, since, share, confirmed, muted_until, time = value
+    (
+        number,
+        identity,
+        name,
+        active,
+        slot,
+        since_reading,
+        since,
+        share,
+        confirmed,
+        muted_until,
+        time,
+    ) = value
     counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
     moments = is_moment(since) and is_moment(muted_until) and is_number(share) and 0 <= share <= 1
     texts = is_cluster_name(name) and is_cluster_name(time)
@@ -74,11 +90,15 @@ def is_cluster_identity(value: object) -> bool:
 
 VERSION = 1
 """version of the envelope; a reader refuses any other before decoding"""
-MASKED_COUNTS, CLOSE_ROUND, ROUND_PLAN = "masked_counts", "close_round", "round_plan"
-"""types of messages that are told apart without `shoal.protocol.masked`, which few processes load"""
+MASKED_COUNTS = "masked_counts"
+CLOSE_ROUND = "close_round"
+ROUND_PLAN = "round_plan"
+"""types of messages that are told apart without `shoal.protocol.masked`, which few processes load
+"""
 CHUNKS_MAX = 4096
 MESSAGE_ITEMS_MAX = 16_384
-"""most values in a message; the largest valid one lists an epsilon or a number for each of 4096 features"""
+"""most values in a message; the largest valid one lists an epsilon or a number for each of 4096
+features"""
 
 
 def envelope_headers(kind: str) -> Headers:
@@ -100,12 +120,14 @@ def _field_names(message: type[Envelope]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Base of every message: encoding, headers and decoding. Subclasses add fields and check them when built."""
+    """Base of every message: encoding, headers and decoding. Subclasses add fields and check them
+    when built."""
 
     TYPE: ClassVar[str] = ""
 
     def encode(self) -> bytes:
-        """The value of the record. Raises `MessageRejected` ("oversized") for a message that no reader would accept."""
+        """The value of the record. Raises `MessageRejected` ("oversized") for a message that no
+        reader would accept."""
         # Field by field: `dataclasses.asdict` would copy every array.
         value = pack({name: getattr(self, name) for name in _field_names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
@@ -156,10 +178,12 @@ class ModelMessage(Envelope):
 
 @dataclass(frozen=True)
 class OperatorRequest(ModelMessage):
-    """Base of the requests of operators, which are records of the topic of updates. Each is taken once."""
+    """Base of the requests of operators, which are records of the topic of updates. Each is taken
+    once."""
 
     made_at: float = field(kw_only=True)
-    """seconds since 1970; only one made after all others about the same (client, cluster) is taken"""
+    """seconds since 1970; only one made after all others about the same (client, cluster) is taken
+    """
 
     @property
     def subject(self) -> str:
@@ -198,7 +222,9 @@ class ClusterName(OperatorRequest):
         super().__post_init__()
         require(is_count(self.identity), "malformed", "identity")
         require(
-            is_cluster_name(self.name), "malformed", f"not a line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters"
+            is_cluster_name(self.name),
+            "malformed",
+            f"not a line of at most {CLUSTER_NAME_CHARACTERS_MAX} characters",
         )
 
 
@@ -214,7 +240,8 @@ class ClusterAlerts(OperatorRequest):
     identity: int
     """lasting identity of the cluster"""
     action: str
-    """`confirm`: it is normal and raises none; `mute`: it raises none until `until`; `alert`: it raises alerts again"""
+    """`confirm`: it is normal and raises none; `mute`: it raises none until `until`; `alert`: it
+    raises alerts again"""
     until: float = 0.0
     """seconds since 1970; 0 unless the action is `mute`"""
 
@@ -231,12 +258,17 @@ class ClusterAlerts(OperatorRequest):
             "malformed",
             f"action: one of {', '.join(ALERT_ACTIONS)}",
         )
-        require(is_moment(self.until) and (self.until > 0) == (self.action == "mute"), "malformed", "until")
+        require(
+            is_moment(self.until) and (self.until > 0) == (self.action == "mute"),
+            "malformed",
+            "until",
+        )
 
 
 @dataclass(frozen=True)
 class Update(ModelMessage):
-    """What a client publishes for a model: what it has learnt from its readings, never the readings.
+    """What a client publishes for a model: what it has learnt from its readings, never the
+    readings.
 
     >>> import numpy as np
     >>> import shoal
@@ -256,22 +288,24 @@ class Update(ModelMessage):
     sequence: int
     """1, 2, 3, ... per client and model; a receiver drops the ones it has seen"""
     readings: int
-    """readings accepted since the update before this one; of private counts, and of noisy rows in `formal`, places,
-    rejected readings included, so that the number does not tell whether one was valid"""
+    """readings accepted since the update before this one; of private counts, and of noisy rows in
+    `formal`, places, rejected readings included, so that the number does not tell whether one was
+    valid"""
     privacy: dict[str, Any]
     """the privacy statement (`shoal.privacy`)"""
     arrays: Mapping[str, AnyArray]
     made_at: float
     """seconds since 1970, by the client's clock"""
     newest_reading_at: float | None = None
-    """event time of the newest reading it was learnt from; of private counts, as `made_at`, the time at which the
-    client's own log took the last one in, in whole seconds"""
+    """event time of the newest reading it was learnt from; of private counts, as `made_at`, the
+    time at which the client's own log took the last one in, in whole seconds"""
     oldest_reading_at: float | None = None
     """the same of the oldest one: its readings count as spread over the time between"""
     rejected: int | None = None
-    """readings that the client has rejected or withheld since its first start; None where numbers must not tell whether
-    a reading was valid: in `formal`, and for private counts. An update with neither arrays, readings nor round
-    reports this number only: its client has had no reading to learn from"""
+    """readings that the client has rejected or withheld since its first start; None where numbers
+    must not tell whether a reading was valid: in `formal`, and for private counts. An update with
+    neither arrays, readings nor round reports this number only: its client has had no reading to
+    learn from"""
     round: int | None = None
     """the round it answers; None in the streaming family"""
     chunk: int = 1
@@ -284,19 +318,37 @@ class Update(ModelMessage):
         require(is_name(self.client), "malformed", "client")
         require(is_count(self.sequence, 1), "sequence", "the sequence number must be 1 or more")
         require(is_count(self.readings), "malformed", "readings")
-        require(is_span(self.oldest_reading_at, self.newest_reading_at), "malformed", "oldest_reading_at")
+        require(
+            is_span(self.oldest_reading_at, self.newest_reading_at),
+            "malformed",
+            "oldest_reading_at",
+        )
         require(self.rejected is None or is_count(self.rejected), "malformed", "rejected")
-        require(is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX, "chunks", f"chunks must be 1 to {CHUNKS_MAX}")
-        require(is_count(self.chunk, 1) and self.chunk <= self.chunks, "chunks", "chunk must be from 1 to chunks")
+        require(
+            is_count(self.chunks, 1) and self.chunks <= CHUNKS_MAX,
+            "chunks",
+            f"chunks must be 1 to {CHUNKS_MAX}",
+        )
+        require(
+            is_count(self.chunk, 1) and self.chunk <= self.chunks,
+            "chunks",
+            "chunk must be from 1 to chunks",
+        )
 
     @property
     def is_report(self) -> bool:
         """Whether it only says how many readings were rejected, as there was none to learn from."""
-        return not self.arrays and not self.readings and self.rejected is not None and self.round is None
+        return (
+            not self.arrays
+            and not self.readings
+            and self.rejected is not None
+            and self.round is None
+        )
 
     @property
     def reading_s(self) -> float | None:
-        """Mean of the seconds between two readings of the client; None where their times do not tell it."""
+        """Mean of the seconds between two readings of the client; None where their times do not
+        tell it."""
         if self.oldest_reading_at is None or self.newest_reading_at is None or self.readings < 2:
             return None
         return (self.newest_reading_at - self.oldest_reading_at) / (self.readings - 1)
@@ -323,7 +375,8 @@ class Snapshot(ModelMessage):
     version: int
     """1, 2, 3, ... per model; a reader ignores versions it has seen"""
     positions: list[list[int]]
-    """[partition, next offset] of the updates read so far: the log up to there determines this model"""
+    """[partition, next offset] of the updates read so far: the log up to there determines this
+    model"""
     updates: int
     """updates absorbed"""
     readings: int
@@ -333,13 +386,15 @@ class Snapshot(ModelMessage):
     clusters: int
     nodes: int
     pooled: int
-    """updates merged together in the first clustering: a rebuild from the log starts with the same ones"""
+    """updates merged together in the first clustering: a rebuild from the log starts with the same
+    ones"""
     privacy: dict[str, Any]
     arrays: Mapping[str, AnyArray]
     made_at: float
     newest_reading_at: float | None = None
     reading_s: float | None = None
-    """seconds between two readings of a client, as a rule; of regimes only, whose stays are counted in readings"""
+    """seconds between two readings of a client, as a rule; of regimes only, whose stays are counted
+    in readings"""
     round: int | None = None
     round_request: dict[str, Any] | None = None
     """request to clients (`shoal.protocol.messages`); None when they are asked for nothing"""
@@ -372,9 +427,19 @@ class Snapshot(ModelMessage):
             require(is_count(getattr(self, name)), "malformed", name)
         spaced = self.reading_s is None or (is_moment(self.reading_s) and self.reading_s >= 0)
         require(spaced, "malformed", "reading_s")
-        require(isinstance(self.positions, list) and all(map(is_pair, self.positions)), "malformed", "positions")
-        require(self.round_request is None or is_plain_table(self.round_request), "malformed", "round_request")
-        identities = isinstance(self.identities, list) and all(map(is_cluster_identity, self.identities))
+        require(
+            isinstance(self.positions, list) and all(map(is_pair, self.positions)),
+            "malformed",
+            "positions",
+        )
+        require(
+            self.round_request is None or is_plain_table(self.round_request),
+            "malformed",
+            "round_request",
+        )
+        identities = isinstance(self.identities, list) and all(
+            map(is_cluster_identity, self.identities)
+        )
         require(identities, "malformed", "identities")
         require(are_parts(self.parts), "malformed", "parts")
 
@@ -390,8 +455,13 @@ class Snapshot(ModelMessage):
 
     @property
     def reading_time(self) -> float:
-        """Time of the newest reading in it, or of the snapshot where that is not known or cannot be."""
-        return self.made_at if self.newest_reading_at is None else min(self.newest_reading_at, self.made_at)
+        """Time of the newest reading in it, or of the snapshot where that is not known or cannot
+        be."""
+        return (
+            self.made_at
+            if self.newest_reading_at is None
+            else min(self.newest_reading_at, self.made_at)
+        )
 
     @property
     def read_up_to(self) -> Positions:
@@ -418,7 +488,8 @@ def _check_contents(message: Update | Snapshot) -> None:
 
 
 def is_span(oldest: float | None, newest: float | None) -> bool:
-    """Whether these are the oldest and the newest of some times, seconds since 1970; None for times not known."""
+    """Whether these are the oldest and the newest of some times, seconds since 1970; None for times
+    not known."""
     return oldest is None or (newest is not None and is_moment(oldest) and oldest <= newest)
 
 
@@ -434,8 +505,8 @@ class RoundRequest:
     model: str
     round: int
     version: int
-    """version of the snapshot. A round that no client answered is requested again under a new version, which draws
-    other clients: those drawn first may be gone for good"""
+    """version of the snapshot. A round that no client answered is requested again under a new
+    version, which draws other clients: those drawn first may be gone for good"""
     deadline: float
     """seconds since 1970, by the server's clock"""
     fraction: float
@@ -444,17 +515,25 @@ class RoundRequest:
     """fewest rows an answer may be computed from"""
 
     def __post_init__(self) -> None:
-        require(is_number(self.deadline), "malformed", "the deadline of a round request must be a number")
+        require(
+            is_number(self.deadline),
+            "malformed",
+            "the deadline of a round request must be a number",
+        )
         holds = is_number(self.fraction) and 0 < self.fraction <= 1
         require(holds, "malformed", "the fraction of a round request must be above 0 and at most 1")
-        require(is_count(self.rows_min, 1), "malformed", "rows_min of a round request must be 1 or more")
+        require(
+            is_count(self.rows_min, 1), "malformed", "rows_min of a round request must be 1 or more"
+        )
 
     def selects(self, federation: str, client: str) -> bool:
         """Whether this client is asked: drawn anew for each version, and the same on every machine."""
         if self.fraction == 1.0:
             return True
         # What stands first is of this draw alone, so that no other hash of the protocol equals it.
-        drawn = f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}".encode()
+        drawn = (
+            f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}".encode()
+        )
         return int.from_bytes(hashlib.shake_256(drawn).digest(8), "little") < self.fraction * _DRAWS
 
     def table(self) -> dict[str, Any]:
@@ -463,9 +542,12 @@ class RoundRequest:
 
 
 def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
-    """The request in a snapshot of a model in rounds, or None when it asks for nothing. Raises `MessageRejected`."""
+    """The request in a snapshot of a model in rounds, or None when it asks for nothing. Raises
+    `MessageRejected`."""
     if snapshot.round is None:
-        raise MessageRejected("malformed", "a snapshot of a model in rounds needs the number of its round")
+        raise MessageRejected(
+            "malformed", "a snapshot of a model in rounds needs the number of its round"
+        )
     given = snapshot.round_request
     if given is None:
         return None
@@ -474,6 +556,10 @@ def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
     return RoundRequest(snapshot.model, snapshot.round, snapshot.version, **fields)
 
 
-def new_round_request(rounds: Rounds, model: str, number: int, version: int, now: float) -> RoundRequest:
+def new_round_request(
+    rounds: Rounds, model: str, number: int, version: int, now: float
+) -> RoundRequest:
     """The request that opens round `number` at `now`, in seconds since 1970."""
-    return RoundRequest(model, number, version, now + rounds.deadline_s, rounds.fraction, rounds.rows_min)
+    return RoundRequest(
+        model, number, version, now + rounds.deadline_s, rounds.fraction, rounds.rows_min
+    )

@@ -1,4 +1,5 @@
-"""Parts of the only cluster of a model, as a snapshot has them: cells for orientation, which are no clusters."""
+"""Parts of the only cluster of a model, as a snapshot has them: cells for orientation, which are no
+clusters."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class Part(NamedTuple):
     features: list[int]
     """positions of the features that the label tells"""
     centre: list[float]
-    """place in unit coordinates, within the bounds; a reading is in the part with the nearest one over the features
-    that are numbers"""
+    """place in unit coordinates, within the bounds; a reading is in the part with the nearest one
+    over the features that are numbers"""
 
     @property
     def title(self) -> str:
@@ -42,14 +43,18 @@ def are_parts(value: object) -> bool:
     """Whether this can be a list of `Part`s of one model, each as a list."""
     if not (isinstance(value, list) and all(map(_is_part, value))):
         return False
-    return len({len(one[-1]) for one in value}) <= 1 and len({one[0] for one in value}) == len(value)
+    return len({len(one[-1]) for one in value}) <= 1 and len({one[0] for one in value}) == len(
+        value
+    )
 
 
 def _is_part(value: object) -> bool:
     if not isinstance(value, list) or len(value) != len(Part._fields):
         return False
     number, label, text, share, features, centre = value
-    listed = isinstance(features, list) and isinstance(centre, list) and all(map(is_count, features))
+    listed = (
+        isinstance(features, list) and isinstance(centre, list) and all(map(is_count, features))
+    )
     inside = listed and all(is_number(each) and 0 <= each <= 1 for each in [share, *centre])
     return inside and is_count(number, 1) and is_text(label) and is_text(text)
 
@@ -59,11 +64,14 @@ def number_features(features: Sequence[Feature]) -> Ints:
 
     The mean of a category, or across the cut of a circle, is no value of it.
     """
-    return np.array([j for j, feature in enumerate(features) if feature.kind == "number"], dtype=np.int64)
+    return np.array(
+        [j for j, feature in enumerate(features) if feature.kind == "number"], dtype=np.int64
+    )
 
 
 def part_numbers(parts: Sequence[Part], rows: Floats, features: Sequence[Feature]) -> Ints:
-    """Rows (n, d) in unit coordinates, NaN for what is missing -> (n,) the number of the part of each.
+    """Rows (n, d) in unit coordinates, NaN for what is missing -> (n,) the number of the part of
+    each.
 
     `NO_PART` without parts, and for a row that lacks all numbers.
     """

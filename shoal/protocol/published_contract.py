@@ -1,7 +1,9 @@
-"""The contract as the server publishes it, and the check of a client before it publishes anything under its own.
+"""The contract as the server publishes it, and the check of a client before it publishes anything
+under its own.
 
-The server writes it beside its snapshots at every start, under a key of its own, so that compaction keeps it. With it
-are those that the federation had before, by which the records made under them are understood.
+The server writes it beside its snapshots at every start, under a key of its own, so that compaction
+keeps it. With it are those that the federation had before, by which the records made under them are
+understood.
 """
 
 from __future__ import annotations
@@ -40,33 +42,45 @@ class PublishedContract(Envelope):
     contract: str
     """its digest"""
     terms: str
-    """JSON: `federation`, `features`, `privacy` and `models` as in the federation file, with all defaults"""
+    """JSON: `federation`, `features`, `privacy` and `models` as in the federation file, with all
+    defaults"""
     earlier: list[str] = field(default_factory=list)
     """the same of each contract before, oldest first"""
 
     def __post_init__(self) -> None:
         require(is_name(self.federation), "malformed", "federation")
         require(isinstance(self.contract, str), "malformed", "contract")
-        require(isinstance(self.earlier, list) and len(self.earlier) < CHANGES_MAX, "malformed", "earlier")
+        require(
+            isinstance(self.earlier, list) and len(self.earlier) < CHANGES_MAX,
+            "malformed",
+            "earlier",
+        )
         for terms in (self.terms, *self.earlier):
-            require(isinstance(terms, str) and isinstance(_table_of(terms), dict), "malformed", "terms")
+            require(
+                isinstance(terms, str) and isinstance(_table_of(terms), dict), "malformed", "terms"
+            )
 
     @classmethod
     def of(cls, contract: ResolvedContract) -> Self:
         """The message about this contract and those before it."""
         earlier = [one.agreed.model_dump_json() for one in contract.earlier.values()]
-        return cls(contract.federation, contract.digest, contract.contract.model_dump_json(), earlier)
+        return cls(
+            contract.federation, contract.digest, contract.contract.model_dump_json(), earlier
+        )
 
 
 def publish_contract(log: Log, contract: ResolvedContract) -> None:
     """Publish the contract of a server that has resumed. Raises as the log does."""
     message = PublishedContract.of(contract)
-    log.publish(contract.contract.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
+    log.publish(
+        contract.contract.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers()
+    )
     log.flush()
 
 
 def published_contracts(record: Record | None, federation: str) -> list[Contract]:
-    """The contracts that a federation has had, oldest first, the present one at the end; none of a record of another.
+    """The contracts that a federation has had, oldest first, the present one at the end; none of a
+    record of another.
 
     `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one.
     """
@@ -75,18 +89,24 @@ def published_contracts(record: Record | None, federation: str) -> list[Contract
         if found is None or found.federation != federation:
             return []
         given = [Contract.model_validate_json(terms) for terms in (*found.earlier, found.terms)]
-        # Without defaults: what is written in a contract may count, such as a table that its algorithm must not have.
+        # Without defaults: what is written in a contract may count, such as a table that its
+        # algorithm must not have.
         return [Contract.model_validate_json(one.agreed_json()) for one in given]
     except (MessageRejected, ValidationError, ShoalError):
         return []
 
 
 def with_earlier(contract: ResolvedContract, record: Record | None) -> ResolvedContract:
-    """The contract with those before it, as the server has published them. `record`: see `published_contracts`.
+    """The contract with those before it, as the server has published them. `record`: see
+    `published_contracts`.
 
     Where another contract is published, that is the newest of those before.
     """
-    chain = [one for one in published_contracts(record, contract.federation) if one.digest != contract.digest]
+    chain = [
+        one
+        for one in published_contracts(record, contract.federation)
+        if one.digest != contract.digest
+    ]
     return contract.after(chain)
 
 
@@ -98,7 +118,8 @@ def contract_in(log: Log, contract: ResolvedContract) -> ResolvedContract:
 def check_contract(record: Record | None, contract: Contract) -> bool:
     """Whether the server has published this contract; False where it has published none.
 
-    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one. Raises `ContractDiffers`.
+    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one.
+    Raises `ContractDiffers`.
     """
     if record is None:
         return False
@@ -122,17 +143,23 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
 
 
 def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
-    """Each place in which two contracts differ, as tables of JSON: the own value, and that of the federation."""
+    """Each place in which two contracts differ, as tables of JSON: the own value, and that of the
+    federation."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in dict.fromkeys([*ours, *theirs]):
             at = f"{place}.{name}" if place else name
             yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), at)
     elif _are_named(ours) and _are_named(theirs):
         yield from differences(_by_name(ours), _by_name(theirs), place)
-        own, agreed = list(_by_name(ours)), list(_by_name(theirs))
+        own = list(_by_name(ours))
+        agreed = list(_by_name(theirs))
         if own != agreed and set(own) == set(agreed):
             yield f"{place}: ours in the order {', '.join(own)}; the federation's {', '.join(agreed)}"
-    elif ours is _ABSENT or theirs is _ABSENT or json.dumps(_plain(ours)) != json.dumps(_plain(theirs)):
+    elif (
+        ours is _ABSENT
+        or theirs is _ABSENT
+        or json.dumps(_plain(ours)) != json.dumps(_plain(theirs))
+    ):
         yield f"{place}: ours {_text(ours)}; the federation's {_text(theirs)}"
 
 
@@ -145,7 +172,9 @@ def _table_of(terms: str) -> Any:
 
 
 def _are_named(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value)
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in value
+    )
 
 
 def _by_name(tables: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -161,7 +190,9 @@ def _text(value: Any) -> str:
     if value is _ABSENT or value is None:
         return "left out"
     # A whole feature or model: its values would hide that it is the only difference.
-    return "there" if isinstance(value, dict | list) else json.dumps(_plain(value), ensure_ascii=False)
+    return (
+        "there" if isinstance(value, dict | list) else json.dumps(_plain(value), ensure_ascii=False)
+    )
 
 
 def _printable(line: str) -> str:

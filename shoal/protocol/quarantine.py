@@ -1,7 +1,8 @@
-"""Messages about clients in quarantine: the request that begins or ends it, and the list of those in it.
+"""Messages about clients in quarantine: the request that begins or ends it, and the list of those
+in it.
 
-A request is a record of the topic of updates, one for each model and under the key of that model, so it stands at one
-place between the model's updates, and a rebuild from the log repeats it there.
+A request is a record of the topic of updates, one for each model and under the key of that model,
+so it stands at one place between the model's updates, and a rebuild from the log repeats it there.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from shoal.protocol.checks import is_moment, is_name, is_text, require
 from shoal.protocol.messages import Envelope, OperatorRequest
 
 ACTIONS: Final = ("quarantine", "release", "unlearn", "forget")
-"""`quarantine`: absorb nothing more of the client; `release`: absorb its updates again from here on; `unlearn`: rebuild
-the model without anything that the client has sent, and quarantine it; `forget`: free its place among the clients"""
+"""`quarantine`: absorb nothing more of the client; `release`: absorb its updates again from here
+on; `unlearn`: rebuild the model without anything that the client has sent, and quarantine it;
+`forget`: free its place among the clients"""
 LIST_KEY: Final = b"@quarantine"
 """the key of the list in the topic of snapshots; a model cannot have this name"""
 LIST_MAX: Final = 2500
-"""most entries of a published list, the newest: a message is made of `MESSAGE_ITEMS_MAX` values at most"""
+"""most entries of a published list, the newest: a message is made of `MESSAGE_ITEMS_MAX` values at
+most"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,11 @@ class QuarantineList(Envelope):
 
     def __post_init__(self) -> None:
         require(is_name(self.federation), "malformed", "federation")
-        require(isinstance(self.entries, list) and all(map(_is_entry, self.entries)), "malformed", "entries")
+        require(
+            isinstance(self.entries, list) and all(map(_is_entry, self.entries)),
+            "malformed",
+            "entries",
+        )
 
     @property
     def clients(self) -> list[QuarantinedClient]:
@@ -86,4 +93,10 @@ def _is_entry(value: object) -> bool:
     if not (isinstance(value, list) and len(value) == len(QuarantinedClient._fields)):
         return False
     model, client, since, detail, unlearned = value
-    return is_name(model) and is_name(client) and is_moment(since) and is_text(detail) and isinstance(unlearned, bool)
+    return (
+        is_name(model)
+        and is_name(client)
+        and is_moment(since)
+        and is_text(detail)
+        and isinstance(unlearned, bool)
+    )

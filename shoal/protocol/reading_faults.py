@@ -1,4 +1,5 @@
-"""Faults of readings: why one is rejected, how many were for which reason and feature, and features that are clipped.
+"""Faults of readings: why one is rejected, how many were for which reason and feature, and features
+that are clipped.
 
 Producers and clients count them on the client's own site. Nothing here holds a value of a reading.
 """
@@ -16,7 +17,9 @@ from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds
 from shoal.protocol.checks import is_count
 
-Reason = Literal["malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"]
+Reason = Literal[
+    "malformed", "width", "missing", "not_a_number", "infinite", "time", "repeat", "user"
+]
 CAUSES: Final[Mapping[str, str]] = {
     "malformed": "a record is no reading",
     "width": "a row has another number of values than the contract has features",
@@ -29,8 +32,11 @@ CAUSES: Final[Mapping[str, str]] = {
 }
 """reason -> the likely cause, for people"""
 CLIPPED_SHARE: Final = 0.01
-"""share of the readings beyond the bounds of a feature from which on people are warned: clipped values look alike"""
-CLIPPING_ADVICE: Final = "values beyond low and high are clipped to them, and look alike: {features}. Give wider bounds"
+"""share of the readings beyond the bounds of a feature from which on people are warned: clipped
+values look alike"""
+CLIPPING_ADVICE: Final = (
+    "values beyond low and high are clipped to them, and look alike: {features}. Give wider bounds"
+)
 
 
 Place = int | tuple[int, int]
@@ -46,7 +52,8 @@ class Fault(NamedTuple):
 
 
 def fault_of(values: object, width: int, gaps: bool = False) -> Fault | None:
-    """The fault in the values of a reading of d = `width` features, as it is stored; None for one without.
+    """The fault in the values of a reading of d = `width` features, as it is stored; None for one
+    without.
 
     With `gaps` a value may be missing, which is None or NaN, but not all of them.
     """
@@ -115,7 +122,8 @@ class Rejected(NamedTuple):
 
 def unusable(rejected: Sequence[Rejected]) -> str:
     """The message where none of the readings could be used, with the likely cause."""
-    readings, most = sum(one.readings for one in rejected), rejected[0]
+    readings = sum(one.readings for one in rejected)
+    most = rejected[0]
     return f"none of the {readings:,} readings could be used: {most.text()}. Likely, {CAUSES[most.reason]}"
 
 
@@ -131,7 +139,8 @@ class FaultCounts:
         """Count one."""
         self._counts[fault] = self._counts.get(fault, 0) + 1
         before = self._first.setdefault(fault, place)
-        # Readings of one client are counted before those of another that come before them in their source.
+        # Readings of one client are counted before those of another that come before them in their
+        # source.
         if isinstance(place, int) and isinstance(before, int):
             self._first[fault] = min(before, place)
 
@@ -143,15 +152,26 @@ class FaultCounts:
     def with_places(self) -> list[tuple[Rejected, tuple[int, int]]]:
         """What was counted, with (partition, offset) of the first example of each."""
         return [
-            (Rejected(fault.reason, self._name(fault), self._counts[fault], _place_text(place, {})), place)
+            (
+                Rejected(
+                    fault.reason, self._name(fault), self._counts[fault], _place_text(place, {})
+                ),
+                place,
+            )
             for fault, place in self._first.items()
             if isinstance(place, tuple)
         ]
 
     def rejected(self, names: Mapping[int, str] | None = None) -> list[Rejected]:
-        """What was counted, the most frequent first. `names`: number in the source -> its place for people."""
+        """What was counted, the most frequent first. `names`: number in the source -> its place for
+        people."""
         found = [
-            Rejected(fault.reason, self._name(fault), number, _place_text(self._first[fault], names or {}))
+            Rejected(
+                fault.reason,
+                self._name(fault),
+                number,
+                _place_text(self._first[fault], names or {}),
+            )
             for fault, number in self._counts.items()
         ]
         # Names break ties, so that two starts list the same faults in the same order.
@@ -173,7 +193,8 @@ class FaultCounts:
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
-        self._counts, self._first = {}, {}
+        self._counts = {}
+        self._first = {}
         try:
             for reason, feature, number, place in state:
                 fault = Fault(reason, feature)
@@ -182,7 +203,9 @@ class FaultCounts:
                     raise InvalidState("the checkpoint's counts of rejected readings are damaged")
                 self._counts[fault], self._first[fault] = number, tuple(place)
         except (TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's counts of rejected readings are damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint's counts of rejected readings are damaged: {broken}"
+            ) from None
 
 
 def _place_text(place: Place, names: Mapping[int, str]) -> str:
@@ -195,7 +218,8 @@ class ClippingCounts:
     """How many readings lie beyond the bounds of each feature."""
 
     def __init__(self, features: Sequence[str], bounds: Bounds) -> None:
-        self._features, self._bounds = list(features), bounds
+        self._features = list(features)
+        self._bounds = bounds
         self._readings = 0
         self._outside = np.zeros(len(self._features), dtype=np.int64)
 
@@ -205,18 +229,25 @@ class ClippingCounts:
         self._outside += outside_of(rows, self._bounds)
 
     def shares(self) -> dict[str, float]:
-        """The features with more than `CLIPPED_SHARE` of their values beyond the bounds, and that share."""
+        """The features with more than `CLIPPED_SHARE` of their values beyond the bounds, and that
+        share."""
         shares = self._outside / max(1, self._readings)
-        return {self._features[place]: float(shares[place]) for place in np.flatnonzero(shares > CLIPPED_SHARE)}
+        return {
+            self._features[place]: float(shares[place])
+            for place in np.flatnonzero(shares > CLIPPED_SHARE)
+        }
 
 
 def clipping_text(shares: Mapping[str, float]) -> str:
     """The warning about the features with these shares of values beyond their bounds."""
-    return CLIPPING_ADVICE.format(features=", ".join(f"{name} ({share:.0%})" for name, share in shares.items()))
+    return CLIPPING_ADVICE.format(
+        features=", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
+    )
 
 
 def outside_of(rows: Floats, bounds: Bounds) -> Any:
-    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature; a circular one has none that can be."""
+    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature; a circular one has none
+    that can be."""
     outside = ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
     outside[list(bounds.circular)] = 0
     return outside

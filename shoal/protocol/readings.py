@@ -1,4 +1,5 @@
-"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at once.
+"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at
+once.
 
 A category is stored as the place of its value among those that the contract declares.
 """
@@ -47,7 +48,8 @@ class Reading(Envelope):
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
     values: Floats | list[Any]
-    """d numbers in the order of the contract; a list when the source gave something that may not be numbers"""
+    """d numbers in the order of the contract; a list when the source gave something that may not be
+    numbers"""
 
     def __post_init__(self) -> None:
         require(self.time is None or is_moment(self.time), "malformed", "time")
@@ -56,8 +58,9 @@ class Reading(Envelope):
     def encode_many(cls, times: Sequence[float | None], values: RowsOfValues) -> Sequence[bytes]:
         """What `encode` gives for each reading (n): n times, and n rows of values.
 
-        Usual readings (all rows d float64 values, and all with a float time or all without one) differ in the numbers
-        alone, so they are encoded as one block of bytes. Raises as building and encoding each one does.
+        Usual readings (all rows d float64 values, and all with a float time or all without one)
+        differ in the numbers alone, so they are encoded as one block of bytes. Raises as building
+        and encoding each one does.
         """
         block = _encode_block(times, values)
         if block is None:
@@ -65,14 +68,17 @@ class Reading(Envelope):
         return BytesColumn(block.tobytes(), block.shape[1])
 
     @classmethod
-    def decode_many(cls, records: Sequence[Record], width: int, gaps: bool = False) -> DecodedReadings:
-        """Decode at once those records that hold d = `width` finite float64 values and a float time or none.
+    def decode_many(
+        cls, records: Sequence[Record], width: int, gaps: bool = False
+    ) -> DecodedReadings:
+        """Decode at once those records that hold d = `width` finite float64 values and a float time
+        or none.
 
         With `gaps` values may be missing (NaN), but not all of one reading.
 
-        Such readings, as a producer writes them, have the same bytes but for the numbers themselves. So a batch of
-        them is checked and decoded as one block of bytes. Records that differ in any other byte are left out: `decode`
-        tells what they are.
+        Such readings, as a producer writes them, have the same bytes but for the numbers
+        themselves. So a batch of them is checked and decoded as one block of bytes. Records that
+        differ in any other byte are left out: `decode` tells what they are.
         """
         with_time = _decode_block(records, _layout_of(width, True), cls.headers(), gaps)
         if len(with_time.indices) == len(records):
@@ -82,11 +88,14 @@ class Reading(Envelope):
             return without
         # Indices are all different, so any sort puts readings back in the order of the log.
         order = np.argsort(np.concatenate([with_time.indices, without.indices]))
-        return DecodedReadings(*(np.concatenate(pair)[order] for pair in zip(with_time, without, strict=True)))
+        return DecodedReadings(
+            *(np.concatenate(pair)[order] for pair in zip(with_time, without, strict=True))
+        )
 
 
 def user_of(headers: Headers) -> bytes | None:
-    """The user id of a reading; None without one. Of several headers with this name the last one counts."""
+    """The user id of a reading; None without one. Of several headers with this name the last one
+    counts."""
     return dict(headers).get(USER_ID) or None
 
 
@@ -128,7 +137,8 @@ def _layout_of(width: int, timed: bool) -> _Layout:
 
 def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets | None:
     """(n, bytes) the encoded readings; None for any that are not usual."""
-    kinds, numbers = set(map(type, times)), _as_numbers(values)
+    kinds = set(map(type, times))
+    numbers = _as_numbers(values)
     if numbers is None or len(kinds) != 1 or not kinds <= {float, type(None)}:
         return None
     timed = kinds == {float}
@@ -139,7 +149,9 @@ def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets
         moments = np.array(times, dtype=">f8")
         if not ((moments >= -MOMENT_MAX) & (moments <= MOMENT_MAX)).all():
             return None  # building one of them raises
-        block[:, layout.time_at : layout.time_at + NUMBER_BYTES] = moments.view(np.uint8).reshape(-1, NUMBER_BYTES)
+        block[:, layout.time_at : layout.time_at + NUMBER_BYTES] = moments.view(np.uint8).reshape(
+            -1, NUMBER_BYTES
+        )
     return block
 
 
@@ -148,12 +160,19 @@ def _as_numbers(values: RowsOfValues) -> Floats | None:
     if isinstance(values, np.ndarray):
         return values if values.ndim == 2 and values.dtype == np.float64 else None
     forms = {(row.shape, row.dtype) if isinstance(row, np.ndarray) else None for row in values}
-    if len(forms) != 1 or (form := forms.pop()) is None or len(form[0]) != 1 or form[1] != np.float64:
+    if (
+        len(forms) != 1
+        or (form := forms.pop()) is None
+        or len(form[0]) != 1
+        or form[1] != np.float64
+    ):
         return None
     return np.array(values)
 
 
-def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, gaps: bool) -> DecodedReadings:
+def _decode_block(
+    records: Sequence[Record], layout: _Layout, headers: Headers, gaps: bool
+) -> DecodedReadings:
     """The records that have this layout, decoded; `headers` are those of a reading."""
     candidates, encoded = _of_length(records, len(layout.template), headers)
     block = np.frombuffer(encoded, dtype=np.uint8).reshape(len(candidates), len(layout.template))
@@ -164,32 +183,54 @@ def _decode_block(records: Sequence[Record], layout: _Layout, headers: Headers, 
     if layout.time_at is None:
         times = np.full(len(block), np.nan)
     else:
-        times = block[:, layout.time_at : layout.time_at + NUMBER_BYTES].copy().view(">f8")[:, 0].astype(np.float64)
+        times = (
+            block[:, layout.time_at : layout.time_at + NUMBER_BYTES]
+            .copy()
+            .view(">f8")[:, 0]
+            .astype(np.float64)
+        )
         fits &= (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
     return DecodedReadings(candidates[fits], times[fits], values[fits])
 
 
 def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[Indices, bytes]:
-    """Which records have these headers and a value of this many bytes; and their values in one block."""
+    """Which records have these headers and a value of this many bytes; and their values in one
+    block."""
     if isinstance(records, RecordColumns):
         usual = [_are_usual(form, headers) for form in records.forms]
         # Those of one form may differ in the last content, which may be one of these headers.
         differ = any(len(form) <= len(headers) for form in records.forms)
-        if isinstance(records.values, BytesColumn) and records.values.length == size and all(usual) and not differ:
+        if (
+            isinstance(records.values, BytesColumn)
+            and records.values.length == size
+            and all(usual)
+            and not differ
+        ):
             return np.arange(len(records)), records.values.block
         values = [value or b"" for value in records.values]
         lengths = np.fromiter(map(len, values), np.intp, len(values))
         is_usual = (lengths == size) & np.array(usual)[records.form_of]
         if differ:
-            is_usual &= np.array([records.headers_of(place)[: len(headers)] == headers for place in range(len(values))])
+            is_usual &= np.array(
+                [
+                    records.headers_of(place)[: len(headers)] == headers
+                    for place in range(len(values))
+                ]
+            )
         fits = np.flatnonzero(is_usual)
-        return fits, b"".join(values if len(fits) == len(values) else [values[number] for number in fits])
+        return fits, b"".join(
+            values if len(fits) == len(values) else [values[number] for number in fits]
+        )
     found = [
         (number, record.value)
         for number, record in enumerate(records)
-        if record.value is not None and len(record.value) == size and _are_usual(record.headers, headers)
+        if record.value is not None
+        and len(record.value) == size
+        and _are_usual(record.headers, headers)
     ]
-    return np.array([number for number, _ in found], dtype=np.intp), b"".join([value for _, value in found])
+    return np.array([number for number, _ in found], dtype=np.intp), b"".join(
+        [value for _, value in found]
+    )
 
 
 def _are_usual(headers: Headers, wanted: Headers) -> bool:
@@ -202,7 +243,8 @@ _ENVELOPE: Final = frozenset({"type", "v"})
 
 @dataclass(frozen=True)
 class Codes:
-    """The declared values of one feature: a text is compared as it is written, a number by its value.
+    """The declared values of one feature: a text is compared as it is written, a number by its
+    value.
 
     Truths are written as true, True or TRUE, by programs of one kind each.
     """
@@ -215,11 +257,19 @@ class Codes:
 
     @cached_property
     def _numbers(self) -> dict[float, float]:
-        return {number: place for text, place in self._texts.items() if (number := _number(text)) is not None}
+        return {
+            number: place
+            for text, place in self._texts.items()
+            if (number := _number(text)) is not None
+        }
 
     @cached_property
     def _truths(self) -> dict[str, float]:
-        return {text.lower(): place for text, place in self._texts.items() if text.lower() in ("true", "false")}
+        return {
+            text.lower(): place
+            for text, place in self._texts.items()
+            if text.lower() in ("true", "false")
+        }
 
     def place(self, cell: Any) -> float | None:
         """The place of a value; None for one that is not declared, and for a missing one."""
@@ -234,9 +284,15 @@ class Codes:
         return None if number is None else self._numbers.get(number)
 
     def place_or_number(self, cell: Any) -> float | None:
-        """`place`, or the cell itself as a place where no declared value is a number, as snapshots have centres."""
+        """`place`, or the cell itself as a place where no declared value is a number, as snapshots
+        have centres."""
         place = self.place(cell)
-        if place is None and not self._numbers and isinstance(cell, int | float) and not isinstance(cell, bool):
+        if (
+            place is None
+            and not self._numbers
+            and isinstance(cell, int | float)
+            and not isinstance(cell, bool)
+        ):
             return float(cell) if -0.5 <= cell <= len(self.values) - 0.5 else None
         return place
 
@@ -251,4 +307,8 @@ def _number(text: str) -> float | None:
 
 def codes_of(contract: Contract) -> dict[int, Codes]:
     """position -> the values of each feature of kind "category"."""
-    return {j: Codes(feature.values) for j, feature in enumerate(contract.features) if feature.kind == "category"}
+    return {
+        j: Codes(feature.values)
+        for j, feature in enumerate(contract.features)
+        if feature.kind == "category"
+    }

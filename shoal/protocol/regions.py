@@ -1,7 +1,8 @@
-"""Messages of regions: the update that a region contributes upstream, and the record that says when it does.
+"""Messages of regions: the update that a region contributes upstream, and the record that says when
+it does.
 
-A region is a federation whose server is a client of another federation, the upstream one. Its updates say which regions
-they come through, so that a federation refuses what has come from itself.
+A region is a federation whose server is a client of another federation, the upstream one. Its
+updates say which regions they come through, so that a federation refuses what has come from itself.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ class Region(NamedTuple):
     """One region that an update comes through."""
 
     path: str
-    """names of regions with a slash between them, from the one that sends the update down to this one"""
+    """names of regions with a slash between them, from the one that sends the update down to this
+    one"""
     clients: int
     """clients of this region, without the regions below it"""
 
 
 @dataclass(frozen=True)
 class RegionUpdate(Update):
-    """What a region publishes upstream for a model: an update with its clients' contributions put together."""
+    """What a region publishes upstream for a model: an update with its clients' contributions put
+    together."""
 
     TYPE: ClassVar[str] = "region_update"
 
@@ -46,7 +49,11 @@ class RegionUpdate(Update):
         known = isinstance(self.regions, list) and all(map(_is_entry, self.regions))
         require(known and 1 <= len(self.regions) <= REGIONS_MAX, "malformed", "regions")
         below = all(path.split(SEPARATOR)[0] == self.client for path, _ in self.regions)
-        require(below and self.regions[0][0] == self.client, "malformed", "regions must begin with the one that sends")
+        require(
+            below and self.regions[0][0] == self.client,
+            "malformed",
+            "regions must begin with the one that sends",
+        )
 
     @property
     def reading_s(self) -> None:
@@ -59,7 +66,8 @@ class RegionUpdate(Update):
         return [Region(*entry) for entry in self.regions]
 
     def check_passes_once(self, federation: str) -> None:
-        """Raises `MessageRejected` ("cycle") for an update that has come through this federation already."""
+        """Raises `MessageRejected` ("cycle") for an update that has come through this federation
+        already."""
         through = {name for path, _ in self.regions for name in path.split(SEPARATOR)}
         detail = f"it has come from {federation}; change [upstream] of a region so that none is in a circle"
         require(federation not in through, "cycle", detail)
@@ -67,9 +75,11 @@ class RegionUpdate(Update):
 
 @dataclass(frozen=True)
 class Contribute(ModelMessage):
-    """A request to contribute upstream now what a model has learnt. It is a record of the region's topic of updates.
+    """A request to contribute upstream now what a model has learnt. It is a record of the region's
+    topic of updates.
 
-    The region's server writes it when it is time to. What a region contributes then follows from the log alone.
+    The region's server writes it when it is time to. What a region contributes then follows from
+    the log alone.
     """
 
     TYPE: ClassVar[str] = "contribute"
@@ -84,7 +94,11 @@ def decode_update(value: bytes | None, headers: Headers) -> Update:
 def update_arrays(update: Update) -> Mapping[str, ArraySpec]:
     """The declared arrays of an update, by its algorithm and by whether it is of a region."""
     algorithm = load_algorithm(update.algorithm)
-    if isinstance(update, RegionUpdate) and isinstance(algorithm, StreamingAlgorithm) and algorithm.aggregation:
+    if (
+        isinstance(update, RegionUpdate)
+        and isinstance(algorithm, StreamingAlgorithm)
+        and algorithm.aggregation
+    ):
         return algorithm.aggregation.update or algorithm.update
     return algorithm.update
 

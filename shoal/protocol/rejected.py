@@ -1,4 +1,5 @@
-"""Rejected messages as they are kept: the original, where it came from, and one of the reasons listed here."""
+"""Rejected messages as they are kept: the original, where it came from, and one of the reasons
+listed here."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ VALUE_SHA256: Final = "value_sha256"
 
 @dataclass(frozen=True)
 class Rejected:
-    """A message that failed a check, as it is stored: its own bytes, the reason, and where it came from."""
+    """A message that failed a check, as it is stored: its own bytes, the reason, and where it came
+    from."""
 
     value: bytes | None
     key: bytes | None
@@ -64,14 +66,21 @@ class Rejected:
     def within(self, value_bytes_max: int) -> Self:
         """The record with a value that the topic of rejected messages accepts.
 
-        A value of more than `value_bytes_max` bytes comes from no client, as the topic of updates does not accept it
-        either: a compressed record can grow to it. Its first `CUT_BYTES` are kept, its length and its digest.
+        A value of more than `value_bytes_max` bytes comes from no client, as the topic of updates
+        does not accept it either: a compressed record can grow to it. Its first `CUT_BYTES` are
+        kept, its length and its digest.
         """
         key = None if self.key is None else self.key[:CUT_BYTES]
         if self.value is None or len(self.value) <= value_bytes_max:
             return replace(self, key=key)
-        size, digest = str(len(self.value)).encode(), hashlib.sha256(self.value).hexdigest().encode()
-        return replace(self, key=key, value=self.value[:CUT_BYTES], cut=((VALUE_BYTES, size), (VALUE_SHA256, digest)))
+        size = str(len(self.value)).encode()
+        digest = hashlib.sha256(self.value).hexdigest().encode()
+        return replace(
+            self,
+            key=key,
+            value=self.value[:CUT_BYTES],
+            cut=((VALUE_BYTES, size), (VALUE_SHA256, digest)),
+        )
 
     @property
     def record_key(self) -> bytes:
@@ -82,11 +91,15 @@ class Rejected:
     def headers(self) -> Headers:
         """Reason and origin, then the original key and headers.
 
-        The original headers are cut at `ORIGINAL_HEADERS_BYTES_MAX`: their new names are longer, so a record full of
-        small headers would outgrow the topic.
+        The original headers are cut at `ORIGINAL_HEADERS_BYTES_MAX`: their new names are longer, so
+        a record full of small headers would outgrow the topic.
         """
         why = (*envelope_headers("rejected"), ("reason", self.reason.encode()))
-        origin = (("detail", self.detail.encode()), ("origin", self.record_key), ("key", self.key or b""))
+        origin = (
+            ("detail", self.detail.encode()),
+            ("origin", self.record_key),
+            ("key", self.key or b""),
+        )
         return why + origin + self.cut + tuple(self._kept_headers())
 
     def _kept_headers(self) -> Iterator[tuple[str, bytes]]:

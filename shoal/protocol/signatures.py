@@ -1,11 +1,12 @@
 """Signatures of records of the topic of updates: of clients, with HMAC-SHA-256, and of operators.
 
-The client and the server hold the same secret, each in a file of its own. So the server could forge an update; but it
-is the one that absorbs them. A signature covers the topic, the type and version of the message, and the bytes of its
-value, which hold the client's name.
+The client and the server hold the same secret, each in a file of its own. So the server could forge
+an update; but it is the one that absorbs them. A signature covers the topic, the type and version
+of the message, and the bytes of its value, which hold the client's name.
 
-Requests are signed with Ed25519 where `[server] operator_keys` has public keys, so that who has the server's files
-cannot pose as an operator; otherwise with a secret in the folder of the clients' keys, which no client has.
+Requests are signed with Ed25519 where `[server] operator_keys` has public keys, so that who has the
+server's files cannot pose as an operator; otherwise with a secret in the folder of the clients'
+keys, which no client has.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 HEADER: Final = "signature"
 KEY_BYTES = 32
 OPERATOR: Final = "_operator"
-"""the name of the key with which requests to quarantine clients are signed; no client can have it"""
+"""the name of the key with which requests to quarantine clients are signed; no client can have it
+"""
 KEYS_MAX = 16
 """keys in one file: the newest first, then those that earlier updates were signed with"""
 _LINE = re.compile(rf"[0-9a-f]{{{2 * KEY_BYTES}}}")
@@ -62,8 +64,8 @@ def server_file(folder: Path, client: str) -> Path:
 def read_keys(file: Path) -> list[bytes]:
     """The secrets in a file, the newest first: 64 hexadecimal digits a line.
 
-    Raises `SettingsError`, without any of them, for a file that cannot be read, that others may read, or that holds
-    anything else.
+    Raises `SettingsError`, without any of them, for a file that cannot be read, that others may
+    read, or that holds anything else.
     """
     try:
         content = read_secret(
@@ -87,7 +89,8 @@ def read_keys(file: Path) -> list[bytes]:
 
 
 def read_client_key(template: Path | None, client: str) -> bytes | None:
-    """The key that a client signs its updates with; None without a file for keys. Raises `SettingsError`."""
+    """The key that a client signs its updates with; None without a file for keys. Raises
+    `SettingsError`."""
     if template is None:
         return None
     file = client_file(template, client)
@@ -95,9 +98,12 @@ def read_client_key(template: Path | None, client: str) -> bytes | None:
 
 
 def write_keys(file: Path, keys: list[bytes]) -> None:
-    """Write secrets to a file that only its owner may read, whole or not at all. Raises `SettingsError`."""
+    """Write secrets to a file that only its owner may read, whole or not at all. Raises
+    `SettingsError`."""
     if len(keys) > KEYS_MAX:
-        raise SettingsError(f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest keys")
+        raise SettingsError(
+            f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest keys"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_secret(file, "".join(f"{key.hex()}\n" for key in keys).encode("ascii"), replace=True)
@@ -108,11 +114,13 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
 
 
 class RequestSigner:
-    """Signs requests as an operator, or as the server; without keys in the settings it does not sign."""
+    """Signs requests as an operator, or as the server; without keys in the settings it does not
+    sign."""
 
     def __init__(self, settings: ServerSettings, *, as_server: bool = False) -> None:
         """Raises `SettingsError` for a private key that is missing or cannot be read."""
-        self._folder, self._key = settings.client_keys, None
+        self._folder = settings.client_keys
+        self._key = None
         if settings.operator_keys is None:
             return
         name = "signing_key_file" if as_server else "operator_key_file"
@@ -128,7 +136,8 @@ class RequestSigner:
         self._key = read_private_key(file)
 
     def headers(self, topic: str, value: bytes, kind: str) -> Headers:
-        """The header to add to a request. Raises `SettingsError` for a secret that cannot be read or made."""
+        """The header to add to a request. Raises `SettingsError` for a secret that cannot be read
+        or made."""
         if self._key is not None:
             return ((HEADER, self._key.sign(_start(topic, kind) + value)),)
         if self._folder is None:
@@ -140,13 +149,15 @@ class RequestSigner:
 
 
 class ServerKeys:
-    """All that a server checks signatures with: of clients, and of the requests of operators and servers.
+    """All that a server checks signatures with: of clients, and of the requests of operators and
+    servers.
 
     A changed file of an operator counts at the next start.
     """
 
     def __init__(self, settings: ServerSettings, server_keys: Path | None = None) -> None:
-        """`server_keys` is that of `[log]`: a rebuild finds requests that the server signed with an earlier key.
+        """`server_keys` is that of `[log]`: a rebuild finds requests that the server signed with an
+        earlier key.
 
         Raises `SettingsError` for keys that cannot be read.
         """
@@ -159,37 +170,53 @@ class ServerKeys:
                 read_public_keys,
             )
 
-            own = [] if settings.signing_key_file is None else [read_private_key(settings.signing_key_file).public]
+            own = (
+                []
+                if settings.signing_key_file is None
+                else [read_private_key(settings.signing_key_file).public]
+            )
             earlier = [] if server_keys is None else read_public_keys(server_keys)
             self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own, *earlier])
 
-    def check_client(self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE) -> None:
-        """Raises `MessageRejected` ("signature") unless this client signed this message, if clients do."""
+    def check_client(
+        self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE
+    ) -> None:
+        """Raises `MessageRejected` ("signature") unless this client signed this message, if clients
+        do."""
         if self._clients is not None:
             self._clients.check(client, topic, value, headers, kind)
 
     def check_request(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
-        """Raises `MessageRejected` ("signature") unless an operator or the server signed this request, if they do."""
+        """Raises `MessageRejected` ("signature") unless an operator or the server signed this
+        request, if they do."""
         if self._public is None:
             self.check_client(OPERATOR, topic, value, headers, kind)
-        elif not self._public.have_signed(_start(topic, kind) + value, dict(headers).get(HEADER, b"")):
+        elif not self._public.have_signed(
+            _start(topic, kind) + value, dict(headers).get(HEADER, b"")
+        ):
             raise MessageRejected("signature", "it is not signed with a key of an operator")
 
 
 class ClientKeys:
-    """The server's folder of secrets, one file per client. A file that is added, changed or removed counts at once."""
+    """The server's folder of secrets, one file per client. A file that is added, changed or removed
+    counts at once."""
 
     def __init__(self, folder: Path) -> None:
         """Raises `SettingsError` when there is no such folder, or a file in it is not a key."""
         self._folder = folder
         self._known: dict[str, tuple[object, list[bytes]]] = {}
         if not folder.is_dir():
-            raise SettingsError(f"[server] client_keys: {folder} is not a folder; make keys with `shoal keys new`")
+            raise SettingsError(
+                f"[server] client_keys: {folder} is not a folder; make keys with `shoal keys new`"
+            )
         for file in sorted(folder.glob("*.key")):
             read_keys(file)
 
-    def check(self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE) -> None:
-        """Raises `MessageRejected` ("signature") unless this client signed this message of this kind."""
+    def check(
+        self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE
+    ) -> None:
+        """Raises `MessageRejected` ("signature") unless this client signed this message of this
+        kind."""
         given = dict(headers).get(HEADER)
         if given is None:
             raise MessageRejected("signature", "it is not signed")
@@ -211,5 +238,7 @@ class ClientKeys:
         except (OSError, SettingsError) as unusable:
             self._known.pop(client, None)
             log_event("client_key_unusable", logging.WARNING, client=client, detail=str(unusable))
-            raise MessageRejected("signature", "the key for the client it names cannot be used") from None
+            raise MessageRejected(
+                "signature", "the key for the client it names cannot be used"
+            ) from None
         return self._known[client][1]

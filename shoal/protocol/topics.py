@@ -20,9 +20,11 @@ from shoal.transports.base import Log, TopicSettings
 READINGS = "readings"
 """raw readings, on the client's site, as its producer writes them"""
 RELEASES = "readings.releases"
-"""beside the readings: what each client has released of them, in a mode with a guarantee; the newest of a key counts"""
+"""beside the readings: what each client has released of them, in a mode with a guarantee; the
+newest of a key counts"""
 REJECTED = "refused"
-"""readings, on the client's site, that could not be learnt; keyed by place, the newest record counts"""
+"""readings, on the client's site, that could not be learnt; keyed by place, the newest record
+counts"""
 LABELS = "labels"
 """the cluster of each reading, on the client's site; keyed by place, the newest record counts"""
 SITE_EVENTS = "events"
@@ -52,7 +54,8 @@ def ensure_local_topics(log: Log, client: ClientSettings) -> None:
 
 
 def ensure_label_topics(log: Log) -> None:
-    """Create the topics of labels, and of what is found in them, in a client's own log. Raises as the log does."""
+    """Create the topics of labels, and of what is found in them, in a client's own log. Raises as
+    the log does."""
     log.ensure(LABELS, LOCAL_SETTINGS)
     log.ensure(SITE_EVENTS, LOCAL_SETTINGS)
 
@@ -62,10 +65,13 @@ def declared_topics(
 ) -> dict[str, TopicSettings]:
     """The federation's topics by name, each with how it is kept by the settings of [log].
 
-    `labels`: with the topic of published labels, which exists only where a client has `publish_labels`; `upstream`:
-    with the topic of contributions, which exists only where the server has an upstream federation.
+    `labels`: with the topic of published labels, which exists only where a client has
+    `publish_labels`; `upstream`: with the topic of contributions, which exists only where the
+    server has an upstream federation.
     """
-    published = TopicSettings(compact=True, retain_bytes=log.labels_retention_bytes, record_bytes_max=LABEL_BYTES_MAX)
+    published = TopicSettings(
+        compact=True, retain_bytes=log.labels_retention_bytes, record_bytes_max=LABEL_BYTES_MAX
+    )
     updates = TopicSettings(
         partitions=log.partitions,
         retain_s=log.updates_retention_s or None,
@@ -74,11 +80,17 @@ def declared_topics(
     )
     return {
         contract.updates_topic: updates,
-        contract.snapshots_topic: TopicSettings(compact=True, record_bytes_max=log.snapshot_bytes_max),
-        contract.events_topic: TopicSettings(retain_bytes=log.events_retention_bytes, record_bytes_max=EVENT_BYTES_MAX),
+        contract.snapshots_topic: TopicSettings(
+            compact=True, record_bytes_max=log.snapshot_bytes_max
+        ),
+        contract.events_topic: TopicSettings(
+            retain_bytes=log.events_retention_bytes, record_bytes_max=EVENT_BYTES_MAX
+        ),
         contract.history_topic: TopicSettings(compact=True, record_bytes_max=HISTORY_BYTES_MAX),
         contract.rejected_topic: TopicSettings(
-            compact=True, retain_bytes=log.rejected_retention_bytes, record_bytes_max=log.update_bytes_max + COPY_BYTES
+            compact=True,
+            retain_bytes=log.rejected_retention_bytes,
+            record_bytes_max=log.update_bytes_max + COPY_BYTES,
         ),
         **({contract.labels_topic: published} if labels else {}),
         **({contract.contributions_topic: replace(updates, partitions=1)} if upstream else {}),
@@ -86,11 +98,18 @@ def declared_topics(
 
 
 def ensure_topics(
-    log: Log, contract: Contract, settings: LogSettings | None = None, labels: bool = False, upstream: bool = False
+    log: Log,
+    contract: Contract,
+    settings: LogSettings | None = None,
+    labels: bool = False,
+    upstream: bool = False,
 ) -> None:
-    """Create the federation's topics where they are missing. Raises `LogError` when one has other settings.
+    """Create the federation's topics where they are missing. Raises `LogError` when one has other
+    settings.
 
     `labels`: that of published labels too; `upstream`: that of contributions too.
     """
-    for name, topic in declared_topics(contract, settings or LogSettings(), labels, upstream).items():
+    for name, topic in declared_topics(
+        contract, settings or LogSettings(), labels, upstream
+    ).items():
         log.ensure(name, topic)

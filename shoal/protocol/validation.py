@@ -1,7 +1,8 @@
-"""Validation of messages: whether a message belongs to this federation, and whether what it says is possible.
+"""Validation of messages: whether a message belongs to this federation, and whether what it says is
+possible.
 
-The sender runs the same checks before it publishes, so a message that fails them at the receiver was damaged, made by
-another version, or forged.
+The sender runs the same checks before it publishes, so a message that fails them at the receiver
+was damaged, made by another version, or forged.
 """
 
 from __future__ import annotations
@@ -31,21 +32,30 @@ REACH_SLACK = 1e-9
 
 
 class Validator:
-    """Checks messages against one contract. Stateless: the result depends on the message and the contract alone.
+    """Checks messages against one contract. Stateless: the result depends on the message and the
+    contract alone.
 
-    A message of an earlier contract of the federation is checked against that one, if its model is still there.
+    A message of an earlier contract of the federation is checked against that one, if its model is
+    still there.
 
     Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
     """
 
     def __init__(self, contract: ResolvedContract) -> None:
         self._contract = contract
-        self._statements = {name: _canonical(model.statement) for name, model in contract.models.items()}
+        self._statements = {
+            name: _canonical(model.statement) for name, model in contract.models.items()
+        }
         lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
         # Once for a contract: each update compares thousands of rows with them.
-        self._reach = np.maximum(lowest - REACH_SLACK, -MAGNITUDE_MAX), np.minimum(highest + REACH_SLACK, MAGNITUDE_MAX)
-        self._earlier = {digest: Validator(one.contract) for digest, one in contract.earlier.items()}
+        self._reach = (
+            np.maximum(lowest - REACH_SLACK, -MAGNITUDE_MAX),
+            np.minimum(highest + REACH_SLACK, MAGNITUDE_MAX),
+        )
+        self._earlier = {
+            digest: Validator(one.contract) for digest, one in contract.earlier.items()
+        }
 
     def _of(self, message: ModelMessage) -> Validator:
         """The validator of the contract that the message was made under."""
@@ -58,11 +68,13 @@ class Validator:
         return message.federation == self._contract.federation and standing == "gone"
 
     def is_learnt(self, message: ModelMessage) -> bool:
-        """Whether its model may go on from it: not where that began anew after the message's contract."""
+        """Whether its model may go on from it: not where that began anew after the message's
+        contract."""
         return self._contract.standing(message.contract, message.model) == "same"
 
     def check_update(self, update: Update) -> None:
-        """An update: of a model of this federation, with arrays that readings under this contract can produce."""
+        """An update: of a model of this federation, with arrays that readings under this contract
+        can produce."""
         self._of(update)._check_update(update)
 
     def _check_update(self, update: Update) -> None:
@@ -70,17 +82,23 @@ class Validator:
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
             if model.mode.masked and update.client not in model.mode.regions:
-                raise MessageRejected("privacy", f"the contract names no helpers of region {update.client}")
+                raise MessageRejected(
+                    "privacy", f"the contract names no helpers of region {update.client}"
+                )
         elif model.mode.masked:
             raise MessageRejected("privacy", "its model learns from sums of masked counts alone")
         if update.rejected is not None and (model.mode.formal or model.family.client_counts):
-            raise MessageRejected("malformed", "it tells how many readings were rejected, which privacy hides")
+            raise MessageRejected(
+                "malformed", "it tells how many readings were rejected, which privacy hides"
+            )
         if update.is_report:
             return
         readings_max = model.declared.readings_max
         # A sum of masked counts is of a whole batch, whose windows have their own limit.
         if update.readings > readings_max and not model.mode.masked:
-            raise MessageRejected("bounds", f"it is from more than the {readings_max} readings of readings_max")
+            raise MessageRejected(
+                "bounds", f"it is from more than the {readings_max} readings of readings_max"
+            )
         if model.rounds is not None:
             rows_min = model.declared.rounds.rows_min
             if update.round is None:
@@ -95,7 +113,8 @@ class Validator:
                 self._agree(model.algorithm.check_claims, model.options, update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
-        """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can label a row."""
+        """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can
+        label a row."""
         self._of(snapshot)._check_snapshot(snapshot)
 
     def _check_snapshot(self, snapshot: Snapshot) -> None:
@@ -108,23 +127,30 @@ class Validator:
             if model.rounds is None or not model.rounds.algorithm.labels_by_centres:
                 # An overflow here would be one at every client that labels by this snapshot.
                 with np.errstate(over="raise"):
-                    model.algorithm.predict(snapshot.arrays, np.full((1, self._contract.width), 0.5))
+                    model.algorithm.predict(
+                        snapshot.arrays, np.full((1, self._contract.width), 0.5)
+                    )
             if model.counts is not None:
                 # Whether clients can count under its plan.
-                model.counts.algorithm.counter(model.options, self._contract.width).adopt(snapshot.arrays)
+                model.counts.algorithm.counter(model.options, self._contract.width).adopt(
+                    snapshot.arrays
+                )
         except InvalidData as wrong:
             raise MessageRejected("arrays", str(wrong)) from None
         except FloatingPointError:
             raise MessageRejected("arrays", "distances to its centres overflow") from None
         if (snapshot.clusters, snapshot.nodes) != (sizes.clusters, sizes.nodes):
-            raise MessageRejected("arrays", "its numbers of clusters and nodes are not those of its arrays")
+            raise MessageRejected(
+                "arrays", "its numbers of clusters and nodes are not those of its arrays"
+            )
 
     def check_request(self, request: ModelMessage) -> None:
         """A request of any kind: it must be for a model of this federation."""
         self._of(request)._check_addressed(request)
 
     def check_client_request(self, request: ModelMessage) -> None:
-        """A request about one client: where its counts are masked they cannot be told from those of others."""
+        """A request about one client: where its counts are masked they cannot be told from those of
+        others."""
         mode = self._of(request)._check_addressed(request).mode
         if mode.masked and not mode.regions:
             raise MessageRejected("privacy", SUMS_ALONE)
@@ -145,7 +171,8 @@ class Validator:
             self._agree(check, params, update)
 
     def check_answer_combines(self, update: Update, params: Arrays) -> Arrays:
-        """An answer: combined alone it must give valid parameters, so that it cannot stop the combination of all.
+        """An answer: combined alone it must give valid parameters, so that it cannot stop the
+        combination of all.
 
         Returns these parameters.
         """
@@ -163,7 +190,10 @@ class Validator:
         if model.algorithm.name != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
         # The statement of an own message is the contract's itself.
-        if message.privacy is not model.statement and _canonical(message.privacy) != self._statements[model.name]:
+        if (
+            message.privacy is not model.statement
+            and _canonical(message.privacy) != self._statements[model.name]
+        ):
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
@@ -183,7 +213,9 @@ class Validator:
         if not model.algorithm.aggregates:
             raise MessageRejected("model", f"a region cannot contribute to {update.algorithm}")
 
-    def _agree(self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update) -> None:
+    def _agree(
+        self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update
+    ) -> None:
         """`terms`: the options, or the parameters of the round, that the update was made with."""
         try:
             check(terms, update.arrays, Claims(update.readings, self._box))
@@ -198,12 +230,16 @@ class Validator:
             _check_form(name, arrays[name], spec, sizes)
         for name, spec in table.items():
             # What is within bounds is finite: nearly every array passes by these comparisons alone.
-            within = self._within_reach(arrays[name]) if spec.rowlike else _is_moderate(arrays[name])
+            within = (
+                self._within_reach(arrays[name]) if spec.rowlike else _is_moderate(arrays[name])
+            )
             if not within and not all_finite(arrays[name]):
                 raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
             _check_values(name, arrays[name], spec, sizes, moderate=within or spec.rowlike)
             if spec.rowlike and not within:
-                raise MessageRejected("bounds", f"{name} holds a row outside the bounds of the contract")
+                raise MessageRejected(
+                    "bounds", f"{name} holds a row outside the bounds of the contract"
+                )
 
     def _within_reach(self, rows: AnyArray) -> bool:
         lowest, highest = self._reach
@@ -217,20 +253,30 @@ def _check_form(name: str, array: AnyArray, spec: ArraySpec, sizes: dict[str, in
         raise MessageRejected("arrays", f"{name} is empty")
     for size, wanted in zip(array.shape, spec.shape, strict=True):
         if size > ROWS_MAX:
-            raise MessageRejected("oversized", f"{name} has {size} entries, the limit is {ROWS_MAX}")
+            raise MessageRejected(
+                "oversized", f"{name} has {size} entries, the limit is {ROWS_MAX}"
+            )
         if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
-            raise MessageRejected("arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}")
+            raise MessageRejected(
+                "arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}"
+            )
 
 
-def _check_values(name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[str, int], *, moderate: bool) -> None:
+def _check_values(
+    name: str, array: AnyArray, spec: ArraySpec, sizes: Mapping[str, int], *, moderate: bool
+) -> None:
     if not moderate:
-        raise MessageRejected("bounds", f"{name} holds a value beyond {MAGNITUDE_MAX:g}, whose square overflows")
+        raise MessageRejected(
+            "bounds", f"{name} holds a value beyond {MAGNITUDE_MAX:g}, whose square overflows"
+        )
     if spec.at_least_one and bool((array < 1).any()):
         raise MessageRejected("bounds", f"{name} holds a value below 1")
     if spec.positive and bool((array <= 0).any()):
         raise MessageRejected("bounds", f"{name} holds a value that is not above 0")
     if spec.squared_divisor and bool((array < DIVISOR_MIN).any()):
-        raise MessageRejected("bounds", f"{name} holds a value below {DIVISOR_MIN:g}, whose square is 0")
+        raise MessageRejected(
+            "bounds", f"{name} holds a value below {DIVISOR_MIN:g}, whose square is 0"
+        )
     if spec.points_into and bool(((array < 0) | (array >= sizes[spec.points_into])).any()):
         raise MessageRejected("bounds", f"{name} holds an index out of range")
 
@@ -244,5 +290,6 @@ def _is_moderate(array: AnyArray) -> bool:
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:
-    """A privacy statement as bytes, in the order of its names. Equal bytes mean equal types: 1 is not 1.0 or true."""
+    """A privacy statement as bytes, in the order of its names. Equal bytes mean equal types: 1 is
+    not 1.0 or true."""
     return pack(dict(sorted(statement.items())))

@@ -1,10 +1,11 @@
 """The checkpoint of one process: its newest state, and the records that it must publish.
 
-One SQLite file holds both. `save` writes them in one transaction; only then may the records be published
-(`Outbox`). A `StoredPart` of a state is a row of its own, which is written once: a state that is saved
-again with the same part, such as a window of rows that has not changed, costs what has changed. After a kill at any
-instant the file is as before or as after a save. The open file is locked, so a second process of the same name cannot
-open it. The state is put together from named parts (`SavedParts`).
+One SQLite file holds both. `save` writes them in one transaction; only then may the records be
+published (`Outbox`). A `StoredPart` of a state is a row of its own, which is written once: a state
+that is saved again with the same part, such as a window of rows that has not changed, costs what
+has changed. After a kill at any instant the file is as before or as after a save. The open file is
+locked, so a second process of the same name cannot open it. The state is put together from named
+parts (`SavedParts`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from shoal.transports.base import Headers, Log, Positions
 
 FORMAT = 3
 STATE_BYTES_MAX = 900 * 1024 * 1024
-"""largest state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes a row"""
+"""largest state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes
+a row"""
 REFERENCE_BYTES = 16
 """bytes of the digest of a part's value, by which the state refers to the part"""
 
-# Every value has a digest, because SQLite notices a damaged page only where its own structures are in it. That of a
-# part is in the state, whose own digest so covers its parts: a page of an earlier state, whole in itself, is noticed.
+# Every value has a digest, because SQLite notices a damaged page only where its own structures are
+# in it. That of a part is in the state, whose own digest so covers its parts: a page of an earlier
+# state, whole in itself, is noticed.
 _SCHEMA = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value BLOB NOT NULL)",
@@ -70,11 +73,13 @@ class SavedPart(Protocol):
     """A part of a process that its checkpoint keeps."""
 
     def state(self) -> Any:
-        """Plain values, arrays and `StoredPart`s for `restore`, which takes them as a checkpoint loads them."""
+        """Plain values, arrays and `StoredPart`s for `restore`, which takes them as a checkpoint
+        loads them."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Become the saved part. Raises `InvalidState`, or any of `DAMAGED` for a state that is not whole."""
+        """Become the saved part. Raises `InvalidState`, or any of `DAMAGED` for a state that is not
+        whole."""
         ...
 
 
@@ -83,14 +88,16 @@ DAMAGED: Final = (AttributeError, LookupError, TypeError, ValueError, MessageRej
 
 
 class SavedValue(NamedTuple):
-    """A part that its owner keeps as one value: functions that give its state and that take one back."""
+    """A part that its owner keeps as one value: functions that give its state and that take one
+    back."""
 
     state: Callable[[], Any]
     restore: Callable[[Any], None]
 
 
 def pairs_of(positions: Positions) -> list[list[int]]:
-    """Positions as a state has them, [partition, offset] in the order of partitions; `dict` makes them positions."""
+    """Positions as a state has them, [partition, offset] in the order of partitions; `dict` makes
+    them positions."""
     # In the order of partitions: equal positions must be equal bytes.
     return [[partition, offset] for partition, offset in sorted(positions.items())]
 
@@ -117,7 +124,8 @@ class SavedFields:
 
 
 class Required(NamedTuple):
-    """A value that a state must have to belong to this process, and the error for a state with another one."""
+    """A value that a state must have to belong to this process, and the error for a state with
+    another one."""
 
     value: Any
     error: InvalidState
@@ -131,9 +139,11 @@ def check_required(state: Mapping[str, Any], required: Mapping[str, Required]) -
 
 
 class SavedParts:
-    """A part that is made of named parts: the whole of a process, a model, or all models of a server.
+    """A part that is made of named parts: the whole of a process, a model, or all models of a
+    server.
 
-    Its state names each part. It is restored in the order of the parts, once the required values are found.
+    Its state names each part. It is restored in the order of the parts, once the required values
+    are found.
     """
 
     def __init__(
@@ -143,7 +153,8 @@ class SavedParts:
         required: Mapping[str, Required] | None = None,
         optional: Collection[str] = (),
     ) -> None:
-        """`whole` names the state in errors ("the server's checkpoint"). A part that is `optional` may be missing."""
+        """`whole` names the state in errors ("the server's checkpoint"). A part that is `optional`
+        may be missing."""
         self._whole = whole
         self._parts = parts
         self._required = required or {}
@@ -182,8 +193,9 @@ class OutboxRecord(NamedTuple):
 class Checkpoint:
     """The state and the outbox of one process, in one file. For one thread.
 
-    Every method raises `InvalidState` when the file is damaged, belongs to another owner or is in use, `SettingsError`
-    when this user may not write it, and `LogUnavailable` when the disk is full or fails.
+    Every method raises `InvalidState` when the file is damaged, belongs to another owner or is in
+    use, `SettingsError` when this user may not write it, and `LogUnavailable` when the disk is full
+    or fails.
     """
 
     def __init__(self, path: Path, owner: str) -> None:
@@ -201,7 +213,8 @@ class Checkpoint:
         tables = self._tables()
         with self._sqlite_errors():
             create_database(path, tables)
-            # mode=rw does not create a file: one that was emptied or deleted by now must not pass for a new one.
+            # mode=rw does not create a file: one that was emptied or deleted by now must not pass
+            # for a new one.
             self._file = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.5, isolation_level=None
             )
@@ -224,7 +237,11 @@ class Checkpoint:
         """The newest state saved, None before the first."""
         with self._sqlite_errors():
             row = self._file.execute("SELECT digest, value FROM state").fetchone()
-            values = [value for (value,) in self._file.execute("SELECT value FROM parts") if isinstance(value, bytes)]
+            values = [
+                value
+                for (value,) in self._file.execute("SELECT value FROM parts")
+                if isinstance(value, bytes)
+            ]
             saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
         if row is None:
             if saved is not None:
@@ -243,26 +260,35 @@ class Checkpoint:
             raise self._damaged("the state is not a mapping")
         return state
 
-    def save(self, state: dict[str, Any], records: Sequence[OutboxRecord] = (), published_up_to: int = 0) -> int:
-        """Replace the state, add `records` to the outbox and delete those up to number `published_up_to` from it.
+    def save(
+        self, state: dict[str, Any], records: Sequence[OutboxRecord] = (), published_up_to: int = 0
+    ) -> int:
+        """Replace the state, add `records` to the outbox and delete those up to number
+        `published_up_to` from it.
 
-        All in one transaction. Returns the number of the last record, 0 without any. Raises `InvalidState` for a state
-        that is larger than `STATE_BYTES_MAX` with its parts, and `TypeError` for one that `pack` does not take.
+        All in one transaction. Returns the number of the last record, 0 without any. Raises
+        `InvalidState` for a state that is larger than `STATE_BYTES_MAX` with its parts, and
+        `TypeError` for one that `pack` does not take.
         """
         split = self._split(state)
-        packed, last = [pack(list(record)) for record in records], 0
+        packed = [pack(list(record)) for record in records]
+        last = 0
         with self._sqlite_errors(), writing(self._file):
-            # In the same transaction as the new ones: a kill in between must neither lose a record nor keep it for
-            # ever.
+            # In the same transaction as the new ones: a kill in between must neither lose a record
+            # nor keep it for ever.
             if published_up_to > self._deleted_up_to:
                 self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
-            self._file.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value))
+            self._file.execute(
+                "INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value)
+            )
             if self._stored is None:
                 self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
                 # Those of the process before: none of its objects is here.
                 self._file.execute("DELETE FROM parts")
             if split.removed:
-                self._file.executemany("DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed])
+                self._file.executemany(
+                    "DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed]
+                )
             if split.added:
                 self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
             for record in packed:
@@ -270,15 +296,18 @@ class Checkpoint:
                     "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
                 )
                 last = inserted.lastrowid or last
-        self._stored, self._stored_size = split.parts, split.parts_size
+        self._stored = split.parts
+        self._stored_size = split.parts_size
         self._deleted_up_to = max(self._deleted_up_to, published_up_to)
         return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
-        """(number, record) of every record in the outbox with a number above `after`, in the order they were saved."""
+        """(number, record) of every record in the outbox with a number above `after`, in the order
+        they were saved."""
         with self._sqlite_errors():
             rows = self._file.execute(
-                "SELECT number, digest, record FROM outbox WHERE number > ? ORDER BY number", (after,)
+                "SELECT number, digest, record FROM outbox WHERE number > ? ORDER BY number",
+                (after,),
             ).fetchall()
         return [(number, self._outbox_record(digest, record)) for number, digest, record in rows]
 
@@ -295,19 +324,25 @@ class Checkpoint:
     def _tables(self) -> list[tuple[str, tuple[str, ...]]]:
         """The statements that make a new file, with their parameters."""
         about = ("format", str(FORMAT), "owner", self._owner, "identity", secrets.token_hex(16))
-        return [*((table, ()) for table in _SCHEMA), ("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about)]
+        return [
+            *((table, ()) for table in _SCHEMA),
+            ("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about),
+        ]
 
     def _open(self) -> None:
-        # The exclusive locking mode keeps the lock until the process ends, however it ends: no stale lock files.
+        # The exclusive locking mode keeps the lock until the process ends, however it ends: no
+        # stale lock files.
         self._file.execute("PRAGMA locking_mode=EXCLUSIVE")
         owner = self._checked_owner()
         self._file.execute("PRAGMA journal_mode=WAL")
         # Records are published right after a save, so a save must survive a power cut.
         self._file.execute("PRAGMA synchronous=FULL")
         self._file.execute("PRAGMA journal_size_limit=4194304")
-        # Nothing is read twice, so SQLite's default cache of 2 MiB would be wasted on a small machine.
+        # Nothing is read twice, so SQLite's default cache of 2 MiB would be wasted on a small
+        # machine.
         self._file.execute("PRAGMA cache_size=-256")
-        # Nothing is written: it takes the lock that a second process on this folder then does not get.
+        # Nothing is written: it takes the lock that a second process on this folder then does not
+        # get.
         self._file.execute("BEGIN EXCLUSIVE")
         self._file.execute("COMMIT")
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
@@ -319,11 +354,18 @@ class Checkpoint:
             )
 
     def _checked_owner(self) -> str | None:
-        """The owner in a file of this version. One of another version may have other tables, and is not written to."""
-        tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        about = dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        """The owner in a file of this version. One of another version may have other tables, and is
+        not written to."""
+        tables = {
+            name
+            for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        about = (
+            dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
+        )
         if about.get("format", str(FORMAT)) != str(FORMAT):
-            # With another folder and the same name, a client would publish the same readings with other noise.
+            # With another folder and the same name, a client would publish the same readings with
+            # other noise.
             raise InvalidState(
                 f"{self._path}: written by another version of shoal; run that version. In this version, start a "
                 "client under a new name, and a server in a new folder with --rebuild"
@@ -344,15 +386,22 @@ class Checkpoint:
             row = before.get(part) or parts.get(part)
             if row is None:
                 value = pack(part.value, depth_max=PART_DEPTH_MAX)
-                row = _Row(msgpack.ExtType(PART, _reference(value)), next(self._numbers), len(value))
+                row = _Row(
+                    msgpack.ExtType(PART, _reference(value)), next(self._numbers), len(value)
+                )
                 added.append((row.number, value))
             parts[part] = row
             return row.reference
 
         value = pack(state, refer)
-        # What this state does not refer to goes in the same transaction, so that no part is left without a state.
+        # What this state does not refer to goes in the same transaction, so that no part is left
+        # without a state.
         removed = [before[part] for part in before.keys() - parts.keys()]
-        size = self._stored_size + sum(len(part) for _, part in added) - sum(row.size for row in removed)
+        size = (
+            self._stored_size
+            + sum(len(part) for _, part in added)
+            - sum(row.size for row in removed)
+        )
         if (whole := len(value) + size) > STATE_BYTES_MAX:
             raise InvalidState(
                 f"{self._path}: a state of {whole} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
@@ -391,27 +440,35 @@ def _reference(part: bytes) -> bytes:
 
 
 STORE_INTERVAL_S = 1.0
-"""most seconds of learning that are repeated after a kill. Each store waits for the disk, so not every step."""
+"""most seconds of learning that are repeated after a kill. Each store waits for the disk, so not
+every step."""
 
 
 class Outbox:
-    """Publishes the records stored in a checkpoint, in order, each at least once; readers drop repeated ones.
+    """Publishes the records stored in a checkpoint, in order, each at least once; readers drop
+    repeated ones.
 
-    A step that makes records must store them before they are published. A step that only learns may store later:
-    until then a new process learns the same again from the log. So may one whose records it would make again, too.
+    A step that makes records must store them before they are published. A step that only learns may
+    store later: until then a new process learns the same again from the log. So may one whose
+    records it would make again, too.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, log: Log, sign: Callable[[OutboxRecord], Headers] = lambda _: ()
+        self,
+        checkpoint: Checkpoint,
+        log: Log,
+        sign: Callable[[OutboxRecord], Headers] = lambda _: (),
     ) -> None:
-        """`sign` returns headers to add when a record is published: a key may change between two runs."""
+        """`sign` returns headers to add when a record is published: a key may change between two
+        runs."""
         self._checkpoint = checkpoint
         self._log = log
         self._sign = sign
         self._published_up_to = 0
         self._stored_up_to = 0
         self._pending: list[OutboxRecord] | None = None
-        """those that are stored and not known to be published; None: not read from the checkpoint yet"""
+        """those that are stored and not known to be published; None: not read from the checkpoint
+        yet"""
         self._unstored = 0
         self._records_wait = False
         self._stored_at = -math.inf
@@ -421,30 +478,41 @@ class Outbox:
     ) -> bool:
         """Whether a step that learnt from `learnt` more records must store the state now.
 
-        `made`: whether it made records, which a new process would make again from the log; `more`: whether there is
-        more to learn at once, for which they may wait. True if anything is not stored yet and the step had nothing to
-        learn (so there is time), at least `unstored_max` records are not stored, or the newest store is
-        `STORE_INTERVAL_S` ago.
+        `made`: whether it made records, which a new process would make again from the log; `more`:
+        whether there is more to learn at once, for which they may wait. True if anything is not
+        stored yet and the step had nothing to learn (so there is time), at least `unstored_max`
+        records are not stored, or the newest store is `STORE_INTERVAL_S` ago.
         """
         self._unstored += learnt
         self._records_wait |= made
         # A clock that was set back must not lengthen the interval.
         self._stored_at = min(self._stored_at, now)
-        due = learnt == 0 or self._unstored >= unstored_max or now >= self._stored_at + STORE_INTERVAL_S
-        return (self._unstored > 0 or self._records_wait) and (due or (self._records_wait and not more))
+        due = (
+            learnt == 0
+            or self._unstored >= unstored_max
+            or now >= self._stored_at + STORE_INTERVAL_S
+        )
+        return (self._unstored > 0 or self._records_wait) and (
+            due or (self._records_wait and not more)
+        )
 
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
-        """Save the state and its records in one transaction, and delete the records known to be published."""
+        """Save the state and its records in one transaction, and delete the records known to be
+        published."""
         last = self._checkpoint.save(state, records, self._published_up_to)
         if self._pending is not None and records:
             self._pending += records
             self._stored_up_to = last
-        self._unstored, self._records_wait, self._stored_at = 0, False, now
+        self._unstored = 0
+        self._records_wait = False
+        self._stored_at = now
 
     def publish_pending(self) -> int:
-        """Publish every stored record that is not known to be published; returns how many. Raises as the log does.
+        """Publish every stored record that is not known to be published; returns how many. Raises
+        as the log does.
 
-        A record published again after a kill has the same bytes. After `LogUnavailable` all of them stay stored.
+        A record published again after a kill has the same bytes. After `LogUnavailable` all of them
+        stay stored.
         """
         if self._pending is None:
             stored = self._checkpoint.pending()
@@ -452,8 +520,11 @@ class Outbox:
             self._stored_up_to = stored[-1][0] if stored else 0
         pending = self._pending
         for record in pending:
-            self._log.publish(record.topic, record.value, record.key, record.headers + self._sign(record))
+            self._log.publish(
+                record.topic, record.value, record.key, record.headers + self._sign(record)
+            )
         if pending:
             self._log.flush()
-            self._published_up_to, self._pending = self._stored_up_to, []
+            self._published_up_to = self._stored_up_to
+            self._pending = []
         return len(pending)

@@ -1,6 +1,8 @@
-"""The HTTP endpoints of a process without a page: /metrics for Prometheus, /livez for a supervisor that restarts it.
+"""The HTTP endpoints of a process without a page: /metrics for Prometheus, /livez for a supervisor
+that restarts it.
 
-Imported only where they are served: the libraries would be a sixth of the memory of a small machine's client.
+Imported only where they are served: the libraries would be a sixth of the memory of a small
+machine's client.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from shoal.errors import SettingsError
 from shoal.runtime.service import LIVE_S, Heartbeat
 
 
-def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat) -> ThreadingHTTPServer:
-    """Serve in a daemon thread until the process ends. Raises `SettingsError` when the address cannot be used."""
+def serve(
+    host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat
+) -> ThreadingHTTPServer:
+    """Serve in a daemon thread until the process ends. Raises `SettingsError` when the address
+    cannot be used."""
 
     class Answer(MetricsHandler):
         """/livez, and the metrics at every other path, as `MetricsHandler` does."""
@@ -27,7 +32,9 @@ def serve(host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbea
             self.send_response(200 if heartbeat.alive else 503)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
-            self.wfile.write(b"alive\n" if heartbeat.alive else f"no step for {LIVE_S:.0f} s\n".encode())
+            self.wfile.write(
+                b"alive\n" if heartbeat.alive else f"no step for {LIVE_S:.0f} s\n".encode()
+            )
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             """No log line for every scrape."""

@@ -1,14 +1,17 @@
-"""Opens the logs of a process: the federation's, with its signed snapshots, and a client's own, with its readings.
+"""Opens the logs of a process: the federation's, with its signed snapshots, and a client's own,
+with its readings.
 
-A server signs its records with a private key (`[server] signing_key_file`); all others hold its public key
-(`[log] server_keys`), with which nobody can forge a snapshot, a lease or any other record of a server. A signature
-(Ed25519) covers the topic, the record's key, the type and version of the message, and its value. In the topic of
-updates the same holds for the end of a round of masked counts, which helpers answer once. An old record that is
-published once more has a valid signature: versions and generations show that it is old. A process that can write can
-still hide a snapshot, because the topic is compacted and keeps the newest record of a key, until the next one comes.
+A server signs its records with a private key (`[server] signing_key_file`); all others hold its
+public key (`[log] server_keys`), with which nobody can forge a snapshot, a lease or any other
+record of a server. A signature (Ed25519) covers the topic, the record's key, the type and version
+of the message, and its value. In the topic of updates the same holds for the end of a round of
+masked counts, which helpers answer once. An old record that is published once more has a valid
+signature: versions and generations show that it is old. A process that can write can still hide a
+snapshot, because the topic is compacted and keeps the newest record of a key, until the next one
+comes.
 
-A client's readings are in its folder, or on a Kafka broker of its own site. Raw readings never leave the site, so that
-broker must not be one of the federation's.
+A client's readings are in its folder, or on a Kafka broker of its own site. Raw readings never
+leave the site, so that broker must not be one of the federation's.
 """
 
 from __future__ import annotations
@@ -42,22 +45,35 @@ if TYPE_CHECKING:
     from shoal.protocol.ed25519 import PrivateKey, PublicKeys
 
 HEADER: Final = "server_signature"
-SIGNED_IN_UPDATES: Final = frozenset({("type", kind.encode()) for kind in (CLOSE_ROUND, ROUND_PLAN)})
+SIGNED_IN_UPDATES: Final = frozenset(
+    {("type", kind.encode()) for kind in (CLOSE_ROUND, ROUND_PLAN)}
+)
 """headers of the records of the topic of updates that servers sign"""
 _SIGNED_HEADERS: Final = ("type", "v")
 
 
 class SignedTopic:
-    """A log in which records of servers are signed: of one topic, and ends and plans of rounds in another; a `Log`."""
+    """A log in which records of servers are signed: of one topic, and ends and plans of rounds in
+    another; a `Log`."""
 
     def __init__(
-        self, log: Log, topic: str, accepted: PublicKeys, own: PrivateKey | None = None, closes: str | None = None
+        self,
+        log: Log,
+        topic: str,
+        accepted: PublicKeys,
+        own: PrivateKey | None = None,
+        closes: str | None = None,
     ) -> None:
-        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this process does not.
+        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this
+        process does not.
 
         `closes`: the topic in which ends and plans of rounds are signed as well.
         """
-        self._log, self._topic, self._accepted, self._own, self._closes = log, topic, accepted, own, closes
+        self._log = log
+        self._topic = topic
+        self._accepted = accepted
+        self._own = own
+        self._closes = closes
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         self._log.ensure(topic, settings)
@@ -93,8 +109,14 @@ class SignedTopic:
         while records:
             signed = [record for record in records if self._is_signed(record)]
             if len(signed) < len(records):
-                log_event("unsigned_records", logging.WARNING, topic=topic, records=len(records) - len(signed))
-            # Empty records would say that the log ends here, so what follows unsigned ones is read at once.
+                log_event(
+                    "unsigned_records",
+                    logging.WARNING,
+                    topic=topic,
+                    records=len(records) - len(signed),
+                )
+            # Empty records would say that the log ends here, so what follows unsigned ones is read
+            # at once.
             if signed:
                 return signed, after
             records, after = self._log.read(topic, after, limit, 0.0)
@@ -120,9 +142,11 @@ class SignedTopic:
 def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
     """The federation's log. Where `[log] server_keys` is set, only signed records of servers count.
 
-    `as_server`: sign as well. Raises `SettingsError` for a key that cannot be read, and as `open_log` does.
+    `as_server`: sign as well. Raises `SettingsError` for a key that cannot be read, and as
+    `open_log` does.
     """
-    log, file = open_log(config.log), config.log.server_keys
+    log = open_log(config.log)
+    file = config.log.server_keys
     try:
         own = _server_key(config) if as_server else None
         if file is None:
@@ -131,21 +155,28 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
 
         contract = config.contract
         closes = contract.updates_topic if config.resolved.mode.masked else None
-        return SignedTopic(log, contract.snapshots_topic, PublicKeys(read_public_keys(file)), own, closes)
+        return SignedTopic(
+            log, contract.snapshots_topic, PublicKeys(read_public_keys(file)), own, closes
+        )
     except BaseException:
         log.close()
         raise
 
 
 def snapshot_signer(config: Config) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives the header to add to a record: the signature that `open_federation_log` would add, if any.
+    """A function that gives the header to add to a record: the signature that `open_federation_log`
+    would add, if any.
 
-    For writers to the topic that do not go through a `Log`. Raises `SettingsError` for a key that cannot be read.
+    For writers to the topic that do not go through a `Log`. Raises `SettingsError` for a key that
+    cannot be read.
     """
-    key, topic = _server_key(config), config.contract.snapshots_topic
+    key = _server_key(config)
+    topic = config.contract.snapshots_topic
     if key is None:
         return lambda _: ()
-    return lambda one: _signed(key, topic, one.key, one.headers, one.value) if one.topic == topic else ()
+    return lambda one: (
+        _signed(key, topic, one.key, one.headers, one.value) if one.topic == topic else ()
+    )
 
 
 def _server_key(config: Config) -> PrivateKey | None:
@@ -168,7 +199,9 @@ def _server_key(config: Config) -> PrivateKey | None:
     return key
 
 
-def _signed(key: PrivateKey, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> Headers:
+def _signed(
+    key: PrivateKey, topic: str, record_key: bytes | None, headers: Headers, value: bytes | None
+) -> Headers:
     return ((HEADER, key.sign(_message(topic, record_key, headers, value))),)
 
 
@@ -188,7 +221,8 @@ def _message(topic: str, record_key: bytes | None, headers: Headers, value: byte
 def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:
     """The log that a producer writes the topic `READINGS` of one client to.
 
-    `folder` replaces the folder of the settings, in which each client has one of its own. Raises as `open_log` does.
+    `folder` replaces the folder of the settings, in which each client has one of its own. Raises as
+    `open_log` does.
     """
     if not config.readings.address:
         return _in_folder(config, client, folder or config.readings_folder)
@@ -196,7 +230,8 @@ def open_readings(config: Config, client: str, folder: Path | None = None) -> Lo
 
 
 def open_client_log(config: Config, client: str) -> Log:
-    """The log of a client: its readings, rejected readings and labels, the last two always in its folder.
+    """The log of a client: its readings, rejected readings and labels, the last two always in its
+    folder.
 
     Raises as `open_log` does.
     """
@@ -213,8 +248,13 @@ def open_client_log(config: Config, client: str) -> Log:
 
 
 def check_separate(readings: Log, log: Log) -> None:
-    """Raises `SettingsError` when raw readings are on the brokers of the federation, under any address."""
-    if isinstance(readings, SplitLog) and isinstance(log, ClusterLog) and readings.cluster() == log.cluster():
+    """Raises `SettingsError` when raw readings are on the brokers of the federation, under any
+    address."""
+    if (
+        isinstance(readings, SplitLog)
+        and isinstance(log, ClusterLog)
+        and readings.cluster() == log.cluster()
+    ):
         raise SettingsError(
             "[readings] address leads to the federation's own brokers: raw readings would leave the client's site; "
             "use a broker that is the client's alone"
@@ -233,7 +273,10 @@ def _in_folder(config: Config, client: str, folder: Path) -> Log:
 
 
 def _on_brokers(config: Config, client: str, local: Log | None) -> Log:
-    topic = config.readings.topic.replace(CLIENT, client) or f"{config.contract.federation}.{client}.{READINGS}"
+    topic = (
+        config.readings.topic.replace(CLIENT, client)
+        or f"{config.contract.federation}.{client}.{READINGS}"
+    )
     try:
         return SplitLog(open_log(config.readings), topic, local)
     except BaseException:
@@ -252,15 +295,18 @@ class ClusterLog(Protocol):
 
 
 class SplitLog:
-    """`Log` of a client that has its readings elsewhere, on brokers or in a shared folder, and all else in its folder.
+    """`Log` of a client that has its readings elsewhere, on brokers or in a shared folder, and all
+    else in its folder.
 
-    Several clients may share the brokers: the topic `READINGS` of this client has the name `topic` there, and what was
-    released of it is beside it.
+    Several clients may share the brokers: the topic `READINGS` of this client has the name `topic`
+    there, and what was released of it is beside it.
     """
 
     def __init__(self, shared: Log, topic: str, local: Log | None) -> None:
         """`local` is the log in the client's folder; None for a producer, which needs none."""
-        self._shared, self._topic, self._local = shared, topic, local
+        self._shared = shared
+        self._topic = topic
+        self._local = local
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`."""
@@ -311,7 +357,8 @@ class SplitLog:
         log, name = self._locate(topic)
         records, after = log.read(name, at, limit, timeout_s)
         if records and topic == READINGS:
-            # The noise of a reading depends on its offset. In a topic created anew it would be another reading's.
+            # The noise of a reading depends on its offset. In a topic created anew it would be
+            # another reading's.
             log.identity(name)
         return records, after
 
@@ -326,7 +373,8 @@ class SplitLog:
         log.show_progress(reader, name, at)
 
     def cluster(self) -> str | None:
-        """The id of the Kafka cluster with the readings; None where they are in a folder. Raises as the log does."""
+        """The id of the Kafka cluster with the readings; None where they are in a folder. Raises as
+        the log does."""
         return self._shared.cluster() if isinstance(self._shared, ClusterLog) else None
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""The main loop of a client and of a server: step until asked to stop, rebuild from the checkpoint after an outage."""
+"""The main loop of a client and of a server: step until asked to stop, rebuild from the checkpoint
+after an outage."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from typing import Protocol, TypeVar
 from shoal.errors import ShoalError
 from shoal.telemetry.events import log_event
 
-# A restart of a broker takes seconds: soon at first, then doubled, so that an outage of hours costs nothing.
+# A restart of a broker takes seconds: soon at first, then doubled, so that an outage of hours costs
+# nothing.
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
 
@@ -46,18 +48,21 @@ class Steppable(Protocol):
     """Anything that works in steps: a producer, a client, a server."""
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Do what there is to do, waiting up to `timeout_s` seconds for input. False when there was nothing."""
+        """Do what there is to do, waiting up to `timeout_s` seconds for input. False when there was
+        nothing."""
         ...
 
 
 class Node(Protocol):
-    """A client, a server, a helper or a bridge: it keeps a checkpoint, so it can be killed at any instant.
+    """A client, a server, a helper or a bridge: it keeps a checkpoint, so it can be killed at any
+    instant.
 
     Its constructor reads nothing and publishes nothing.
     """
 
     def resume(self) -> None:
-        """Make every stage, restore the checkpoint into them and publish its outbox again. Once, before a step."""
+        """Make every stage, restore the checkpoint into them and publish its outbox again. Once,
+        before a step."""
         ...
 
 
@@ -67,7 +72,8 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 @contextmanager
 def resumed(opened: AbstractContextManager[AnyNode]) -> Iterator[AnyNode]:
-    """Open a node, resume it, and close it at the end: at a start, at a restart and after an outage alike."""
+    """Open a node, resume it, and close it at the end: at a start, at a restart and after an outage
+    alike."""
     with opened as node:
         node.resume()
         yield node
@@ -84,8 +90,8 @@ def run(
 
     `on_step` is called before every step. An error that it raises counts as one of the step.
 
-    After a retriable error the node is closed and built again from its checkpoint: the same path as after a kill, so
-    there is only one recovery to get right. Other errors end the process.
+    After a retriable error the node is closed and built again from its checkpoint: the same path as
+    after a kill, so there is only one recovery to get right. Other errors end the process.
     """
     retry_s = RETRY_FIRST_S
     notify_systemd("READY=1")
@@ -98,7 +104,8 @@ def run(
                     notify_systemd("WATCHDOG=1")
                     on_step(node)
                     if node.step(poll_s):
-                        idle_s, retry_s = 0.0, RETRY_FIRST_S
+                        idle_s = 0.0
+                        retry_s = RETRY_FIRST_S
                         continue
                     idle_s += poll_s
                     if until_idle_s is not None and idle_s >= until_idle_s:
@@ -108,19 +115,23 @@ def run(
                 raise
             log_event("retrying", logging.WARNING, error=str(error), retry_s=retry_s)
             stop.wait(retry_s)
-            # Reset by a step that did something, not by a start: a node that fails at once is tried ever less often.
+            # Reset by a step that did something, not by a start: a node that fails at once is tried
+            # ever less often.
             retry_s = min(2 * retry_s, RETRY_MAX_S)
 
 
 def notify_systemd(state: str) -> None:
-    """Send `state` to systemd if it runs this process as a service of `Type=notify`; do nothing otherwise.
+    """Send `state` to systemd if it runs this process as a service of `Type=notify`; do nothing
+    otherwise.
 
     READY=1: the configuration is valid and the loop runs. WATCHDOG=1: the loop is not stuck.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address and hasattr(socket, "AF_UNIX"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, suppress(OSError):
-            systemd.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+            systemd.sendto(
+                state.encode(), f"\0{address[1:]}" if address.startswith("@") else address
+            )
 
 
 @contextmanager
@@ -136,7 +147,9 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:

@@ -24,7 +24,8 @@ def usable_cores() -> int:
 
 
 def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterator[tuple[J, R]]:
-    """Each job with its result, in the order in which they finish; with one process or one job, in this process.
+    """Each job with its result, in the order in which they finish; with one process or one job, in
+    this process.
 
     `work` and the jobs must be picklable. Raises what `work` raises.
     """
@@ -35,7 +36,8 @@ def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterato
 
 
 class Workers:
-    """Processes for the same function over many jobs; they are started when there is something to do.
+    """Processes for the same function over many jobs; they are started when there is something to
+    do.
 
     They are new processes, independent of the threads and open files of this one.
     """
@@ -55,7 +57,9 @@ class Workers:
         if self._pool is None:
             self._others = set(multiprocessing.active_children())
             self._pool = ProcessPoolExecutor(
-                self._processes, mp_context=multiprocessing.get_context("spawn"), initializer=_follow_parent
+                self._processes,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_follow_parent,
             )
         try:
             # Workers start as jobs are submitted.
@@ -64,7 +68,8 @@ class Workers:
             for done in as_completed(pending):
                 yield pending[done], done.result()
         except BaseException:
-            # A job takes minutes on large data, so it is ended at once when the caller stops or presses Ctrl-C.
+            # A job takes minutes on large data, so it is ended at once when the caller stops or
+            # presses Ctrl-C.
             self._pool.shutdown(wait=False, cancel_futures=True)
             for worker in set(multiprocessing.active_children()) - self._others:
                 worker.terminate()
@@ -82,7 +87,9 @@ def _follow_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.join,), name="shoal-parent", daemon=True).start()
+        threading.Thread(
+            target=_end_with, args=(parent.join,), name="shoal-parent", daemon=True
+        ).start()
 
 
 def _end_with(parent_ends: Callable[[], None]) -> None:
@@ -92,7 +99,8 @@ def _end_with(parent_ends: Callable[[], None]) -> None:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """One thread for each worker: workers inherit the environment, and numpy reads these variables on import."""
+    """One thread for each worker: workers inherit the environment, and numpy reads these variables
+    on import."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:

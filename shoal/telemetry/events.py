@@ -1,7 +1,7 @@
 """Structured log events: one line per event, as text for people or as JSON.
 
-Every line has a stable event name, so that an alert can match on it, and fields: counts, names and times, never the
-value of a reading. The events go through the standard library's logging.
+Every line has a stable event name, so that an alert can match on it, and fields: counts, names and
+times, never the value of a reading. The events go through the standard library's logging.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from typing import TextIO
 _RESERVED = frozenset({"time", "level", "event", "process"})
 
 
-def log_event(event: str, level: int = logging.INFO, **fields: str | int | float | bool | None) -> None:
-    """Log `event` with `fields`. Raises `ValueError` for a field named `time`, `level`, `event` or `process`."""
+def log_event(
+    event: str, level: int = logging.INFO, **fields: str | int | float | bool | None
+) -> None:
+    """Log `event` with `fields`. Raises `ValueError` for a field named `time`, `level`, `event` or
+    `process`."""
     reserved = _RESERVED & set(fields)
     if reserved:
         raise ValueError(f"reserved field names: {sorted(reserved)}")
@@ -26,7 +29,11 @@ def log_event(event: str, level: int = logging.INFO, **fields: str | int | float
 
 
 def start_logging(
-    process: str, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None, client: str | None = None
+    process: str,
+    as_json: bool,
+    level: int = logging.INFO,
+    stream: TextIO | None = None,
+    client: str | None = None,
 ) -> None:
     """Write the events of this process to `stream` (standard error by default), one line each.
 
@@ -41,7 +48,8 @@ def start_logging(
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats an event as a JSON object: time, level, event, process, the client where there is one, and the fields."""
+    """Formats an event as a JSON object: time, level, event, process, the client where there is
+    one, and the fields."""
 
     def __init__(self, process: str, client: str | None = None) -> None:
         super().__init__()
@@ -50,7 +58,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage(), "process": self._process}
+        line = {
+            "time": time,
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "process": self._process,
+        }
         fields = {name: _json(value) for name, value in getattr(record, "fields", {}).items()}
         return json.dumps(line | self._client | fields)
 
@@ -64,7 +77,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields = " ".join(f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items())
+        fields = " ".join(
+            f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items()
+        )
         level = "" if record.levelno <= logging.INFO else f" {record.levelname}"
         return f"{time} {self._process}{level} {record.getMessage()} {fields}".rstrip()
 
@@ -85,9 +100,11 @@ def _json(value: object) -> object:
 
 
 def note_experimental(models: Mapping[str, str]) -> None:
-    """Log at every start which models have an algorithm that may still change, and what it does not do.
+    """Log at every start which models have an algorithm that may still change, and what it does not
+    do.
 
-    `models`: name of each such model -> what its algorithm says of itself (`ResolvedContract.experimental`).
+    `models`: name of each such model -> what its algorithm says of itself
+    (`ResolvedContract.experimental`).
     """
     for model, detail in models.items():
         log_event("model_experimental", logging.WARNING, model=model, detail=detail)

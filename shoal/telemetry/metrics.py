@@ -1,7 +1,8 @@
 """The Prometheus metrics of clients and the server, each declared once.
 
-Names have base units and `_total` on counters only; no label has an unbounded number of values. Each process has its
-own registry. A client's counters are derived from its readings, so only the client itself serves them.
+Names have base units and `_total` on counters only; no label has an unbounded number of values.
+Each process has its own registry. A client's counters are derived from its readings, so only the
+client itself serves them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,28 @@ from prometheus_client import (
 
 from shoal import __version__
 
-LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+LATENCY_BUCKETS_S = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+)
 LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class PutOff:
-    """Work on metrics that is put off until they are read: a collector that is asked before all others."""
+    """Work on metrics that is put off until they are read: a collector that is asked before all
+    others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +100,10 @@ class ProcessMetrics:
         )
         self.nodes = Gauge("shoal_nodes", "Nodes of a model", ["model"], registry=self.registry)
         self.lag = Gauge(
-            "shoal_consumer_lag_records", "Records in a topic that are not read yet", ["topic"], registry=self.registry
+            "shoal_consumer_lag_records",
+            "Records in a topic that are not read yet",
+            ["topic"],
+            registry=self.registry,
         )
         self.lost = Counter(
             "shoal_records_lost",
@@ -98,7 +118,9 @@ class ProcessMetrics:
             registry=self.registry,
         )
         self.checkpoint_at = Gauge(
-            "shoal_checkpoint_timestamp_seconds", "When the newest checkpoint was saved", registry=self.registry
+            "shoal_checkpoint_timestamp_seconds",
+            "When the newest checkpoint was saved",
+            registry=self.registry,
         )
 
 
@@ -112,14 +134,17 @@ class ClientMetrics(ProcessMetrics):
     )
 
     def __init__(self, on_site: bool = True) -> None:
-        """`on_site`: only the client's own site reaches them; otherwise no count made from raw readings is among them.
+        """`on_site`: only the client's own site reaches them; otherwise no count made from raw
+        readings is among them.
 
-        Counts made from raw readings are those of rejected, withheld, clipped, learned and novel ones.
+        Counts made from raw readings are those of rejected, withheld, clipped, learned and novel
+        ones.
         """
         super().__init__("client")
         self.on_site = on_site
         self.counted: collections.Counter[str] = collections.Counter()
-        """result -> readings counted so far; a node that is rebuilt after an error continues from here"""
+        """result -> readings counted so far; a node that is rebuilt after an error continues from
+        here"""
         self.novel_counted: collections.Counter[str] = collections.Counter()
         """model -> novel readings counted so far"""
         self.rejected_counted: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -149,7 +174,9 @@ class ClientMetrics(ProcessMetrics):
             registry=self.registry,
         )
         self.event_time_lag = Gauge(
-            "shoal_event_time_lag_seconds", "Age of the newest reading that was learned", registry=self.registry
+            "shoal_event_time_lag_seconds",
+            "Age of the newest reading that was learned",
+            registry=self.registry,
         )
         self.epsilon_spent = Gauge(
             "shoal_privacy_epsilon_spent",
@@ -185,9 +212,12 @@ class ServerMetrics(ProcessMetrics):
         self.put_off = PutOff()
         self.registry.register(self.put_off)
         self.counted: dict[int, int] = {}
-        """partition -> newest offset counted; a node that is rebuilt after an error reads some records again"""
+        """partition -> newest offset counted; a node that is rebuilt after an error reads some
+        records again"""
         self.partial_updates = Gauge(
-            "shoal_partial_updates", "Updates that still miss some of their chunks", registry=self.registry
+            "shoal_partial_updates",
+            "Updates that still miss some of their chunks",
+            registry=self.registry,
         )
         self.quarantined = Gauge(
             "shoal_quarantined_clients",
@@ -204,7 +234,9 @@ class ServerMetrics(ProcessMetrics):
         for result in MASKED_RESULTS:
             self.masked_rounds.labels(result=result)
         self.helpers_awaited = Gauge(
-            "shoal_helpers_awaited", "Helpers whose sums closed rounds wait for", registry=self.registry
+            "shoal_helpers_awaited",
+            "Helpers whose sums closed rounds wait for",
+            registry=self.registry,
         )
         self.helpers_wrong = Gauge(
             "shoal_helpers_wrong",
@@ -223,12 +255,19 @@ class ServerMetrics(ProcessMetrics):
             registry=self.registry,
         )
         self.copied = Counter(
-            "shoal_copied_clients", "Pairs of processes found to publish as one client", registry=self.registry
+            "shoal_copied_clients",
+            "Pairs of processes found to publish as one client",
+            registry=self.registry,
         )
         self.rejected = Counter(
-            "shoal_rejected_messages", "Rejected messages by reason", ["reason"], registry=self.registry
+            "shoal_rejected_messages",
+            "Rejected messages by reason",
+            ["reason"],
+            registry=self.registry,
         )
-        self.clusters = Gauge("shoal_clusters", "Known clusters of a model", ["model"], registry=self.registry)
+        self.clusters = Gauge(
+            "shoal_clusters", "Known clusters of a model", ["model"], registry=self.registry
+        )
         self.clusters_active = Gauge(
             "shoal_clusters_active",
             "Known clusters to which readings fall at present",
@@ -336,7 +375,10 @@ class ServerMetrics(ProcessMetrics):
             registry=self.registry,
         )
         self.round = Gauge(
-            "shoal_round_number", "Newest round of a model that has closed", ["model"], registry=self.registry
+            "shoal_round_number",
+            "Newest round of a model that has closed",
+            ["model"],
+            registry=self.registry,
         )
         self.round_counted = Gauge(
             "shoal_round_counted_answers",
@@ -371,7 +413,8 @@ class ServerMetrics(ProcessMetrics):
 
 
 def _registry(process: str) -> CollectorRegistry:
-    # A creation time beside each counter would double the number of series and no dashboard or alert needs it.
+    # A creation time beside each counter would double the number of series and no dashboard or
+    # alert needs it.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission
     registry = CollectorRegistry()
     # Memory and CPU time of the process, under the standard names.

@@ -1,4 +1,5 @@
-"""Transports: the contract of a log (`base`), and the logs that keep it. `open_log` opens the log at an address."""
+"""Transports: the contract of a log (`base`), and the logs that keep it. `open_log` opens the log
+at an address."""
 
 from __future__ import annotations
 
@@ -14,16 +15,17 @@ __all__ = ["check_installed", "open_log"]
 def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
     """The log at an address, or at the address of a settings section with its transport's keys.
 
-    Addresses: `sqlite:PATH`, a path that ends in `.db`, `kafka://host:port,host:port`, and those of other installed
-    transports. Raises `SettingsError` for an address that no transport has, `MissingExtra`, and what opening the log
-    raises.
+    Addresses: `sqlite:PATH`, a path that ends in `.db`, `kafka://host:port,host:port`, and those of
+    other installed transports. Raises `SettingsError` for an address that no transport has,
+    `MissingExtra`, and what opening the log raises.
     """
     transport, location, settings = _parts_of(where)
     return transport.open(location, settings)
 
 
 def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
-    """Raise `MissingExtra` unless the log that `open_log` would open can be; `SettingsError` as `open_log` does."""
+    """Raise `MissingExtra` unless the log that `open_log` would open can be; `SettingsError` as
+    `open_log` does."""
     transport, _, settings = _parts_of(where)
     transport.check_installed(settings)
 
@@ -31,5 +33,11 @@ def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
 def _parts_of(where: str | LogSettings | ReadingsSettings) -> tuple[Transport, str, Settings]:
     transport, location = parse_address(where if isinstance(where, str) else where.address)
     if not isinstance(transport, Transport):
-        raise SettingsError(f"transport {transport.name!r} is not a shoal.transports.base.Transport")
-    return transport, location, transport.settings() if isinstance(where, str) else transport_part(where, transport)
+        raise SettingsError(
+            f"transport {transport.name!r} is not a shoal.transports.base.Transport"
+        )
+    return (
+        transport,
+        location,
+        transport.settings() if isinstance(where, str) else transport_part(where, transport),
+    )

@@ -1,7 +1,7 @@
 """The contract of every transport: an ordered, partitioned log of records, and what opens one.
 
-Positions belong to the reader and are in its checkpoint, so there is no commit. Reading from the same positions gives
-the same records, for every reader and every time.
+Positions belong to the reader and are in its checkpoint, so there is no commit. Reading from the
+same positions gives the same records, for every reader and every time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Record(NamedTuple):
 
 
 class ListLike(Sequence[Entry]):
-    """A sequence that equals any other one with the same entries. As a list has none, it has no hash."""
+    """A sequence that equals any other one with the same entries. As a list has none, it has no
+    hash."""
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
@@ -51,7 +52,8 @@ class ListLike(Sequence[Entry]):
 
 
 class BytesColumn(ListLike[bytes]):
-    """Contents of n records, one after the other in one block. Each is there as bytes too, made when it is needed."""
+    """Contents of n records, one after the other in one block. Each is there as bytes too, made
+    when it is needed."""
 
     def __init__(self, block: bytes, lengths: int | Sequence[int]) -> None:
         """`lengths`: of each content, or the one length of all of them, which is above 0."""
@@ -59,7 +61,9 @@ class BytesColumn(ListLike[bytes]):
         self.length = lengths if isinstance(lengths, int) else None
         """length of every content; None where they differ"""
         self._ends: Sequence[int] = (
-            range(0, len(block) + 1, lengths) if isinstance(lengths, int) else [0, *accumulate(lengths)]
+            range(0, len(block) + 1, lengths)
+            if isinstance(lengths, int)
+            else [0, *accumulate(lengths)]
         )
 
     @classmethod
@@ -91,7 +95,9 @@ class BytesColumn(ListLike[bytes]):
             if step != 1:
                 return BytesColumn.of([self[each] for each in range(first, end, step)])
             ends = self._ends[first : max(first, end) + 1]
-            return BytesColumn(self.block[ends[0] : ends[-1]], self.length or list(map(sub, ends[1:], ends)))
+            return BytesColumn(
+                self.block[ends[0] : ends[-1]], self.length or list(map(sub, ends[1:], ends))
+            )
         place = range(len(self))[place]
         return self.block[self._ends[place] : self._ends[place + 1]]
 
@@ -100,24 +106,32 @@ class BytesColumn(ListLike[bytes]):
 
 
 class RecordColumns(ListLike[Record]):
-    """Records of one partition by column, n of them. Each is there as a `Record` too, made when it is asked for.
+    """Records of one partition by column, n of them. Each is there as a `Record` too, made when it
+    is asked for.
 
-    Records whose headers differ in the last content alone have one form: `forms` has the headers of the first of each.
+    Records whose headers differ in the last content alone have one form: `forms` has the headers of
+    the first of each.
     """
 
     def __init__(
         self,
         topic: str,
         partition: int,
-        columns: tuple[Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]],
+        columns: tuple[
+            Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]
+        ],
         forms: Sequence[Headers],
         form_of: Indices,
         last_contents: Sequence[bytes],
     ) -> None:
-        """`columns`: offsets, times in ms, keys and values, (n,) each; `form_of` (n,): which of the forms."""
-        self.topic, self.partition = topic, partition
+        """`columns`: offsets, times in ms, keys and values, (n,) each; `form_of` (n,): which of the
+        forms."""
+        self.topic = topic
+        self.partition = partition
         self.offsets, self.timestamps_ms, self.keys, self.values = columns
-        self.forms, self.form_of, self.last_contents = forms, form_of, last_contents
+        self.forms = forms
+        self.form_of = form_of
+        self.last_contents = last_contents
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -130,7 +144,12 @@ class RecordColumns(ListLike[Record]):
 
     def __getitem__(self, place: int | slice) -> Record | RecordColumns:
         if isinstance(place, slice):
-            columns = (self.offsets[place], self.timestamps_ms[place], self.keys[place], self.values[place])
+            columns = (
+                self.offsets[place],
+                self.timestamps_ms[place],
+                self.keys[place],
+                self.values[place],
+            )
             of_each = self.form_of[place], self.last_contents[place]
             return RecordColumns(self.topic, self.partition, columns, self.forms, *of_each)
         return Record(
@@ -161,20 +180,26 @@ class RecordBatch(NamedTuple):
     def records(self) -> Iterator[tuple[bytes, Headers]]:
         """Value and headers of each record."""
         names = [name for name, _ in self.varying]
-        contents = zip(*(each for _, each in self.varying), strict=True) if names else repeat((), len(self.values))
+        contents = (
+            zip(*(each for _, each in self.varying), strict=True)
+            if names
+            else repeat((), len(self.values))
+        )
         for value, own in zip(self.values, contents, strict=True):
             yield value, (*self.headers, *zip(names, own, strict=True))
 
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """How a topic is kept. `Log.ensure` declares it; every later declaration of the same topic must agree."""
+    """How a topic is kept. `Log.ensure` declares it; every later declaration of the same topic must
+    agree."""
 
     partitions: int = 1
     compact: bool = False
     """whether only the newest record of each key is kept"""
     retain_bytes: int | None = None
-    """bytes of keys, values and headers, per partition, above which the oldest records are dropped"""
+    """bytes of keys, values and headers, per partition, above which the oldest records are dropped
+    """
     retain_s: float | None = None
     """age in seconds above which records are dropped"""
     record_bytes_max: int = DEFAULT_RECORD_BYTES_MAX
@@ -185,12 +210,13 @@ class TopicSettings:
 class Log(Protocol):
     """An ordered, partitioned log: records are published to topics and read back by position.
 
-    Errors: `LogUnavailable` (a later try may succeed), `LogError` (no later try can), `OffsetOutOfRange` (retention has
-    removed the records at the position).
+    Errors: `LogUnavailable` (a later try may succeed), `LogError` (no later try can),
+    `OffsetOutOfRange` (retention has removed the records at the position).
     """
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
-        """Create `topic`, or check that it exists with these settings; `LogError` names any difference."""
+        """Create `topic`, or check that it exists with these settings; `LogError` names any
+        difference."""
         ...
 
     def identity(self, topic: str) -> bytes:
@@ -220,8 +246,9 @@ class Log(Protocol):
     ) -> tuple[Sequence[Record], Positions]:
         """Up to `limit` records from `at` on, and the positions to read from next.
 
-        Waits up to `timeout_s` while there is none. Compaction leaves gaps in the offsets, so the next position is the
-        one returned and not the last offset plus one. Partitions that `at` lacks are not read.
+        Waits up to `timeout_s` while there is none. Compaction leaves gaps in the offsets, so the
+        next position is the one returned and not the last offset plus one. Partitions that `at`
+        lacks are not read.
         """
         ...
 
@@ -242,7 +269,8 @@ class Log(Protocol):
 
 
 class BatchLog(Log, Protocol):
-    """A log that takes a whole batch in one call, which spares the work of one for each record. Optional for a log."""
+    """A log that takes a whole batch in one call, which spares the work of one for each record.
+    Optional for a log."""
 
     def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
         """Append all records of the batch, in order, as `publish` of each one does."""
@@ -250,7 +278,8 @@ class BatchLog(Log, Protocol):
 
 
 def publish_batch(log: Log, topic: str, batch: RecordBatch, partition: int) -> None:
-    """Append all records of the batch to a log, in one call if it is a `BatchLog`. Raises as the log does."""
+    """Append all records of the batch to a log, in one call if it is a `BatchLog`. Raises as the
+    log does."""
     in_one_call = getattr(log, "publish_batch", None)
     if in_one_call is not None:
         in_one_call(topic, batch, partition)
@@ -260,7 +289,8 @@ def publish_batch(log: Log, topic: str, batch: RecordBatch, partition: int) -> N
 
 
 def flush_unsynced(log: Log) -> None:
-    """Flush so that every other process sees the records; a power cut may lose them until the log's next flush.
+    """Flush so that every other process sees the records; a power cut may lose them until the log's
+    next flush.
 
     A log without `flush_unsynced(timeout_s)` flushes as ever.
     """
@@ -269,7 +299,8 @@ def flush_unsynced(log: Log) -> None:
 
 
 class Transport:
-    """One kind of log: an object that the entry-point group `shoal.transports` names by its address scheme."""
+    """One kind of log: an object that the entry-point group `shoal.transports` names by its address
+    scheme."""
 
     name: str
     """scheme of its addresses and name of its entry point"""
@@ -283,20 +314,24 @@ class Transport:
         """
 
     def open(self, location: str, settings: Settings) -> Log:
-        """The log at `location`, the address without its scheme. `settings` is an instance of `self.settings`.
+        """The log at `location`, the address without its scheme. `settings` is an instance of
+        `self.settings`.
 
-        Raises `SettingsError` for a location or settings that cannot be, and what the log's own opening raises.
+        Raises `SettingsError` for a location or settings that cannot be, and what the log's own
+        opening raises.
         """
         raise NotImplementedError
 
     def resolve(self, location: str, file: Path) -> str:
-        """The location with its relative paths made relative to the federation file; unchanged if it holds no path."""
+        """The location with its relative paths made relative to the federation file; unchanged if
+        it holds no path."""
         return location
 
     def servers(self, location: str) -> frozenset[str]:
         """The servers that keep the log, each by one name; none for a log on this machine.
 
-        A federation's log and a client's readings must not share a server: raw readings would leave the client's site.
+        A federation's log and a client's readings must not share a server: raw readings would leave
+        the client's site.
         """
         return frozenset()
 
@@ -304,7 +339,8 @@ class Transport:
 def partition_of(key: bytes | None, partitions: int) -> int:
     """The partition of a key, the same in every log: all records of a key are in one order.
 
-    CRC-32, like the `consistent` partitioner of librdkafka, so that clients in other languages find it too.
+    CRC-32, like the `consistent` partitioner of librdkafka, so that clients in other languages find
+    it too.
     """
     return 0 if key is None else zlib.crc32(key) % partitions
 
@@ -315,7 +351,8 @@ def beginning(log: Log, topic: str) -> Positions:
 
 
 def first_positions(log: Log, topic: str) -> Positions:
-    """The positions of the first records ever: a reader that begins there notices if retention has removed any."""
+    """The positions of the first records ever: a reader that begins there notices if retention has
+    removed any."""
     return dict.fromkeys(log.bounds(topic), 0)
 
 
@@ -358,7 +395,9 @@ def check_settings(name: str, settings: TopicSettings) -> None:
     }
     for setting, (value, least, most) in ranges.items():
         if value is not None and not least <= value <= most:
-            raise SettingsError(f"topic {name!r}: {setting} must be from {least} to {most}, not {value}")
+            raise SettingsError(
+                f"topic {name!r}: {setting} must be from {least} to {most}, not {value}"
+            )
 
 
 def differences(found: TopicSettings, wanted: TopicSettings) -> str:
@@ -374,22 +413,31 @@ def differences(found: TopicSettings, wanted: TopicSettings) -> str:
 def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
     """Bytes of key, value and headers. Raises `LogError` for a part that is not bytes."""
     # Not bytearray: the caller could change it before it is stored.
-    size, valid = 0, isinstance(value, BYTES_OR_NONE) and isinstance(key, BYTES_OR_NONE)
+    size = 0
+    valid = isinstance(value, BYTES_OR_NONE) and isinstance(key, BYTES_OR_NONE)
     try:
         for title, content in headers:
             valid = valid and isinstance(title, str) and isinstance(content, bytes)
             size += (len(title) if title.isascii() else len(title.encode())) + len(content)
     except (AttributeError, TypeError, ValueError) as error:
-        raise LogError(f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})") from error
+        raise LogError(
+            f"topic {name!r}: headers must be pairs of text and bytes ({type(error).__name__})"
+        ) from error
     if not valid:
-        raise LogError(f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes")
+        raise LogError(
+            f"topic {name!r}: key and value must be bytes or None, headers pairs of text and bytes"
+        )
     return size + len(key or b"") + len(value or b"")
 
 
-def check_record(name: str, settings: TopicSettings, partition: int, key: bytes | None, size: int) -> None:
+def check_record(
+    name: str, settings: TopicSettings, partition: int, key: bytes | None, size: int
+) -> None:
     """Raises `LogError` for a record of `size` bytes that this topic does not take."""
     if not 0 <= partition < settings.partitions:
-        raise LogError(f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}")
+        raise LogError(
+            f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}"
+        )
     if settings.compact and key is None:
         raise LogError(f"topic {name!r} is compacted by key; give every record a key")
     if size > settings.record_bytes_max:
@@ -408,7 +456,8 @@ def read_next(
     accept_gap: bool,
     on_gap: Callable[[int], None] = lambda _: None,
 ) -> tuple[Sequence[Record], Positions]:
-    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap, log it, and call `on_gap`.
+    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap, log it, and
+    call `on_gap`.
 
     `on_gap` gets the number of records that are gone.
     """
@@ -419,7 +468,13 @@ def read_next(
             if not accept_gap:
                 raise
             lost = gone.first - gone.asked
-            log_event("gap_accepted", logging.WARNING, topic=topic, partition=gone.partition, records_lost=lost)
+            log_event(
+                "gap_accepted",
+                logging.WARNING,
+                topic=topic,
+                partition=gone.partition,
+                records_lost=lost,
+            )
             # Only this partition is known to have a gap; the next read finds those of others.
             at = {**at, gone.partition: gone.first}
             on_gap(lost)

@@ -1,4 +1,5 @@
-"""What a region contributes: for counts the flat result, for points each reading once, for nodes the updates."""
+"""What a region contributes: for counts the flat result, for points each reading once, for nodes
+the updates."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from numpy.typing import NDArray
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.density_tree.arrays import PARTIAL_WINDOWS_MAX, DensityTreeAggregator, windows_max
+from shoal.algorithms.density_tree.arrays import (
+    PARTIAL_WINDOWS_MAX,
+    DensityTreeAggregator,
+    windows_max,
+)
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.registry import load_algorithm, streaming_names
@@ -38,7 +43,9 @@ AGGREGATED = [name for name in streaming_names() if load_algorithm(name).aggrega
 def counted(rows: NDArray[np.float64], server: DensityTreeServer, number: int) -> Arrays:
     """The update of one window, with noise."""
     window = server.plan.count(rows, np.ones(len(rows), dtype=bool), b"client", number)
-    return window.update(window.counts + NOISE.draw(number.to_bytes(4, "little"), len(window.counts)))
+    return window.update(
+        window.counts + NOISE.draw(number.to_bytes(4, "little"), len(window.counts))
+    )
 
 
 def contributions_of(windows: Sequence[Arrays], regions: int) -> list[Arrays]:
@@ -61,22 +68,28 @@ def test_counts_added_up_by_regions_grow_the_same_tree_as_without_regions(region
     rows, _ = blobs(12 * WINDOW * EPOCH_WINDOWS, CORNERS, seed=3)
     # How many axes a window samples is else found from single windows, which sums do not tell.
     options = {**OPTIONS, "axes_per_window": 2}
-    flat, world = DensityTreeServer(3, **options), DensityTreeServer(3, **options)
+    flat = DensityTreeServer(3, **options)
+    world = DensityTreeServer(3, **options)
     for epoch in range(12):
         first = epoch * EPOCH_WINDOWS
         numbers = range(first, first + EPOCH_WINDOWS)
-        windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], flat, number) for number in numbers]
+        windows = [
+            counted(rows[number * WINDOW : (number + 1) * WINDOW], flat, number)
+            for number in numbers
+        ]
         absorb(flat, windows)
         absorb(world, contributions_of(windows, regions))
         assert flat.plan.digest == world.plan.digest, "both ask clients for the same counts"
     assert len(set(flat.snapshot()["cluster"].tolist())) >= 3
     assert np.array_equal(flat.predict(rows), world.predict(rows))
-    ours, theirs = flat.state(), world.state()
+    ours = flat.state()
+    theirs = world.state()
     assert_same_counts(ours["tree"], theirs["tree"])
 
 
 def assert_same_counts(ours: Any, theirs: Any) -> None:
-    """All whole numbers are the same; real numbers agree to 9 digits, but for recent readings, which fade."""
+    """All whole numbers are the same; real numbers agree to 9 digits, but for recent readings,
+    which fade."""
     if isinstance(ours, dict):
         assert ours.keys() == theirs.keys()
         for name in ours.keys() - {"recent", "recent_noise"}:
@@ -91,10 +104,15 @@ def assert_same_counts(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
-def test_sums_of_counts_are_the_same_to_the_last_bit_in_any_order_and_over_any_number_of_levels() -> None:
+def test_sums_of_counts_are_the_same_to_the_last_bit_in_any_order_and_over_any_number_of_levels() -> (
+    None
+):
     server = DensityTreeServer(3, **OPTIONS)
     rows, _ = blobs(9 * WINDOW, CORNERS, seed=1)
-    windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number) for number in range(9)]
+    windows = [
+        counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number)
+        for number in range(9)
+    ]
     (flat,) = contributions_of(windows, 1)
     (backwards,) = contributions_of(windows[::-1], 1)
     (levels,) = contributions_of(contributions_of(windows, 3), 1)
@@ -108,7 +126,10 @@ def test_sums_of_counts_are_the_same_to_the_last_bit_in_any_order_and_over_any_n
 def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
     server = DensityTreeServer(3, **OPTIONS)
     rows, _ = blobs(30 * WINDOW, CORNERS, seed=1)
-    windows = [counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number) for number in range(30)]
+    windows = [
+        counted(rows[number * WINDOW : (number + 1) * WINDOW], server, number)
+        for number in range(30)
+    ]
     (honest,) = contributions_of(windows, 1)
     claims = Claims(30 * WINDOW, Box(np.zeros(3), np.ones(3)))
     assert DENSITY_TREE.check_claims is not None
@@ -116,7 +137,10 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
     forged: list[dict[str, Any]] = [
         {"count": honest["count"] + 10**6},
         {"windows": honest["windows"] + windows_max(30 * WINDOW, WINDOW)},
-        {"windows": np.ones_like(honest["windows"]), "exposure": np.full_like(honest["exposure"], WINDOW + 1.0)},
+        {
+            "windows": np.ones_like(honest["windows"]),
+            "exposure": np.full_like(honest["exposure"], WINDOW + 1.0),
+        },
         {"exposure": honest["exposure"] + 30 * WINDOW},
         {"places": honest["places"] + 1},
         {"count": honest["count"][:-1]},
@@ -128,7 +152,9 @@ def test_honest_sums_of_windows_are_accepted_and_forged_ones_rejected() -> None:
 
 def test_a_region_contributes_before_it_has_more_windows_than_its_readings_make() -> None:
     """Windows that time has closed have few readings each."""
-    server, aggregator, added = DensityTreeServer(3, **OPTIONS), DensityTreeAggregator(WINDOW, NOISE.variance), 0
+    server = DensityTreeServer(3, **OPTIONS)
+    aggregator = DensityTreeAggregator(WINDOW, NOISE.variance)
+    added = 0
     rows, _ = blobs(100, CORNERS, seed=1)
     windows = [counted(rows[number : number + 1], server, number) for number in range(100)]
     while aggregator.has_room(windows[added], 1):
@@ -136,15 +162,21 @@ def test_a_region_contributes_before_it_has_more_windows_than_its_readings_make(
         added += 1
     assert added >= PARTIAL_WINDOWS_MAX
     assert DENSITY_TREE.check_claims is not None
-    DENSITY_TREE.check_claims(OPTIONS, aggregator.contribute(), Claims(added, Box(np.zeros(3), np.ones(3))))
+    DENSITY_TREE.check_claims(
+        OPTIONS, aggregator.contribute(), Claims(added, Box(np.zeros(3), np.ones(3)))
+    )
 
 
 def updates_of(algorithm: StreamingAlgorithm, number: int) -> list[Arrays]:
     """Updates of one client."""
     if algorithm is DENSITY_TREE:
-        server, (rows, _) = DensityTreeServer(3), blobs(number * WINDOW, CORNERS, seed=2)
-        return [counted(rows[one * WINDOW : (one + 1) * WINDOW], server, one) for one in range(number)]
-    client, (rows, _) = algorithm.client({}, 3), blobs(number * WINDOW, CORNERS, seed=2)
+        server = DensityTreeServer(3)
+        (rows, _) = blobs(number * WINDOW, CORNERS, seed=2)
+        return [
+            counted(rows[one * WINDOW : (one + 1) * WINDOW], server, one) for one in range(number)
+        ]
+    client = algorithm.client({}, 3)
+    (rows, _) = blobs(number * WINDOW, CORNERS, seed=2)
     updates = []
     for one in range(number):
         client.learn(rows[one * WINDOW : (one + 1) * WINDOW])
@@ -162,7 +194,9 @@ def test_a_restored_aggregator_contributes_the_same_and_nothing_twice(name: str)
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, StreamingAlgorithm)
     aggregator = aggregator_of(algorithm)
-    assert not any(array.size for array in aggregator.contribute().values()), "nothing is new at the start"
+    assert not any(array.size for array in aggregator.contribute().values()), (
+        "nothing is new at the start"
+    )
     for arrays in updates_of(algorithm, 3):
         aggregator.add(arrays, WINDOW)
         restored = aggregator_of(algorithm)
@@ -189,11 +223,15 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name: str) -> None:
     for entry, value in before.items():
         damaged = [{each: kept for each, kept in before.items() if each != entry}]
         if isinstance(value, np.ndarray):
-            damaged += [{**before, entry: array} for array in (value[:-1], value[:, None], value.astype(np.int16))]
+            damaged += [
+                {**before, entry: array}
+                for array in (value[:-1], value[:, None], value.astype(np.int16))
+            ]
         for state in damaged:
             with pytest.raises(InvalidState):
                 aggregator.restore(state)
-    contributed, again = aggregator.contribute(), aggregator_of(algorithm)
+    contributed = aggregator.contribute()
+    again = aggregator_of(algorithm)
     again.restore(before)
     for each, array in again.contribute().items():
         assert np.array_equal(array, contributed[each])
@@ -208,20 +246,27 @@ def test_the_state_of_another_aggregator_is_refused(name: str) -> None:
 
 
 def test_merged_points_stand_for_every_reading_once_and_keep_its_mean() -> None:
-    aggregator, updates = aggregator_of(CLUSTER_TREE), updates_of(CLUSTER_TREE, 40)
+    aggregator = aggregator_of(CLUSTER_TREE)
+    updates = updates_of(CLUSTER_TREE, 40)
     for arrays in updates:
         aggregator.add(arrays, WINDOW)
     contributed = aggregator.contribute()
-    points, counts = contributed["point"], contributed["count"]
-    assert len(points) < sum(len(arrays["point"]) for arrays in updates) / 2, "near points are merged"
+    points = contributed["point"]
+    counts = contributed["count"]
+    assert len(points) < sum(len(arrays["point"]) for arrays in updates) / 2, (
+        "near points are merged"
+    )
     assert counts.sum() == 40 * WINDOW
     given = [(arrays["point"] * arrays["count"][:, None]).sum(axis=0) for arrays in updates]
-    np.testing.assert_allclose((points * counts[:, None]).sum(axis=0), np.sum(given, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        (points * counts[:, None]).sum(axis=0), np.sum(given, axis=0), rtol=1e-9
+    )
 
 
 def test_only_one_update_of_a_contribution_may_stand_for_earlier_readings() -> None:
     """The receiver allows for the history of one client, not of many."""
-    client, (rows, _) = CLUSTER_TREE.client({}, 3), blobs(1000, CORNERS, seed=2)
+    client = CLUSTER_TREE.client({}, 3)
+    (rows, _) = blobs(1000, CORNERS, seed=2)
     client.learn(rows)
     plain = client.contribute()
     client.reset_published()
@@ -236,7 +281,8 @@ def test_only_one_update_of_a_contribution_may_stand_for_earlier_readings() -> N
 
 def test_a_region_of_fcac_passes_on_its_clients_updates_one_after_the_other() -> None:
     updates = updates_of(FCAC, 5)
-    aggregator, above = aggregator_of(FCAC), aggregator_of(FCAC)
+    aggregator = aggregator_of(FCAC)
+    above = aggregator_of(FCAC)
     for arrays in updates[:2]:
         aggregator.add(arrays, WINDOW)
     above.add(aggregator.contribute(), 2 * WINDOW)
@@ -245,13 +291,19 @@ def test_a_region_of_fcac_passes_on_its_clients_updates_one_after_the_other() ->
     contributed = above.contribute()
     assert contributed["part"].tolist() == [len(arrays["count"]) for arrays in updates]
     for name in ("weight", "count"):
-        assert np.array_equal(contributed[name], np.concatenate([arrays[name] for arrays in updates]))
+        assert np.array_equal(
+            contributed[name], np.concatenate([arrays[name] for arrays in updates])
+        )
     assert not any(array.size for array in above.contribute().values())
 
 
-def test_the_upstream_federation_learns_a_contribution_of_fcac_as_it_learns_the_updates_in_it() -> None:
-    """Which nodes have high winning counts is decided within each update, not within all of a region."""
-    updates, key = updates_of(FCAC, 5), b"north 1"
+def test_the_upstream_federation_learns_a_contribution_of_fcac_as_it_learns_the_updates_in_it() -> (
+    None
+):
+    """Which nodes have high winning counts is decided within each update, not within all of a
+    region."""
+    updates = updates_of(FCAC, 5)
+    key = b"north 1"
     aggregator = aggregator_of(FCAC)
     for arrays in updates:
         aggregator.add(arrays, WINDOW)
@@ -264,12 +316,17 @@ def test_the_upstream_federation_learns_a_contribution_of_fcac_as_it_learns_the_
 
 
 def test_a_contribution_of_fcac_is_pooled_with_others_as_the_updates_in_it() -> None:
-    updates, key = updates_of(FCAC, 5), b"pool"
+    updates = updates_of(FCAC, 5)
+    key = b"pool"
     aggregator = aggregator_of(FCAC)
     for arrays in updates[:3]:
         aggregator.add(arrays, WINDOW)
-    world, flat = FCAC.server({}, 3), FCAC.server({}, 3)
-    world.absorb([Contribution("north", 1, aggregator.contribute()), *clients_contributions(updates[3:])], key)
+    world = FCAC.server({}, 3)
+    flat = FCAC.server({}, 3)
+    world.absorb(
+        [Contribution("north", 1, aggregator.contribute()), *clients_contributions(updates[3:])],
+        key,
+    )
     flat.absorb(clients_contributions(updates), key)
     learnt = [
         # A node's origin is the region, whose clients the upstream federation does not know.

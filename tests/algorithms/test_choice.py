@@ -41,14 +41,21 @@ def cells(centres: np.ndarray, seed: int = 0) -> Landmarks:
 
 
 def test_without_landmarks_there_is_nothing_to_choose_from() -> None:
-    for nothing in (Landmarks(np.empty((0, 2)), np.empty(0)), Landmarks(np.ones((3, 2)), np.zeros(3))):
+    for nothing in (
+        Landmarks(np.empty((0, 2)), np.empty(0)),
+        Landmarks(np.ones((3, 2)), np.zeros(3)),
+    ):
         with pytest.raises(InvalidData, match="no landmark"):
             choose_clusters("gap", nothing, 5)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("points", [np.full((1, 2), 0.5), np.full((50, 2), 0.5), np.array([[0.1, 0.1], [0.9, 0.9]])])
-def test_few_or_equal_landmarks_are_at_most_two_clusters(criterion: str, points: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "points", [np.full((1, 2), 0.5), np.full((50, 2), 0.5), np.array([[0.1, 0.1], [0.9, 0.9]])]
+)
+def test_few_or_equal_landmarks_are_at_most_two_clusters(
+    criterion: str, points: np.ndarray
+) -> None:
     chosen = choose_clusters(criterion, Landmarks(points, np.ones(len(points))), 20)
     assert 1 <= len(chosen.centres) <= 2
     assert np.isfinite(chosen.centres).all()
@@ -81,7 +88,9 @@ def test_one_cluster_is_one(criterion: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_long_clusters_are_many_round_ones_and_few_components_of_a_mixture(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    points = np.concatenate([generator.normal(size=(100, 2)) * [0.3, 0.02] + [0.0, high] for high in (0.0, 0.3)])
+    points = np.concatenate(
+        [generator.normal(size=(100, 2)) * [0.3, 0.02] + [0.0, high] for high in (0.0, 0.3)]
+    )
     landmarks = Landmarks(points, np.ones(len(points)))
     assert 2 <= len(choose_clusters("bic", landmarks, 20).centres) <= 3
     assert len(choose_clusters("gap", landmarks, 20).centres) > 10
@@ -105,7 +114,9 @@ def test_a_present_number_is_kept_where_no_other_is_clearly_better(criterion: st
     landmarks = heaps(CENTRES)
     # Two clusters that have grown together: about as good as one.
     near = heaps(np.array([[0.2, 0.2], [0.3, 0.2], [0.8, 0.8]]), seed=2)
-    assert len(choose_clusters(criterion, landmarks, 20, present=2).centres) == 4, "two are clearly worse"
+    assert len(choose_clusters(criterion, landmarks, 20, present=2).centres) == 4, (
+        "two are clearly worse"
+    )
     assert len(choose_clusters(criterion, landmarks, 20, present=4).centres) == 4
     free = len(choose_clusters(criterion, near, 20).centres)
     assert len(choose_clusters(criterion, near, 20, present=free).centres) == free
@@ -114,7 +125,9 @@ def test_a_present_number_is_kept_where_no_other_is_clearly_better(criterion: st
 def test_a_number_that_lacks_little_is_kept() -> None:
     """The margin is what keeps a number from changing with every few rows."""
     near = heaps(np.array([[0.2, 0.2], [0.33, 0.2], [0.8, 0.8]]), seed=2)
-    chosen = {len(choose_clusters("silhouette", near, 20, present=present).centres) for present in (2, 3)}
+    chosen = {
+        len(choose_clusters("silhouette", near, 20, present=present).centres) for present in (2, 3)
+    }
     widths = [_silhouette(Partitions(near), k) for k in (2, 3)]
     assert (chosen == {2, 3}) == (abs(widths[0] - widths[1]) < 0.02)
 
@@ -136,7 +149,9 @@ def test_many_landmarks_are_merged_before_the_choice() -> None:
 def test_the_silhouette_of_equal_masses_is_that_of_scikit_learn(k: int) -> None:
     points = heaps(CENTRES).points
     partitions = Partitions(Landmarks(points, np.ones(len(points))))
-    assert _silhouette(partitions, k) == pytest.approx(silhouette_score(points, partitions.labels(k)), abs=1e-9)
+    assert _silhouette(partitions, k) == pytest.approx(
+        silhouette_score(points, partitions.labels(k)), abs=1e-9
+    )
 
 
 def test_a_landmark_of_mass_two_counts_as_two_rows() -> None:
@@ -159,4 +174,7 @@ def test_the_bic_is_that_of_scikit_learn(covariance_type: str) -> None:
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_every_form_of_covariance_counts_round_clusters(covariance_type: str) -> None:
-    assert len(choose_clusters("bic", heaps(CENTRES), 10, covariance_type=covariance_type).centres) == 4
+    assert (
+        len(choose_clusters("bic", heaps(CENTRES), 10, covariance_type=covariance_type).centres)
+        == 4
+    )

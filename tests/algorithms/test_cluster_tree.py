@@ -1,4 +1,5 @@
-"""The two halves of cluster_tree: what is learnt, published and refused, the empty and degenerate cases first."""
+"""The two halves of cluster_tree: what is learnt, published and refused, the empty and degenerate
+cases first."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.algorithms.cluster_tree import CLUSTER_TREE, ClusterTreeClient, ClusterTreeOptions, ClusterTreeServer
+from shoal.algorithms.cluster_tree import (
+    CLUSTER_TREE,
+    ClusterTreeClient,
+    ClusterTreeOptions,
+    ClusterTreeServer,
+)
 from shoal.algorithms.cluster_tree.client import SNAPSHOT, UPDATE
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
@@ -73,7 +79,9 @@ def test_readings_that_are_all_equal_are_one_cluster(n: int, d: int) -> None:
     server.absorb(contributions(rows, n_clients=1), b"")
     assert server.identities == [0]
     np.testing.assert_allclose(server.snapshot()["centre"], rows[:1], rtol=1e-12)
-    assert np.isfinite(np.concatenate([server.snapshot()["spread"].ravel(), server.snapshot()["mass"]])).all()
+    assert np.isfinite(
+        np.concatenate([server.snapshot()["spread"].ravel(), server.snapshot()["mass"]])
+    ).all()
 
 
 def test_a_sensor_that_is_stuck_at_three_values_has_three_clusters() -> None:
@@ -86,7 +94,8 @@ def test_a_sensor_that_is_stuck_at_three_values_has_three_clusters() -> None:
 def test_whole_numbers_are_no_clusters_where_each_update_is_of_a_few_readings() -> None:
     generator = np.random.default_rng(0)
     rows = np.round(
-        np.array([18.0, 40.0, 65.0])[generator.integers(3, size=3000), None] + generator.normal(0, 2.5, (3000, 1))
+        np.array([18.0, 40.0, 65.0])[generator.integers(3, size=3000), None]
+        + generator.normal(0, 2.5, (3000, 1))
     )
     server = ClusterTreeServer(1)
     server.absorb(contributions(rows, n_clients=5, step=100), b"")
@@ -96,7 +105,9 @@ def test_whole_numbers_are_no_clusters_where_each_update_is_of_a_few_readings() 
 def test_a_constant_feature_changes_nothing() -> None:
     rows, _ = blobs(3000, 4)
     with_constant = np.column_stack([rows, np.full(len(rows), 0.3)])
-    np.testing.assert_array_equal(server_of(with_constant).predict(with_constant), server_of(rows).predict(rows))
+    np.testing.assert_array_equal(
+        server_of(with_constant).predict(with_constant), server_of(rows).predict(rows)
+    )
 
 
 def test_sixty_four_features_are_no_more_clusters_than_two() -> None:
@@ -121,7 +132,8 @@ def test_units_do_not_matter(scale: float) -> None:
 
 def test_how_contributions_are_grouped_into_calls_makes_no_difference() -> None:
     published = contributions(blobs(3000, 4)[0])
-    one, other = ClusterTreeServer(), ClusterTreeServer()
+    one = ClusterTreeServer()
+    other = ClusterTreeServer()
     one.absorb(published, b"one")
     for contribution in published:
         other.absorb([contribution], b"other")
@@ -144,7 +156,9 @@ def test_a_server_restored_anywhere_goes_on_bit_for_bit() -> None:
 
 def test_the_snapshot_has_the_facts_of_each_cluster() -> None:
     rows, truth = blobs(6000, 3)
-    rows = np.concatenate([rows[:2000], rows[2000:][truth[2000:] > 0], rows[2000:][truth[2000:] > 0]])
+    rows = np.concatenate(
+        [rows[:2000], rows[2000:][truth[2000:] > 0], rows[2000:][truth[2000:] > 0]]
+    )
     server = server_of(rows)
     snapshot = server.snapshot()
     assert list(snapshot) == list(SNAPSHOT)
@@ -152,7 +166,9 @@ def test_the_snapshot_has_the_facts_of_each_cluster() -> None:
     assert len(server.identities) >= 3
     assert snapshot["identity"][snapshot["active"]].tolist() == server.active
     assert len(server.active) < len(server.identities)
-    np.testing.assert_allclose(np.bincount(snapshot["cluster"], weights=snapshot["mass"]), snapshot["centre_mass"])
+    np.testing.assert_allclose(
+        np.bincount(snapshot["cluster"], weights=snapshot["mass"]), snapshot["centre_mass"]
+    )
     np.testing.assert_array_equal(CLUSTER_TREE.predict(snapshot, rows), server.predict(rows))
     assert CLUSTER_TREE.summary(snapshot) == (len(server.active), len(snapshot["cell"]), 0)
     assert (snapshot["since"] <= server.readings).all()
@@ -169,7 +185,10 @@ def test_a_snapshot_names_the_same_rows_noise_as_the_server() -> None:
 def test_the_number_of_cells_is_bounded_even_by_far_more_clusters() -> None:
     generator = np.random.default_rng(0)
     for rows in (generator.uniform(size=(8000, 3)), generator.integers(100, size=(8000, 1)) * 1.0):
-        assert len(server_of(rows, cells_max=40).snapshot()["mass"]) <= ClusterTreeOptions().growth_max * 40
+        assert (
+            len(server_of(rows, cells_max=40).snapshot()["mass"])
+            <= ClusterTreeOptions().growth_max * 40
+        )
         server = server_of(rows, cells_max=40, growth_max=1.0)
         assert len(server.snapshot()["mass"]) <= 40
         # What came since the last rebuild is counted in full.
@@ -179,7 +198,8 @@ def test_the_number_of_cells_is_bounded_even_by_far_more_clusters() -> None:
 def test_the_memory_grows_with_the_clusters_up_to_its_limit() -> None:
     generator = np.random.default_rng(0)
     rows = generator.integers(30, size=(4000, 1)) + generator.normal(0.0, 0.02, size=(4000, 1))
-    for growth_max, expected in ((1.0, 1000.0), (1.2, 1200.0), (4.0, 1500.0)):  # 30 clusters, one and a half times 20
+    # 30 clusters, one and a half times 20
+    for growth_max, expected in ((1.0, 1000.0), (1.2, 1200.0), (4.0, 1500.0)):
         server = server_of(rows, mass_max=1000.0, growth_max=growth_max)
         server.rebuild()
         assert len(server.identities) == 30
@@ -200,7 +220,9 @@ def test_an_impossible_update_is_refused_whole() -> None:
         ("point", np.full((n, 2), np.inf)),
     ):
         with pytest.raises(InvalidData, match="sender"):
-            server.absorb([good[1], Contribution("sender", 1, {**good[0].arrays, name: wrong})], b"")
+            server.absorb(
+                [good[1], Contribution("sender", 1, {**good[0].arrays, name: wrong})], b""
+            )
         assert pack(server.state()) == before
     for name in UPDATE:
         arrays = {key: value for key, value in good[0].arrays.items() if key != name}
@@ -294,7 +316,9 @@ def agreement(truth: Sequence[int] | NDArray[np.int64], found: NDArray[np.int64]
     def pairs(counts: Floats) -> float:
         return float((counts * (counts - 1)).sum() / 2)
 
-    both, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    both = pairs(table)
+    rows = pairs(table.sum(axis=1))
+    columns = pairs(table.sum(axis=0))
     expected = rows * columns / pairs(np.array([table.sum()]))
     most = (rows + columns) / 2
     return 1.0 if most == expected else (both - expected) / (most - expected)

@@ -1,4 +1,5 @@
-"""Small clusters are told by the gap around them, and merged cells or readings that depend on each other are not."""
+"""Small clusters are told by the gap around them, and merged cells or readings that depend on each
+other are not."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shoal.algorithms.cluster_tree.partition import Joining, Weights, cores_of_few, gap_significance, spread
+from shoal.algorithms.cluster_tree.partition import (
+    Joining,
+    Weights,
+    cores_of_few,
+    gap_significance,
+    spread,
+)
 from shoal.kernels.arrays import Ints, Singles
 from shoal.kernels.density_tree import Neighbours, core_distances
 
@@ -17,7 +24,9 @@ def squared_of(at: np.ndarray) -> Singles:
     return ((at[:, None] - at) ** 2).astype(np.float32)
 
 
-@pytest.mark.parametrize(("readings", "gap", "places"), [(10.0, 2.0, 2), (10.0, 8.0, 5), (30.0, 4.0, 3)])
+@pytest.mark.parametrize(
+    ("readings", "gap", "places"), [(10.0, 2.0, 2), (10.0, 8.0, 5), (30.0, 4.0, 3)]
+)
 def test_the_significance_of_a_gap_is_that_of_all_readings_in_one_of_equal_places(
     readings: float, gap: float, places: int
 ) -> None:
@@ -51,18 +60,24 @@ def test_cells_that_are_alone_count_fewer_readings_and_all_others_as_many_as_bef
 
 
 @pytest.mark.parametrize(("mass", "readings"), [(1.0, 15.0), (5.0, 4.0)])
-def test_merged_cells_count_as_as_many_readings_as_there_are_cells(mass: float, readings: float) -> None:
+def test_merged_cells_count_as_as_many_readings_as_there_are_cells(
+    mass: float, readings: float
+) -> None:
     """20 readings, as so many cells or as 4 of them."""
     at = np.linspace(0.0, 1.0, int(20 / mass))
     masses = np.full(len(at), mass)
-    counted, distance = spread(np.arange(len(at)), masses, squared_of(at), np.zeros(len(at), np.float32), 27.0, 10.0)
+    counted, distance = spread(
+        np.arange(len(at)), masses, squared_of(at), np.zeros(len(at), np.float32), 27.0, 10.0
+    )
     assert counted == pytest.approx(readings)
     assert 0.3 <= distance <= 0.8
 
 
 def test_the_spread_of_merged_cells_is_at_least_the_way_to_the_next_one() -> None:
     at = np.array([0.0, 1.0, 2.0])
-    _, distance = spread(np.arange(3), np.full(3, 100.0), squared_of(at), np.zeros(3, np.float32), 27.0, 10.0)
+    _, distance = spread(
+        np.arange(3), np.full(3, 100.0), squared_of(at), np.zeros(3, np.float32), 27.0, 10.0
+    )
     assert distance == 1.0
 
 
@@ -81,10 +96,14 @@ def test_a_small_group_far_from_all_others_is_one_of_its_own(
     at = np.concatenate([np.linspace(0.0, 1.0, 100), 3.0 + np.linspace(0.0, 0.1, n)])
     ones = np.ones(len(at))
     lately = np.concatenate([ones[:100], np.full(n, recent)])
-    weights = Weights(ones, lately, dependence * ones, dependence * ones, ones, np.zeros(len(at), dtype=np.int64))
+    weights = Weights(
+        ones, lately, dependence * ones, dependence * ones, ones, np.zeros(len(at), dtype=np.int64)
+    )
     squared = squared_of(at)
     cores = cores_of_few(squared, *Neighbours(squared).core_distances(ones, [27.0, 10.0]))
-    joining = Joining(weights, at[:, None], squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True)
+    joining = Joining(
+        weights, at[:, None], squared, cores, 27.0, 10.0, 4.5, lambda pair, found: True
+    )
     first = np.arange(len(at) - 1)
     edges: Ints = np.stack([first, first + 1], axis=1)
     lengths = np.maximum(np.maximum(cores[:-1], cores[1:]), squared[first, first + 1])

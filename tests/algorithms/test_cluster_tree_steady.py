@@ -1,4 +1,5 @@
-"""The number of clusters is steady, identities last, and what changes is seen: the goals that are cheap to hold."""
+"""The number of clusters is steady, identities last, and what changes is seen: the goals that are
+cheap to hold."""
 
 from __future__ import annotations
 
@@ -82,9 +83,12 @@ def test_a_cluster_that_falls_silent_stays_and_is_quiet() -> None:
 
 
 def test_light_clusters_that_fall_silent_stay_when_the_neighbourhoods_of_others_grow() -> None:
-    """Three clusters of 120 readings, then a slow sensor: 25 of its readings count as one, and memory grows with it."""
+    """Three clusters of 120 readings, then a slow sensor: 25 of its readings count as one, and
+    memory grows with it."""
     generator = np.random.default_rng(508)
-    early = np.repeat([[0.1, 0.1], [0.1, 0.3], [0.3, 0.1]], 120, axis=0) + 0.01 * generator.standard_normal((360, 2))
+    early = np.repeat(
+        [[0.1, 0.1], [0.1, 0.3], [0.3, 0.1]], 120, axis=0
+    ) + 0.01 * generator.standard_normal((360, 2))
     late = np.repeat(generator.normal([0.8, 0.8], 0.05, size=(480, 2)), 25, axis=0)
     late += 0.001 * generator.standard_normal(late.shape)
     model = Watched()
@@ -112,9 +116,12 @@ def test_clusters_that_move_keep_their_identities() -> None:
 
 @pytest.mark.parametrize("seed", [506, 507])
 @pytest.mark.parametrize(
-    ("name", "size", "rows"), [("split", 10_000, 1000), ("split", 8000, 1500), ("merge", 8000, 2000)]
+    ("name", "size", "rows"),
+    [("split", 10_000, 1000), ("split", 8000, 1500), ("merge", 8000, 2000)],
 )
-def test_clusters_that_part_or_meet_by_movement_are_seen(name: str, size: int, rows: int, seed: int) -> None:
+def test_clusters_that_part_or_meet_by_movement_are_seen(
+    name: str, size: int, rows: int, seed: int
+) -> None:
     """The fewer rows there are, the faster the same movement is."""
     verdict = judge(Watched(), changing(size)[name](seed))
     assert all(delay is not None and delay <= rows for delay in verdict.delays)
@@ -131,7 +138,8 @@ def test_a_cluster_of_one_percent_is_shown_within_3000_readings(seed: int) -> No
 
 @pytest.mark.parametrize(("name", "seed"), [("bursts of 100", 101), ("bursts of 300", 101)])
 def test_bursts_of_equal_readings_are_no_clusters(name: str, seed: int) -> None:
-    stream, model = field()[name](seed), Watched()
+    stream = field()[name](seed)
+    model = Watched()
     for begin in range(0, len(stream.rows), 100):
         model.learn(stream.rows[begin : begin + 100])
     assert model.count() == 5

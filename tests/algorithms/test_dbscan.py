@@ -1,4 +1,5 @@
-"""Grid DBSCAN by sums: what it finds, what it leaves as noise, and that neither split nor order nor history matters."""
+"""Grid DBSCAN by sums: what it finds, what it leaves as noise, and that neither split nor order nor
+history matters."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_labels_are_those_of_the_pooled_grid_for_any_split(
     start = DBSCAN.start({"cells": cells}, d, InitHint(rows.min(axis=0), rows.max(axis=0)))
     parts = [rows[np.array(owners) == client] for client in range(7)]
     split, whole = (
-        DBSCAN.combine(start, [DBSCAN.answer(start, part) for part in tables]) for tables in (parts, [rows])
+        DBSCAN.combine(start, [DBSCAN.answer(start, part) for part in tables])
+        for tables in (parts, [rows])
     )
     assert pack(dict(split)) == pack(dict(whole))
     np.testing.assert_array_equal(DBSCAN.predict(split, rows), DBSCAN.predict(whole, rows))
@@ -76,7 +78,9 @@ def test_what_was_found_before_makes_no_difference(seeds: list[int]) -> None:
         assert pack(dict(params)) == pack(dict(pooled(rows, cells=20)))
 
 
-def test_a_round_looks_at_the_cells_that_have_changed_and_not_at_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_looks_at_the_cells_that_have_changed_and_not_at_the_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Counted, not timed."""
     visited = []
 
@@ -105,7 +109,8 @@ def test_a_replayed_answer_changes_nothing() -> None:
     rows = squares((0.2, 0.2), (0.7, 0.7))
     params = DBSCAN.start({"cells": 20}, 2, UNIT)
     answers = [
-        Answer(name, 1, DBSCAN.answer(params, part)) for name, part in zip("ab", (rows[:60], rows[60:]), strict=True)
+        Answer(name, 1, DBSCAN.answer(params, part))
+        for name, part in zip("ab", (rows[:60], rows[60:]), strict=True)
     ]
     policy = Policy("cache")
     state, counted = select_answers(policy, PolicyState(), answers, 1)
@@ -117,11 +122,16 @@ def test_a_replayed_answer_changes_nothing() -> None:
 
 def test_an_answer_to_a_later_round_takes_the_place_of_the_earlier_one() -> None:
     """So what counts is each client's newest window, however many answers there were."""
-    early, late, other = squares((0.2, 0.2)), squares((0.7, 0.2)), squares((0.5, 0.8))
+    early = squares((0.2, 0.2))
+    late = squares((0.7, 0.2))
+    other = squares((0.5, 0.8))
     params = DBSCAN.start({"cells": 20}, 2, UNIT)
-    policy, state = Policy("cache"), PolicyState()
+    policy = Policy("cache")
+    state = PolicyState()
     for number, windows in enumerate(({"a": early, "b": other}, {"a": late}), start=1):
-        answers = [Answer(name, number, DBSCAN.answer(params, rows)) for name, rows in windows.items()]
+        answers = [
+            Answer(name, number, DBSCAN.answer(params, rows)) for name, rows in windows.items()
+        ]
         state, counted = select_answers(policy, state, answers, number)
         params = DBSCAN.combine(params, counted)
     assert pack(dict(params)) == pack(dict(pooled(np.concatenate([late, other]), cells=20)))
@@ -130,7 +140,8 @@ def test_an_answer_to_a_later_round_takes_the_place_of_the_earlier_one() -> None
 @pytest.mark.parametrize("times", [2, 7, 100])
 def test_a_longer_window_of_the_same_rows_gives_the_same_clusters(times: int) -> None:
     rows = np.clip(stream("blobs", 3, 400, 2) * 0.2 + 0.5, 0, 1)
-    short, long = pooled(rows), pooled(np.tile(rows, (times, 1)))
+    short = pooled(rows)
+    long = pooled(np.tile(rows, (times, 1)))
     assert len(short["weight"]) >= 2
     np.testing.assert_array_equal(DBSCAN.predict(short, rows), DBSCAN.predict(long, rows))
     np.testing.assert_allclose(long["weight"], times * short["weight"])
@@ -141,7 +152,9 @@ def test_border_rows_belong_to_the_nearest_cluster_and_rows_farther_away_are_noi
     rows = np.concatenate([np.full((20, 2), 0.25), np.tile([0.65, 0.25], (20, 1))])
     params = pooled(rows, cells=10)
     assert DBSCAN.predict(params, np.array([[0.25, 0.25], [0.65, 0.25]])).tolist() == [0, 1]
-    near = np.array([[0.35, 0.25], [0.449, 0.25], [0.451, 0.25], [0.45, 0.25], [0.25, 0.49], [0.25, 0.51]])
+    near = np.array(
+        [[0.35, 0.25], [0.449, 0.25], [0.451, 0.25], [0.45, 0.25], [0.25, 0.49], [0.25, 0.51]]
+    )
     assert DBSCAN.predict(params, near).tolist() == [0, 0, 1, 0, 0, -1]
     narrow = pooled(rows, cells=10, border=0)
     assert DBSCAN.predict(narrow, near).tolist() == [-1] * 6
@@ -156,7 +169,9 @@ def test_cells_that_touch_at_a_corner_are_one_cluster() -> None:
 
 
 def test_a_small_group_is_noise_until_its_share_is_large_enough() -> None:
-    rows = np.concatenate([squares((0.25, 0.25), (0.75, 0.75), rows=495), squares((0.25, 0.75), rows=10)])
+    rows = np.concatenate(
+        [squares((0.25, 0.25), (0.75, 0.75), rows=495), squares((0.25, 0.75), rows=10)]
+    )
     few = pooled(rows, cells=10, min_points=0.1, min_share=0.02)
     assert len(few["weight"]) == 2
     assert DBSCAN.predict(few, np.array([[0.25, 0.75]])).tolist() == [-1]
@@ -174,15 +189,20 @@ def test_where_no_cell_is_dense_everything_is_noise() -> None:
 
 
 def test_the_shift_is_the_share_of_rows_that_changed_their_cluster() -> None:
-    apart, joined = squares((0.25, 0.25), (0.75, 0.75)), squares((0.25, 0.25), (0.35, 0.35))
+    apart = squares((0.25, 0.25), (0.75, 0.75))
+    joined = squares((0.25, 0.25), (0.35, 0.35))
     first = DBSCAN.start({"cells": 10}, 2, UNIT)
-    two, one = federated([apart], first), federated([joined], first)
+    two = federated([apart], first)
+    one = federated([joined], first)
     assert DBSCAN.shift(first, two) == np.inf
     assert DBSCAN.shift(two, federated([apart, apart], two)) == 0.0
     assert DBSCAN.shift(two, one) == 0.5
     three = federated([squares((0.25, 0.25), (0.75, 0.75), (0.25, 0.75))], two)
     assert DBSCAN.shift(two, three) == pytest.approx(1 / 3)
-    assert DBSCAN.shift(two, pooled(np.random.default_rng(0).uniform(size=(9, 2)), min_points=1e4)) == 1.0
+    assert (
+        DBSCAN.shift(two, pooled(np.random.default_rng(0).uniform(size=(9, 2)), min_points=1e4))
+        == 1.0
+    )
 
 
 def test_a_client_may_leave_out_cells_with_few_rows() -> None:
@@ -191,7 +211,9 @@ def test_a_client_may_leave_out_cells_with_few_rows() -> None:
     assert DBSCAN.answer(params, rows)["count"].tolist() == [5.0]
 
 
-def test_more_cells_than_an_answer_should_hold_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_cells_than_an_answer_should_hold_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert OCCUPIED_MAX > 10**5
     monkeypatch.setattr(dbscan, "OCCUPIED_MAX", 3)
     params = DBSCAN.start({}, 2, UNIT)
@@ -204,7 +226,12 @@ def test_cells_outside_the_grid_and_cells_without_rows_are_refused() -> None:
     for cell, count in (([16], [1.0]), ([-1], [1.0]), ([3], [0.0]), ([3], [-2.0])):
         with pytest.raises(InvalidData, match="impossible answer"):
             DBSCAN.combine(params, [{"cell": np.array(cell), "count": np.array(count)}])
-    damaged = {**params, "cell": np.array([3, 1]), "count": np.ones(2), "group": np.zeros(2, np.int64)}
+    damaged = {
+        **params,
+        "cell": np.array([3, 1]),
+        "count": np.ones(2),
+        "group": np.zeros(2, np.int64),
+    }
     with pytest.raises(InvalidData, match="ascending"):
         DBSCAN.combine(damaged, [{"cell": np.array([1]), "count": np.ones(1)}])
 
@@ -214,13 +241,19 @@ def test_cells_outside_the_grid_and_cells_without_rows_are_refused() -> None:
 
 def plant(d: int) -> dict[str, Any]:
     features = [{"name": f"x{number}", "low": 0, "high": 1} for number in range(d)]
-    tables: dict[str, Any] = {"federation": {"name": "plant"}, "features": features, "privacy": {"mode": "off"}}
+    tables: dict[str, Any] = {
+        "federation": {"name": "plant"},
+        "features": features,
+        "privacy": {"mode": "off"},
+    }
     return tables | {"models": [{"name": "shapes", "algorithm": "dbscan"}]}
 
 
 def test_seven_features_are_refused_with_what_to_do_instead() -> None:
     resolve(parse_contract(plant(FEATURES_MAX)))
-    with pytest.raises(SettingsError, match=r"models\.shapes: .*at most 6 features, not 7.*choose spectral"):
+    with pytest.raises(
+        SettingsError, match=r"models\.shapes: .*at most 6 features, not 7.*choose spectral"
+    ):
         resolve(parse_contract(plant(7)))
     with pytest.raises(SettingsError, match="at most 6"):
         DBSCAN.start({}, 7, InitHint(np.zeros(7), np.ones(7)))
@@ -228,7 +261,9 @@ def test_seven_features_are_refused_with_what_to_do_instead() -> None:
 
 def test_shoal_check_refuses_seven_features_too(tmp_path: Path) -> None:
     file = tmp_path / "plant.toml"
-    features = "".join(f'[[features]]\nname = "x{number}"\nlow = 0\nhigh = 1\n' for number in range(7))
+    features = "".join(
+        f'[[features]]\nname = "x{number}"\nlow = 0\nhigh = 1\n' for number in range(7)
+    )
     model = '[privacy]\nmode = "off"\n[[models]]\nname = "shapes"\nalgorithm = "dbscan"\n'
     file.write_text('[federation]\nname = "plant"\n' + features + model)
     result = CliRunner().invoke(check, [str(file)])
@@ -237,7 +272,15 @@ def test_shoal_check_refuses_seven_features_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cells": 1}, {"cells": True}, {"cells": 1001}, {"min_points": 0}, {"border": -1}, {"min_share": 1.5}]
+    "wrong",
+    [
+        {"cells": 1},
+        {"cells": True},
+        {"cells": 1001},
+        {"min_points": 0},
+        {"border": -1},
+        {"min_share": 1.5},
+    ],
 )
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -35,12 +35,19 @@ def blobs(
 
 
 def learnt(
-    rows: NDArray[np.float64], epsilon: float | None, delay: int = 0, clients: int = 20, **options: Any
+    rows: NDArray[np.float64],
+    epsilon: float | None,
+    delay: int = 0,
+    clients: int = 20,
+    **options: Any,
 ) -> DensityTreeServer:
-    """The server after the rows, dealt to clients in turn; clients see each snapshot `delay` updates late."""
+    """The server after the rows, dealt to clients in turn; clients see each snapshot `delay`
+    updates late."""
     noise = None if epsilon is None else count_noise(epsilon)
     variance = 0.0 if noise is None else noise.variance
-    server = DensityTreeServer(rows.shape[1], noise_variance=variance, window_readings=WINDOW, **options)
+    server = DensityTreeServer(
+        rows.shape[1], noise_variance=variance, window_readings=WINDOW, **options
+    )
     snapshots = [server.plan]
     owner = np.arange(len(rows)) % clients
     windows = [
@@ -65,7 +72,9 @@ CORNERS = [[0.2, 0.2, 0.5], [0.8, 0.2, 0.5], [0.2, 0.8, 0.5], [0.8, 0.8, 0.2], [
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_separate_clusters_are_found_at_an_epsilon_that_protects(epsilon: float | None, seed: int) -> None:
+def test_separate_clusters_are_found_at_an_epsilon_that_protects(
+    epsilon: float | None, seed: int
+) -> None:
     rows, truth = blobs(20_000, CORNERS, seed)
     server = learnt(rows, epsilon)
     assert adjusted_rand_score(truth, server.predict(rows)) > 0.97
@@ -96,12 +105,17 @@ def test_nothing_is_found_in_the_noise_of_windows_without_accepted_readings(
     assert set(server.predict(accepted).tolist()) == {-1}
     for number in range(400, 900):
         absorb(number, ~refused)
-    assert len(algorithm.view(server.snapshot()).centres) >= 1, "readings that are accepted later are found"
+    assert len(algorithm.view(server.snapshot()).centres) >= 1, (
+        "readings that are accepted later are found"
+    )
     assert -1 not in server.predict(accepted).tolist()
 
 
 def test_one_cluster_and_a_plain_are_not_cut() -> None:
-    for rows in (blobs(20_000, [[0.5, 0.4]], 3, 0.1)[0], np.random.default_rng(3).uniform(size=(20_000, 2))):
+    for rows in (
+        blobs(20_000, [[0.5, 0.4]], 3, 0.1)[0],
+        np.random.default_rng(3).uniform(size=(20_000, 2)),
+    ):
         for epsilon in (1.0, 4.0, None):
             assert len(np.unique(learnt(rows, epsilon).predict(rows))) == 1
 
@@ -142,7 +156,9 @@ def test_snapshots_that_are_read_late_cost_little(delay: int, least: float) -> N
     assert adjusted_rand_score(truth, server.predict(rows)) > least
 
 
-def box(leaf_id: int, low: list[float], high: list[float], middle: list[float], readings: float) -> Leaf:
+def box(
+    leaf_id: int, low: list[float], high: list[float], middle: list[float], readings: float
+) -> Leaf:
     """A leaf of two features whose readings all lie in the bins around a point."""
     leaf = Leaf(leaf_id, np.array(low), np.array(high), Axes.features(2), 2)
     for axis in (0, 1):
@@ -159,7 +175,10 @@ def cut_at(axis: int, at: float, parts: tuple[Leaf | Cut, Leaf | Cut]) -> Cut:
 
 def test_clusters_on_either_side_of_a_cut_are_not_one_where_they_do_not_meet() -> None:
     low_left = box(0, [0, 0], [0.5, 1], [0.49, 0.2], 1000)
-    others = (box(1, [0.5, 0], [1, 0.5], [0.9, 0.2], 1000), box(2, [0.5, 0.5], [1, 1], [0.51, 0.8], 1000))
+    others = (
+        box(1, [0.5, 0], [1, 0.5], [0.9, 0.2], 1000),
+        box(2, [0.5, 0.5], [1, 1], [0.51, 0.8], 1000),
+    )
     root = cut_at(0, 0.5, (low_left, cut_at(1, 0.5, others)))
     mass = np.full(3, 1 / 3)
     assert cluster_leaves(root, mass, 0.7).tolist() == [0, 1, 2]
@@ -169,7 +188,8 @@ def test_clusters_on_either_side_of_a_cut_are_not_one_where_they_do_not_meet() -
 
 
 def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() -> None:
-    left, right = box(0, [0, 0], [0.4, 1], [0.39, 0.5], 1000), box(2, [0.5, 0], [1, 1], [0.51, 0.5], 1000)
+    left = box(0, [0, 0], [0.4, 1], [0.39, 0.5], 1000)
+    right = box(2, [0.5, 0], [1, 1], [0.51, 0.5], 1000)
     between = box(1, [0.4, 0], [0.5, 1], [0.45, 0.5], 20)
     between.coarse[0] = 20
     root = cut_at(0, 0.4, (left, cut_at(0, 0.5, (between, right))))
@@ -185,7 +205,10 @@ def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() 
 def test_parts_of_a_cluster_are_one_though_their_cut_keeps_its_valley_between_others(
     middle: list[float], expected: list[int]
 ) -> None:
-    left = box(0, [0, 0], [0.5, 0.5], [0.49, 0.2], 1000), box(1, [0, 0.5], [0.5, 1], [0.3, 0.8], 5000)
+    left = (
+        box(0, [0, 0], [0.5, 0.5], [0.49, 0.2], 1000),
+        box(1, [0, 0.5], [0.5, 1], [0.3, 0.8], 5000),
+    )
     right = box(2, [0.5, 0], [1, 0.5], middle, 1000), box(3, [0.5, 0.5], [1, 1], [0.7, 0.8], 5000)
     root = cut_at(0, 0.5, (cut_at(1, 0.5, left), cut_at(1, 0.5, right)))
     assert not is_filled(root, list(left), list(right), 0.7)
@@ -205,13 +228,16 @@ def test_of_parts_at_one_place_more_likely_no_valley_than_one_is_enough(
         part.coarse[0, peak] = 130
         part.coarse[1] = np.round(100 * 0.5 ** np.abs(np.arange(BINS) - middle))
     root = cut_at(0, 0.5, parts)
-    assert not is_filled(root, [parts[0]], [parts[1]], 0.7), "a valley within one standard deviation"
+    assert not is_filled(root, [parts[0]], [parts[1]], 0.7), (
+        "a valley within one standard deviation"
+    )
     assert len(set(cluster_leaves(root, np.full(2, 0.5), 0.7, circular).tolist())) == clusters
 
 
 def test_what_no_single_feature_shows_is_found_on_oblique_axes() -> None:
     generator = np.random.default_rng(2)
-    along, across = generator.uniform(0.1, 0.7, 60_000), np.where(generator.integers(2, size=60_000), 0.09, -0.09)
+    along = generator.uniform(0.1, 0.7, 60_000)
+    across = np.where(generator.integers(2, size=60_000), 0.09, -0.09)
     across = across + generator.normal(0, 0.015, 60_000)
     rows = np.stack([along + across + 0.1, along - across + 0.1], axis=1)
     rows = np.concatenate([rows, generator.uniform(0.4, 0.6, size=(60_000, 2))], axis=1)
@@ -225,7 +251,9 @@ def test_a_cluster_that_moves_is_followed_when_counts_fade() -> None:
     n = 60_000
     of = generator.integers(2, size=n)
     middle = np.where(of, 0.2, 0.5 + 0.35 * np.arange(n) / n)
-    rows = np.clip(np.stack([middle, np.full(n, 0.5)], axis=1) + generator.normal(0, 0.03, (n, 2)), 0, 1)
+    rows = np.clip(
+        np.stack([middle, np.full(n, 0.5)], axis=1) + generator.normal(0, 0.03, (n, 2)), 0, 1
+    )
     server = learnt(rows, 4.0, decay=0.98)
     assert adjusted_rand_score(of[-4000:], server.predict(rows[-4000:])) > 0.95
 
@@ -239,7 +267,8 @@ def test_counts_of_a_leaf_that_is_gone_are_dropped_and_counted() -> None:
         counted = server.plan.count(window, np.ones(WINDOW, dtype=bool), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
     assert len(server.snapshot()["leaf_id"]) > 1
-    before, dropped = server.snapshot(), server.dropped
+    before = server.snapshot()
+    dropped = server.dropped
     server.absorb([Contribution("late", 0, old.update(old.counts))], b"")
     assert server.dropped == dropped + 3
     for name, array in server.snapshot().items():
@@ -266,7 +295,9 @@ def test_axes_are_sampled_in_proportion_to_their_shares_by_every_client() -> Non
     plan = CountingPlan.from_arrays(arrays, 8)
     sampled = np.array([plan.sampled_axes(b"client", number) for number in range(400)])
     assert (sampled[:, 0] != sampled[:, 1]).all()
-    np.testing.assert_allclose(np.bincount(sampled.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02)
+    np.testing.assert_allclose(
+        np.bincount(sampled.ravel(), minlength=8) / 400, share / SHARE_ONE, atol=0.02
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "sampled"), [(0.5, 1), (1.0, 2), (2.0, 4), (4.0, 9)])
@@ -315,7 +346,9 @@ def test_an_option_out_of_range_is_refused_by_name(wrong: dict[str, float]) -> N
 
 
 def test_a_leaf_is_not_cut_where_one_part_would_lie_beyond_an_oblique_cut_above() -> None:
-    axes = Axes.features(2).with_more(Axes(np.array([0]), np.array([1]), np.array([0.5]), np.array([0.5])))
+    axes = Axes.features(2).with_more(
+        Axes(np.array([0]), np.array([1]), np.array([0.5]), np.array([0.5]))
+    )
     leaf = Leaf(0, np.zeros(2), np.ones(2), axes, kept=3)
     assert can_be_cut(leaf, 0, 0.3)
     leaf.start[2] = 0.8
@@ -324,10 +357,13 @@ def test_a_leaf_is_not_cut_where_one_part_would_lie_beyond_an_oblique_cut_above(
 
 
 def around(seed: int, n: int = 9000) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Three clusters: two directions, of which one lies across the ends of feature 0, and calm air from anywhere."""
+    """Three clusters: two directions, of which one lies across the ends of feature 0, and calm air
+    from anywhere."""
     generator = np.random.default_rng(seed)
     of = generator.integers(3, size=n)
-    way = np.array([0.98, 0.48, 0.0])[of] + np.where(of == 2, generator.random(n), generator.normal(0, 0.05, n))
+    way = np.array([0.98, 0.48, 0.0])[of] + np.where(
+        of == 2, generator.random(n), generator.normal(0, 0.05, n)
+    )
     speed = np.array([0.5, 0.5, 0.1])[of] + generator.normal(0, 0.04, n)
     return np.column_stack([way % 1.0, np.clip(speed, 0, 1)]), of
 
@@ -335,7 +371,8 @@ def around(seed: int, n: int = 9000) -> tuple[NDArray[np.float64], NDArray[np.in
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, None])
 def test_a_cluster_across_the_ends_of_a_circular_feature_is_one(epsilon: float | None) -> None:
     rows, of = around(11)
-    plain, circular = learnt(rows, epsilon), learnt(rows, epsilon, circular="0")
+    plain = learnt(rows, epsilon)
+    circular = learnt(rows, epsilon, circular="0")
     assert adjusted_rand_score(of, plain.predict(rows)) < 0.9
     assert adjusted_rand_score(of, circular.predict(rows)) > 0.98
     centre = circular.snapshot()["centre"][circular.predict(np.array([[0.98, 0.5]]))[0]]
@@ -347,7 +384,9 @@ def test_a_cluster_across_the_ends_of_a_circular_feature_is_one(epsilon: float |
     assert (again.predict(rows) == circular.predict(rows)).all()
 
 
-def test_clusters_on_either_side_of_the_ends_stay_two_and_so_do_they_where_one_has_no_readings_at_the_other() -> None:
+def test_clusters_on_either_side_of_the_ends_stay_two_and_so_do_they_where_one_has_no_readings_at_the_other() -> (
+    None
+):
     rows, of = blobs(4000, [[0.07, 0.5], [0.93, 0.5], [0.5, 0.5]], seed=2, spread=0.02)
     assert len(set(learnt(rows, 4.0, circular="0").predict(rows))) == 3
     rows, of = blobs(4000, [[0.0, 0.2], [1.0, 0.8]], seed=3, spread=0.04)
@@ -362,13 +401,16 @@ def test_circular_features_that_are_none_are_refused(circular: str) -> None:
 
 def windows_of(mixed: bool, seed: int, noise: float = 8.0) -> Clumping:
     """Windows of 400 readings in two bins of four: each with both alike, or each with one of them."""
-    random, clumping = np.random.default_rng(seed), Clumping()
-    earlier, variances = np.zeros(4), np.zeros(4)
+    random = np.random.default_rng(seed)
+    clumping = Clumping()
+    earlier = np.zeros(4)
+    variances = np.zeros(4)
     for number in range(200):
         shares = np.array([0.5, 0.5, 0, 0] if mixed else np.roll([1.0, 0, 0, 0], number % 2))
         counts = random.multinomial(400, shares) + random.normal(0, math.sqrt(noise), 4)
         clumping.compare(earlier, variances, counts, np.full(4, noise))
-        earlier, variances = earlier + counts, variances + noise
+        earlier = earlier + counts
+        variances = variances + noise
     return clumping
 
 
@@ -385,18 +427,27 @@ def test_windows_are_not_compared_with_what_noise_alone_has_made() -> None:
 
 
 def test_of_a_leaf_with_few_readings_fewer_axes_are_sampled_unless_windows_differ() -> None:
-    most, variance = 4, count_noise(2.0).variance
-    sampled = [axes_of_leaf(most, readings, variance, clumping) for readings in (400, 40, 0) for clumping in (0.5, 0.0)]
+    most = 4
+    variance = count_noise(2.0).variance
+    sampled = [
+        axes_of_leaf(most, readings, variance, clumping)
+        for readings in (400, 40, 0)
+        for clumping in (0.5, 0.0)
+    ]
     assert sampled == [4, 1, 3, 1, 1, 1]
     assert axes_of_leaf(most, 40, variance, None) == most, "as long as nothing is known"
-    assert axes_of_leaf(most, 400, count_noise(4.0).variance, 0.0) == most, "where noise is of little weight"
+    assert axes_of_leaf(most, 400, count_noise(4.0).variance, 0.0) == most, (
+        "where noise is of little weight"
+    )
 
 
 def test_windows_are_compared_one_by_one_and_sums_of_them_are_not() -> None:
     rows, _ = blobs(4 * WINDOW, CORNERS, 1)
     options = {"noise_variance": count_noise(4.0).variance, "window_readings": WINDOW}
-    alone, summed = DensityTreeServer(3, **options), DensityTreeServer(3, **options)
-    aggregator, everyone = DensityTreeAggregator(WINDOW, options["noise_variance"]), np.ones(WINDOW, dtype=bool)
+    alone = DensityTreeServer(3, **options)
+    summed = DensityTreeServer(3, **options)
+    aggregator = DensityTreeAggregator(WINDOW, options["noise_variance"])
+    everyone = np.ones(WINDOW, dtype=bool)
     for half in range(2):
         for number in (2 * half, 2 * half + 1):
             counted = alone.plan.count(rows[number * WINDOW :][:WINDOW], everyone, b"a", number)

@@ -1,4 +1,5 @@
-"""What it costs that clients count under a tree that they have read late: figures of benchmarks/privacy/README.md."""
+"""What it costs that clients count under a tree that they have read late: figures of
+benchmarks/privacy/README.md."""
 
 from __future__ import annotations
 
@@ -34,8 +35,11 @@ class Outcome(NamedTuple):
     """adjusted Rand index"""
 
 
-def unchanged(plan: CountingPlan, newest: CountingPlan, counted: CountedWindow) -> NDArray[np.bool_]:
-    """(b,) which blocks were counted on an axis that the newest plan has as it was: same leaf, same axis, same zoom."""
+def unchanged(
+    plan: CountingPlan, newest: CountingPlan, counted: CountedWindow
+) -> NDArray[np.bool_]:
+    """(b,) which blocks were counted on an axis that the newest plan has as it was: same leaf, same
+    axis, same zoom."""
 
     def described(of: CountingPlan) -> set[tuple[float, ...]]:
         own = np.arange(len(of.axis_leaf)) - np.searchsorted(of.axis_leaf, of.axis_leaf)
@@ -46,7 +50,10 @@ def unchanged(plan: CountingPlan, newest: CountingPlan, counted: CountedWindow) 
     there = described(newest)
     before = {row[:2]: row for row in described(plan)}
     return np.array(
-        [before[leaf, axis] in there for leaf, axis in zip(counted.leaf.tolist(), counted.axis.tolist(), strict=True)]
+        [
+            before[leaf, axis] in there
+            for leaf, axis in zip(counted.leaf.tolist(), counted.axis.tolist(), strict=True)
+        ]
     )
 
 
@@ -55,7 +62,10 @@ def run(delay: int, readings: int, seed: int, epsilon: float = 4.0) -> Outcome:
     rows, truth = blobs(readings, CORNERS, seed)
     noise = count_noise(epsilon)
     server = DensityTreeServer(3, noise_variance=noise.variance, window_readings=WINDOW)
-    plans, misfits, old, kept = [server.plan], 0, 0, 0
+    plans = [server.plan]
+    misfits = 0
+    old = 0
+    kept = 0
     for number, first in enumerate(range(0, len(rows), WINDOW)):
         plan = plans[max(0, len(plans) - 1 - delay)]
         window = rows[first : first + WINDOW]
@@ -74,14 +84,17 @@ def run(delay: int, readings: int, seed: int, epsilon: float = 4.0) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("delay", "readings", "kept"), [(0, 20_000, 1.0), (5, 20_000, 0.58), (5, 60_000, 0.81), (50, 60_000, 0.12)]
+    ("delay", "readings", "kept"),
+    [(0, 20_000, 1.0), (5, 20_000, 0.58), (5, 60_000, 0.81), (50, 60_000, 0.12)],
 )
 def test_late_counts_are_absorbed_exactly_where_leaf_and_zoom_are_unchanged(
     delay: int, readings: int, kept: float
 ) -> None:
     outcomes = [run(delay, readings, seed) for seed in SEEDS]
     assert [one.dropped for one in outcomes] == [one.misfits for one in outcomes]
-    assert (min(one.old for one in outcomes) > 0) == (delay > 0), "old counts are not dropped as such"
+    assert (min(one.old for one in outcomes) > 0) == (delay > 0), (
+        "old counts are not dropped as such"
+    )
     assert np.mean([one.kept for one in outcomes]) == pytest.approx(kept, abs=0.05)
     assert min(one.agreement for one in outcomes) > 0.99
 

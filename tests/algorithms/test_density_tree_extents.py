@@ -1,4 +1,5 @@
-"""Where the readings of a leaf lie, as its noisy counts say: mean and middle, also right after a cut."""
+"""Where the readings of a leaf lie, as its noisy counts say: mean and middle, also right after a
+cut."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_fine_bins_spread_what_their_coarse_bin_holds() -> None:
     leaf = leaf_of(peak(4, 100.0))
     leaf.zoom[0], leaf.span[0] = 4, 1
     leaf.fine[0, 0] = 10.0
-    assert extents(leaf).mean[0, 0] == pytest.approx((4 + 1 / 32) / 16), "not the middle of the coarse bin"
+    assert extents(leaf).mean[0, 0] == pytest.approx((4 + 1 / 32) / 16), (
+        "not the middle of the coarse bin"
+    )
 
 
 def test_a_leaf_without_mass_is_described_by_its_box() -> None:
@@ -65,29 +68,51 @@ def test_a_leaf_that_was_just_cut_takes_its_features_from_the_leaf_that_was_cut(
 
 
 def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, float]:
-    """Mean, low and high of a leaf on a feature, from the first of its chain whose counts within its box stand out."""
-    low, high = chain[0].low[feature], chain[0].high[feature]
+    """Mean, low and high of a leaf on a feature, from the first of its chain whose counts within
+    its box stand out."""
+    low = chain[0].low[feature]
+    high = chain[0].high[feature]
     for leaf in chain:
-        start, width = leaf.start[feature], leaf.bin_width[feature]
+        start = leaf.start[feature]
+        width = leaf.bin_width[feature]
         pieces: list[tuple[float, float, float, float]] = []
         for number in range(BINS):
-            first, step, shares = start + width * number, width, [1.0]
-            if leaf.zoom[feature] != NO_ZOOM and 0 <= number - leaf.zoom[feature] < leaf.span[feature]:
+            first = start + width * number
+            step = width
+            shares = [1.0]
+            if (
+                leaf.zoom[feature] != NO_ZOOM
+                and 0 <= number - leaf.zoom[feature] < leaf.span[feature]
+            ):
                 each = BINS // int(leaf.span[feature])
-                fine = np.maximum(leaf.fine[feature].reshape(-1, each)[number - leaf.zoom[feature]], 0.0)
-                shares, step = (fine / fine.sum() if fine.any() else np.full(each, 1.0 / each)).tolist(), width / each
+                fine = np.maximum(
+                    leaf.fine[feature].reshape(-1, each)[number - leaf.zoom[feature]], 0.0
+                )
+                shares = (fine / fine.sum() if fine.any() else np.full(each, 1.0 / each)).tolist()
+                step = width / each
             for place, share in enumerate(shares):
-                begin, end = first + step * place, first + step * (place + 1)
+                begin = first + step * place
+                end = first + step * (place + 1)
                 part = max(0.0, min(end, high) - max(begin, low)) / step * share
                 inside = max(begin, low), min(end, high)
-                pieces.append((*inside, leaf.coarse[feature, number] * part, leaf.coarse_noise[feature, number] * part))
+                pieces.append(
+                    (
+                        *inside,
+                        leaf.coarse[feature, number] * part,
+                        leaf.coarse_noise[feature, number] * part,
+                    )
+                )
         begin, end, counts, noise = (
             np.array([piece for piece in pieces if piece[0] < piece[1] - 1e-12]).reshape(-1, 4).T
         )
         if counts.sum() > MASS_SIGNIFICANCE * np.sqrt(noise.sum()):
             sure = np.flatnonzero(counts > EDGE_SIGNIFICANCE * np.sqrt(noise))
             sure = sure if len(sure) else np.array([counts.argmax()])
-            held = np.where((np.arange(len(counts)) >= sure[0]) & (np.arange(len(counts)) <= sure[-1]), counts, 0.0)
+            held = np.where(
+                (np.arange(len(counts)) >= sure[0]) & (np.arange(len(counts)) <= sure[-1]),
+                counts,
+                0.0,
+            )
             held = np.maximum(held, 0.0)
             reached = np.append(0.0, held.cumsum()) / held.sum()
             middle = np.interp([0.1, 0.9], reached, np.append(begin, end[-1]))
@@ -120,7 +145,9 @@ def test_the_extents_of_all_leaves_and_features_at_once_are_those_of_each_alone(
         counted_at_random(deeper[1], generator)
         root = Cut(whole, 0, 0.4, 1 / 16, (Cut(parts[0], 3, 0.5, 1 / 16, deeper), parts[1]))
         chains = [(deeper[0], parts[0], whole), (deeper[1], parts[0], whole), (parts[1], whole)]
-        plain = np.array([[plain_extent(chain, feature) for feature in range(6)] for chain in chains])
+        plain = np.array(
+            [[plain_extent(chain, feature) for feature in range(6)] for chain in chains]
+        )
         np.testing.assert_allclose(np.stack(extents(root), axis=2), plain, rtol=0, atol=1e-12)
         boxes = np.array([(chain[0].low + chain[0].high) / 2 for chain in chains])
         seen |= set((plain[..., 0] == boxes).ravel().tolist())
@@ -131,7 +158,9 @@ def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:
     """A cluster in the corner of the box, where the middle of a leaf is far from its readings."""
     rng = np.random.default_rng(11)
     corners = np.array([[0.05, 0.9, 0.1], [0.25, 0.1, 0.05], [0.9, 0.15, 0.85]])
-    rows = np.clip(corners[rng.integers(3, size=20_000)] + rng.normal(0, 0.02, size=(20_000, 3)), 0, 1)
+    rows = np.clip(
+        corners[rng.integers(3, size=20_000)] + rng.normal(0, 0.02, size=(20_000, 3)), 0, 1
+    )
     model = DensityTree(epsilon=2.0, clients=5, random_state=0).fit(rows)
     centres = model.cluster_centers_
     nearest = np.abs(centres[:, None] - corners).max(axis=2).min(axis=0)

@@ -1,4 +1,5 @@
-"""density_tree and readings that lack values: one cell at most, the likeliest leaf, and clusters as without gaps."""
+"""density_tree and readings that lack values: one cell at most, the likeliest leaf, and clusters as
+without gaps."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def test_a_row_may_fall_into_every_leaf_that_its_values_allow() -> None:
 
 
 FACTS = LeafFacts(
-    np.array([100.0, 100.0, 900.0]), np.array([[0.2, 0.5], [0.8, 0.1], [0.8, 0.8]]), np.full((3, 2), 0.05)
+    np.array([100.0, 100.0, 900.0]),
+    np.array([[0.2, 0.5], [0.8, 0.1], [0.8, 0.8]]),
+    np.full((3, 2), 0.05),
 )
 
 
@@ -47,7 +50,9 @@ def test_leaves_are_drawn_as_often_as_they_are_likely() -> None:
 
 def test_far_from_every_leaf_and_in_many_features_one_is_still_likelier() -> None:
     d = 300
-    facts = LeafFacts(np.ones(2), np.array([np.zeros(d), np.full(d, 0.01)]), np.full((2, d), 1 / 256))
+    facts = LeafFacts(
+        np.ones(2), np.array([np.zeros(d), np.full(d, 0.01)]), np.full((2, d), 1 / 256)
+    )
     rows = np.ones((1, d))
     rows[0, 0] = NAN
     assert facts.likeliest(rows, np.zeros(2, dtype=np.int64), np.arange(2)).tolist() == [1]
@@ -78,4 +83,6 @@ def test_a_reading_is_in_one_cell_at_most_whatever_it_lacks() -> None:
         without[place] = False
         moved = whole - plan.count(rows, without, b"client", 3).counts
         assert moved.sum() == np.abs(moved).sum() <= 1
-    assert plan.count(np.full((9, 3), NAN), np.ones(9, dtype=np.bool_), b"client", 3).counts.sum() == 0
+    assert (
+        plan.count(np.full((9, 3), NAN), np.ones(9, dtype=np.bool_), b"client", 3).counts.sum() == 0
+    )

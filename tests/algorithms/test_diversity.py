@@ -1,4 +1,5 @@
-"""The cut is passed at the same node as by the full determinant, and a stream that never passes it stays cheap."""
+"""The cut is passed at the same node as by the full determinant, and a stream that never passes it
+stays cheap."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ CUT = 1e-6
 
 
 def similarities(points: Floats, sigma: float) -> Floats:
-    similarity: Floats = np.exp(np.exp(-((points[:, None] - points[None]) ** 2) / (2 * sigma**2)).mean(axis=2))
+    similarity: Floats = np.exp(
+        np.exp(-((points[:, None] - points[None]) ** 2) / (2 * sigma**2)).mean(axis=2)
+    )
     return similarity
 
 
@@ -45,7 +48,10 @@ def kinds_of_points(kind: str, seed: int, n: int, d: int) -> Floats:
     elif kind == "copies":
         points = points[generator.integers(0, max(1, n // 3), size=n)]
     elif kind == "near copies":
-        points = points[generator.integers(0, max(1, n // 2), size=n)] + generator.normal(size=(n, d)) * 1e-5
+        points = (
+            points[generator.integers(0, max(1, n // 2), size=n)]
+            + generator.normal(size=(n, d)) * 1e-5
+        )
     elif kind == "equal":
         points = np.ones((n, d))
     return points
@@ -114,7 +120,8 @@ def test_looking_ahead_changes_no_verdict_beyond_rounding(ahead: int) -> None:
     """Of more nodes than wait together, and more than a panel of the factor has."""
     points = np.random.default_rng(5).normal(size=(700, 30))
     similarity = similarities(points, 0.2)
-    diversity, k = Diversity(CUT, 10), 0
+    diversity = Diversity(CUT, 10)
+    k = 0
     while k < len(similarity):
         block = range(k, min(k + min(ahead, diversity.room_ahead), len(similarity)))
         diversity.look_ahead([similarity[place, :place] for place in block])

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.algorithms.fcac import CAEFC
-from shoal.algorithms.fcac.caefc import feed_order, keyed_permutation, legacy_permutation, upper_quartile
+from shoal.algorithms.fcac.caefc import (
+    feed_order,
+    keyed_permutation,
+    legacy_permutation,
+    upper_quartile,
+)
 from shoal.algorithms.streaming import Contribution
 
 
@@ -42,7 +47,9 @@ def test_the_quartile_is_numpys_to_the_last_bit(values: list[int]) -> None:
 
 
 @given(st.lists(st.lists(st.integers(1, 50), max_size=12), max_size=6), st.binary(max_size=20))
-def test_every_node_is_learnt_once_and_high_ones_first(clients: list[list[int]], key: bytes) -> None:
+def test_every_node_is_learnt_once_and_high_ones_first(
+    clients: list[list[int]], key: bytes
+) -> None:
     arrays = [counts(*client) for client in clients]
     high, low = feed_order(arrays, keyed_permutation(key))
     plain_high, plain_low = feed_order(arrays, as_they_are)
@@ -70,7 +77,11 @@ def test_the_legacy_order_takes_both_groups_from_one_generator() -> None:
 def test_another_key_is_another_order_and_nothing_else() -> None:
     generator = np.random.default_rng(0)
     contributions = [
-        Contribution(name, 1, {"weight": generator.random((40, 2)), "count": generator.integers(1, 9, size=40)})
+        Contribution(
+            name,
+            1,
+            {"weight": generator.random((40, 2)), "count": generator.integers(1, 9, size=40)},
+        )
         for name in ("a", "b")
     ]
     servers = []
@@ -83,15 +94,23 @@ def test_another_key_is_another_order_and_nothing_else() -> None:
 
 
 def test_contributions_are_learnt_in_the_order_given() -> None:
-    """Two absorptions are two passes: the low group of the first goes before the high group of the second."""
+    """Two absorptions are two passes: the low group of the first goes before the high group of the
+    second."""
     generator = np.random.default_rng(1)
     contributions = [
-        Contribution(name, 1, {"weight": generator.random((30, 2)), "count": generator.integers(1, 9, size=30)})
+        Contribution(
+            name,
+            1,
+            {"weight": generator.random((30, 2)), "count": generator.integers(1, 9, size=30)},
+        )
         for name in ("a", "b")
     ]
-    server, by_hand = CAEFC(), CAEFC()
+    server = CAEFC()
+    by_hand = CAEFC()
     for contribution in contributions:
         server.absorb([contribution], b"key")
-        order = np.concatenate(feed_order([contribution.arrays["count"]], keyed_permutation(b"key")))
+        order = np.concatenate(
+            feed_order([contribution.arrays["count"]], keyed_permutation(b"key"))
+        )
         by_hand.learn(contribution.arrays["weight"][order])
     assert server.weights.tolist() == by_hand.weights.tolist()

@@ -1,4 +1,5 @@
-"""Behaviour of CA+ and CAEFC where the published program is undefined or unsafe, and the effect of their options."""
+"""Behaviour of CA+ and CAEFC where the published program is undefined or unsafe, and the effect of
+their options."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def blobs(n: int, d: int = 2, seed: int = 0) -> Floats:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_the_first_rows_are_buffered(half: Half) -> None:
-    network, rows = half(), blobs(10)
+    network = half()
+    rows = blobs(10)
     network.learn(rows[:9])
     assert (network.n_buffered, network.n_learnt, network.size) == (9, 0, 0)
     network.learn(rows[9:])
@@ -59,7 +61,8 @@ def test_a_stream_that_ends_early_is_learnt_if_it_has_two_rows(half: Half) -> No
 
 
 def test_the_number_of_buffered_rows_is_an_option() -> None:
-    network, rows = CAPlus(initial_rows=3), blobs(3)
+    network = CAPlus(initial_rows=3)
+    rows = blobs(3)
     network.learn(rows[:2])
     assert network.size == 0
     network.learn(rows[2:])
@@ -69,8 +72,18 @@ def test_the_number_of_buffered_rows_is_an_option() -> None:
 def test_an_empty_network_has_all_attributes() -> None:
     for network in (CAEFC(), CAEFC(3)):
         assert network.weights.shape == (0, network.dimensions or 0)
-        assert [len(network.counts), len(network.sigmas), len(network.node_ids), len(network.recent_ids())] == [0] * 4
-        assert (network.vigilance, network.lambda_, network.n_active, network.last_sigma) == (1.0, None, None, None)
+        assert [
+            len(network.counts),
+            len(network.sigmas),
+            len(network.node_ids),
+            len(network.recent_ids()),
+        ] == [0] * 4
+        assert (network.vigilance, network.lambda_, network.n_active, network.last_sigma) == (
+            1.0,
+            None,
+            None,
+            None,
+        )
         assert [len(part) for part in network.edges()] == [0, 0]
         assert len(network.clusters()) == 0
 
@@ -135,7 +148,10 @@ def test_a_server_with_one_node_keeps_it() -> None:
     server.learn(blobs(100))
     assert server.lambda_ is not None
     state = server.state()
-    none = {name: state[name][:0] for name in ("weight", "sigma", "count", "stamp", "node_id", "edge", "edge_age")}
+    none = {
+        name: state[name][:0]
+        for name in ("weight", "sigma", "count", "stamp", "node_id", "edge", "edge_age")
+    }
     for left, kept in ((1, 1), (2, 0)):
         # The number of inputs before the next removal of isolated nodes.
         server.restore(state | none | {"counter": 10 * server.lambda_ - left})
@@ -149,10 +165,14 @@ def test_a_server_with_one_node_keeps_it() -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("nodes_max", [2, 10, 30])
-def test_in_a_full_network_the_nearest_node_learns_a_row_that_would_be_a_new_node(half: Half, nodes_max: int) -> None:
-    network, largest = half(nodes_max=nodes_max), 0
+def test_in_a_full_network_the_nearest_node_learns_a_row_that_would_be_a_new_node(
+    half: Half, nodes_max: int
+) -> None:
+    network = half(nodes_max=nodes_max)
+    largest = 0
     for row in np.random.default_rng(0).standard_cauchy(size=(1500, 3)):
-        before, counts = network.saturated, network.counts.sum()
+        before = network.saturated
+        counts = network.counts.sum()
         size = network.size
         effect = step(network, row) if network.n_learnt else None
         if effect is None:
@@ -172,7 +192,8 @@ def test_in_a_full_network_the_nearest_node_learns_a_row_that_would_be_a_new_nod
 @pytest.mark.parametrize("half", HALVES)
 def test_a_network_full_before_lambda_was_found_sets_it_then(half: Half) -> None:
     rows = np.random.default_rng(0).normal(size=(15, 40))
-    free, bounded = half(), half(nodes_max=15)
+    free = half()
+    bounded = half(nodes_max=15)
     for network in (free, bounded):
         network.learn(rows[:14])
         assert network.n_active is None
@@ -184,7 +205,8 @@ def test_a_network_full_before_lambda_was_found_sets_it_then(half: Half) -> None
 
 @pytest.mark.parametrize("half", HALVES)
 def test_a_bound_that_is_never_reached_changes_nothing(half: Half) -> None:
-    free, bounded = half(), half(nodes_max=500)
+    free = half()
+    bounded = half(nodes_max=500)
     for network in (free, bounded):
         network.learn(blobs(600))
     assert bounded.saturated == 0
@@ -200,7 +222,8 @@ def test_the_similarity_of_the_original_cae_makes_more_nodes_on_a_gaussian(half:
     """The paper's section 4.1 and figure 1: 16 000 points of a 2-D Gaussian, scaled to [0, 1]."""
     points = np.random.default_rng(0).normal(size=(16_000, 2))
     points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
-    ours, original = half(), half(similarity="cae")
+    ours = half()
+    original = half(similarity="cae")
     ours.learn(points)
     original.learn(points)
     assert original.size > 1.5 * ours.size
@@ -220,7 +243,8 @@ def test_the_similarity_of_the_original_cae_makes_more_nodes_on_a_gaussian(half:
     ],
 )
 def test_every_option_changes_what_is_learnt(half: Half, options: dict[str, Any]) -> None:
-    usual, changed = half(), half(**options)
+    usual = half()
+    changed = half(**options)
     for network in (usual, changed):
         network.learn(blobs(1000))
     assert usual.weights.tolist() != changed.weights.tolist()
@@ -263,7 +287,8 @@ def test_a_width_that_is_none_is_refused(dimensions: Any) -> None:
 
 
 def test_a_client_contributes_each_change_once() -> None:
-    client, rows = CAPlus(), blobs(900)
+    client = CAPlus()
+    rows = blobs(900)
     client.learn(rows[:300])
     assert len(client.contribute()["weight"]) == client.size
     assert len(client.contribute()["weight"]) == 0
@@ -305,6 +330,8 @@ def test_the_centre_of_a_cluster_is_the_mean_of_its_nodes_by_winning_count() -> 
     assert 1 < len(shown["centre"]) < server.size
     for cluster, centre in enumerate(shown["centre"]):
         mine = shown["cluster"] == cluster
-        np.testing.assert_allclose(np.average(shown["weight"][mine], axis=0, weights=shown["count"][mine]), centre)
+        np.testing.assert_allclose(
+            np.average(shown["weight"][mine], axis=0, weights=shown["count"][mine]), centre
+        )
         assert shown["centre_weight"][cluster] == shown["count"][mine].sum()
     assert (shown["cluster"][shown["edge"][:, 0]] == shown["cluster"][shown["edge"][:, 1]]).all()

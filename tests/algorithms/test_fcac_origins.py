@@ -37,7 +37,9 @@ def test_nodes_of_one_client_do_not_join_two_groups() -> None:
     chain = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     assert groups(origins, *chain) == [0, 0, 0, 0, 1, 1]
     assert groups(origins, *chain, share_max=1.0) == [0] * 6, "without a bound they do"
-    assert groups(origins_of("ab", "ab", "cc", "cc", "ab", "ab"), *chain) == [0] * 6, "three clients are not bounded"
+    assert groups(origins_of("ab", "ab", "cc", "cc", "ab", "ab"), *chain) == [0] * 6, (
+        "three clients are not bounded"
+    )
 
 
 def test_a_federation_has_a_bound_and_the_library_none() -> None:
@@ -68,13 +70,21 @@ def test_a_client_with_just_the_bound_does_not_exceed_it() -> None:
     assert groups(origins_of("aaaaab", "cd", "de"), (0, 1), (0, 2)) == [0, 0, 1]
 
 
-def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_one_that_has_nearly_all() -> None:
+def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_one_that_has_nearly_all() -> (
+    None
+):
     rng = np.random.default_rng(5)
     names = [f"client-{number}" for number in range(5 * CLIENTS_COUNTED_MAX)]
-    # Two nodes are shared; of the one between them a client has 96 of 100 inputs, among those of all others.
-    inputs = [(node, name) for node in range(3) for name in names] + [(1, "loud")] * (24 * len(names))
-    origins, again = Origins(), Origins()
-    for number, place in enumerate([*range(0, 3 * len(names), len(names)), *rng.permutation(len(inputs)).tolist()]):
+    # Two nodes are shared; of the one between them a client has 96 of 100 inputs, among those of
+    # all others.
+    inputs = [(node, name) for node in range(3) for name in names] + [(1, "loud")] * (
+        24 * len(names)
+    )
+    origins = Origins()
+    again = Origins()
+    for number, place in enumerate(
+        [*range(0, 3 * len(names), len(names)), *rng.permutation(len(inputs)).tolist()]
+    ):
         position, client = inputs[place]
         for each in (origins, again):
             each.expect([client])
@@ -110,8 +120,10 @@ def learnt(server: Any, updates: int, first: int = 0) -> Any:
 
 
 def test_the_network_is_the_same_to_the_bit_whatever_the_bound() -> None:
-    free, bounded = learnt(CAEFC(2), 20), learnt(CAEFC(2, client_share_max=0.6), 20)
-    left, right = free.snapshot(), bounded.snapshot()
+    free = learnt(CAEFC(2), 20)
+    bounded = learnt(CAEFC(2, client_share_max=0.6), 20)
+    left = free.snapshot()
+    right = bounded.snapshot()
     for name in set(left) - {"cluster", "centre", "centre_weight"}:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
 
@@ -130,7 +142,10 @@ def test_a_saved_network_goes_on_to_the_bit(updates: int) -> None:
 
 
 def test_rows_in_the_buffer_keep_their_clients() -> None:
-    few = {"weight": np.random.default_rng(1).uniform(0, 1, (4, 2)), "count": np.ones(4, dtype=np.int64)}
+    few = {
+        "weight": np.random.default_rng(1).uniform(0, 1, (4, 2)),
+        "count": np.ones(4, dtype=np.int64),
+    }
     server = CAEFC(2, client_share_max=0.5)
     for client in ("attic", "cellar", "garden"):
         server.absorb([Contribution(client, 1, few)], b"")
@@ -150,7 +165,9 @@ def test_rows_learnt_without_a_client_are_of_one_without_a_name() -> None:
     assert server.state()["origin_client"] == [""]
 
 
-@pytest.mark.parametrize("change", [{"origin_client": [1]}, {"origin": np.array([[999, 0, 1]])}, {"origin_queue": 3}])
+@pytest.mark.parametrize(
+    "change", [{"origin_client": [1]}, {"origin": np.array([[999, 0, 1]])}, {"origin_queue": 3}]
+)
 def test_a_damaged_state_is_not_restored(change: dict[str, Any]) -> None:
     state = learnt(CAEFC(2, client_share_max=0.9), 3).state()
     with pytest.raises(InvalidState):

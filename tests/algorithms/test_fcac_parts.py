@@ -67,7 +67,8 @@ def test_an_old_edge_is_deleted_and_its_age_is_counted() -> None:
     edges.remove_old_edges(0, 0.1)
     assert (len(edges), edges.n_deleted, edges.mean_deleted_age) == (3, 0, 0.0)
     # ... until young deleted edges lower it: (1 * 2 + 10.9 * 2) / 4.
-    edges.n_deleted, edges.deleted_age_sum = 2, 2
+    edges.n_deleted = 2
+    edges.deleted_age_sum = 2
     edges.remove_old_edges(0, 0.1)
     assert edges.arrays()[0].tolist() == [[0, 1], [1, 2]]
     assert (edges.n_deleted, edges.deleted_age_sum) == (3, 12)
@@ -75,7 +76,8 @@ def test_an_old_edge_is_deleted_and_its_age_is_counted() -> None:
 
 def test_a_node_with_one_edge_or_none_loses_nothing() -> None:
     edges = triangle()
-    edges.n_deleted, edges.deleted_age_sum = 100, 100
+    edges.n_deleted = 100
+    edges.deleted_age_sum = 100
     for node in (2, 3):
         edges.increment_ages(node)
         edges.remove_old_edges(node, 0.1)
@@ -93,7 +95,10 @@ OF_BOTH: dict[str, Any] = {
     "no width": {"width": lambda _: None},
     "no bandwidth though rows were learnt": {"last_sigma": lambda _: None},
     "rows that wait though learning has begun": {"buffer": lambda a: np.ones((1, a.shape[1]))},
-    "too many rows that wait": {"buffer": lambda a: np.ones((10, a.shape[1])), "last_sigma": lambda _: None},
+    "too many rows that wait": {
+        "buffer": lambda a: np.ones((10, a.shape[1])),
+        "last_sigma": lambda _: None,
+    },
     "a vigilance of nothing": {"vigilance": lambda _: 0.0},
     "one active node": {"n_active": lambda _: 1},
     "a newer version": {"version": lambda n: n + 1},
@@ -106,7 +111,10 @@ OF_A_SERVER: dict[str, Any] = {
     "an edge twice": {"edge": lambda a: np.concatenate([a[:1], a[:-1]])},
     "an edge without age": {"edge_age": lambda a: a[1:]},
     "an edge of age nothing": {"edge_age": lambda a: a * 0},
-    "deleted edges younger than one": {"deleted_age_sum": lambda n: 0, "n_deleted_edges": lambda _: 5},
+    "deleted edges younger than one": {
+        "deleted_age_sum": lambda n: 0,
+        "n_deleted_edges": lambda _: 5,
+    },
 }
 OF_A_CLIENT: dict[str, Any] = {"more published than learnt": {"published_counter": lambda n: 10**6}}
 LIES = [
@@ -117,10 +125,15 @@ LIES = [
 
 
 @pytest.mark.parametrize(("half", "lie"), LIES)
-def test_an_inconsistent_state_is_refused(half: type[CAPlus] | type[CAEFC], lie: dict[str, Any]) -> None:
+def test_an_inconsistent_state_is_refused(
+    half: type[CAPlus] | type[CAEFC], lie: dict[str, Any]
+) -> None:
     network = half()
     generator = np.random.default_rng(0)
-    network.learn(generator.random((4, 2))[generator.integers(0, 4, size=500)] + generator.normal(0, 0.05, (500, 2)))
+    network.learn(
+        generator.random((4, 2))[generator.integers(0, 4, size=500)]
+        + generator.normal(0, 0.05, (500, 2))
+    )
     state = network.state()
     lying = state | {name: tell(state[name]) for name, tell in lie.items()}
     twin = half()

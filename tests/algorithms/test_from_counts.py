@@ -1,4 +1,5 @@
-"""Algorithms that learn rows made from private counts on a grid: what is made into rows, and what is not."""
+"""Algorithms that learn rows made from private counts on a grid: what is made into rows, and what
+is not."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from reproduction.experiment import scores
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.from_counts.cells import Grid
-from shoal.algorithms.from_counts.grid import FCAC_FROM_COUNTS, GridCounter, GridServer, check_claims
+from shoal.algorithms.from_counts.grid import (
+    FCAC_FROM_COUNTS,
+    GridCounter,
+    GridServer,
+    check_claims,
+)
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
 from shoal.privacy.count_noise import count_noise
@@ -26,12 +32,15 @@ def server_of(d: int, **options: Any) -> GridServer:
 
 
 def window(counts: np.ndarray, readings: int, number: int = 1) -> Contribution:
-    return Contribution("client", number, {"places": np.array([readings]), "count": counts.astype(np.int32)})
+    return Contribution(
+        "client", number, {"places": np.array([readings]), "count": counts.astype(np.int32)}
+    )
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_every_row_lies_in_the_cell_whose_count_it_is_made_from(d: int) -> None:
-    grid, server = Grid(d), server_of(d)
+    grid = Grid(d)
+    server = server_of(d)
     counts = np.random.default_rng(d).poisson(0.5, grid.cells)
     rows = server._rows(counts)
     np.testing.assert_array_equal(np.bincount(grid.numbers(rows), minlength=grid.cells), counts)
@@ -39,7 +48,8 @@ def test_every_row_lies_in_the_cell_whose_count_it_is_made_from(d: int) -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_rows_are_spread_over_their_cell_and_no_later_one_repeats_an_earlier_one(d: int) -> None:
-    server, one = server_of(d), np.eye(1, Grid(d).cells, 5, dtype=np.int64)[0]
+    server = server_of(d)
+    one = np.eye(1, Grid(d).cells, 5, dtype=np.int64)[0]
     first = server._rows(200 * one)
     server._learnt = 200 * one
     rows = np.concatenate([first, server._rows(200 * one)]) * Grid(d).along % 1.0
@@ -49,15 +59,19 @@ def test_rows_are_spread_over_their_cell_and_no_later_one_repeats_an_earlier_one
 
 
 def test_the_neighbours_of_a_cell_are_those_that_touch_it() -> None:
-    grid, generator = Grid(2), np.random.default_rng(0)
+    grid = Grid(2)
+    generator = np.random.default_rng(0)
     values = generator.normal(size=grid.cells)
     table = np.pad(values.reshape(32, 32), 1)
-    wanted = sum(table[1 + a : 33 + a, 1 + b : 33 + b] for a, b in itertools.product((-1, 0, 1), repeat=2))
+    wanted = sum(
+        table[1 + a : 33 + a, 1 + b : 33 + b] for a, b in itertools.product((-1, 0, 1), repeat=2)
+    )
     np.testing.assert_allclose(grid.with_neighbours(values), np.ravel(wanted))
 
 
 def test_without_noise_every_reading_becomes_a_row() -> None:
-    server, rows = server_of(2), np.random.default_rng(1).uniform(size=(400, 2))
+    server = server_of(2)
+    rows = np.random.default_rng(1).uniform(size=(400, 2))
     counted = GridCounter(2).count(rows, np.ones(400, dtype=bool), b"", 0)
     server.absorb([Contribution("client", 1, counted.update(counted.counts))], b"")
     np.testing.assert_array_equal(server._learnt, counted.counts)
@@ -95,7 +109,8 @@ def test_counts_of_another_grid_are_refused_and_nothing_is_learnt() -> None:
 
 
 def test_more_readings_than_a_window_has_are_refused() -> None:
-    arrays, options = window(np.zeros(1024), 401).arrays, {"noise_variance": 0.5, "window_readings": 400}
+    arrays = window(np.zeros(1024), 401).arrays
+    options = {"noise_variance": 0.5, "window_readings": 400}
     claims = [Claims(readings, Box(np.zeros(2), np.ones(2))) for readings in (400, 401)]
     check_claims(options, {**arrays, "places": np.array([400])}, claims[0])
     with pytest.raises(InvalidData, match="more readings than a window"):

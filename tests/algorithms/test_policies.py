@@ -42,7 +42,9 @@ def test_decay_halves_earlier_and_late_answers() -> None:
 
 def test_a_cache_keeps_the_last_answer_of_each_client_until_it_is_too_old() -> None:
     policy = Policy("cache", cache_rounds=2)
-    state, counted = select_answers(policy, PolicyState(), [answer("b", 0, 2.0), answer("a", 0, 1.0)], 0)
+    state, counted = select_answers(
+        policy, PolicyState(), [answer("b", 0, 2.0), answer("a", 0, 1.0)], 0
+    )
     assert sums(counted) == [1.0, 2.0]
     state, counted = select_answers(policy, state, [answer("a", 1, 3.0)], 1)
     assert sums(counted) == [3.0, 2.0]
@@ -55,10 +57,15 @@ def test_a_cache_keeps_the_last_answer_of_each_client_until_it_is_too_old() -> N
 def test_a_repeated_or_older_answer_does_not_count(kind: str) -> None:
     state, once = select_answers(Policy(kind), PolicyState(), [answer("a", 2, 5.0)], 2)
     _, twice = select_answers(
-        Policy(kind), PolicyState(), [answer("a", 2, 5.0), answer("a", 2, 5.0), answer("a", 1, 9.0)], 2
+        Policy(kind),
+        PolicyState(),
+        [answer("a", 2, 5.0), answer("a", 2, 5.0), answer("a", 1, 9.0)],
+        2,
     )
     assert sums(twice) == sums(once) == [5.0]
-    again, counted = select_answers(Policy(kind), state, [answer("a", 2, 5.0), answer("a", 1, 9.0)], 3)
+    again, counted = select_answers(
+        Policy(kind), state, [answer("a", 2, 5.0), answer("a", 1, 9.0)], 3
+    )
     quiet, expected = select_answers(Policy(kind), state, [], 3)
     assert sums(counted) == sums(expected)
     assert again.newest_answered == quiet.newest_answered
@@ -66,7 +73,10 @@ def test_a_repeated_or_older_answer_does_not_count(kind: str) -> None:
 
 def test_answers_that_are_too_late_or_to_future_rounds_do_not_count() -> None:
     _, counted = select_answers(
-        Policy(late_rounds=1), PolicyState(), [answer("a", 3, 1.0), answer("b", 4, 2.0), answer("c", 6, 4.0)], 5
+        Policy(late_rounds=1),
+        PolicyState(),
+        [answer("a", 3, 1.0), answer("b", 4, 2.0), answer("c", 6, 4.0)],
+        5,
     )
     assert sums(counted) == [2.0]
 
@@ -91,7 +101,9 @@ def test_a_policy_with_a_value_out_of_range_is_refused(name: str, wrong: object)
 
 
 def test_rounds_end_when_the_model_has_converged() -> None:
-    rows = np.concatenate([np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)])
+    rows = np.concatenate(
+        [np.random.default_rng(0).normal(size=(60, 2)) + place for place in (0, 20)]
+    )
     clients = [rows[::2], rows[1::2]]
     kmeans = rounds_algorithm("kmeans")
     start = kmeans.start({"clusters": 2}, 2, bounding_box(clients, 4))
@@ -113,7 +125,10 @@ def test_a_fraction_of_the_clients_is_sampled_in_each_round_by_the_seed() -> Non
     clients = [generator.normal(size=(30, 2)) + place for place in range(8)]
     fcm = rounds_algorithm("fcm")
     start = fcm.start({"clusters": 3}, 2, bounding_box(clients))
-    runs = [run_rounds(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed) for seed in (3, 3, 4)]
+    runs = [
+        run_rounds(fcm, start, clients, rounds_max=5, fraction=0.25, seed=seed)
+        for seed in (3, 3, 4)
+    ]
     assert runs[0].shifts == runs[1].shifts != runs[2].shifts
     # Two of eight clients of 30 rows: memberships of a row add up to 1, their squares to less.
     assert runs[0].params["weight"].sum() < 60
@@ -124,39 +139,49 @@ def test_rounds_started_from_kfed_find_clusters_that_different_clients_hold() ->
     generator = np.random.default_rng(2)
     centres = np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]])
     clients = [
-        generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2] for i in range(8)
+        generator.normal(size=(50, 2)) * 0.3 + centres[[i % 4, (i + 1) % 4]][np.arange(50) % 2]
+        for i in range(8)
     ]
     begin = kfed_hint(4, clients, bounding_box(clients), local=2)
     kmeans = rounds_algorithm("kmeans")
-    found = run_rounds(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params["centre"]
+    found = run_rounds(kmeans, kmeans.start({"clusters": "auto"}, 2, begin), clients).params[
+        "centre"
+    ]
     assert matched_distance(centres, found) < 0.3
 
 
 # Streams.
 
-CLIENTS, WINDOW, NEW_ROWS, ROUNDS_RUN, SETTLED = 10, 200, 50, 60, 15
-CALLED, LATE_MAX = 2, 3
+CLIENTS = 10
+WINDOW = 200
+NEW_ROWS = 50
+ROUNDS_RUN = 60
+SETTLED = 15
+CALLED = 2
+LATE_MAX = 3
 
 
 def _centres(moment: float) -> Floats:
-    """Three clusters that go round, near enough to one another that the absent ones' rows would be missed."""
+    """Three clusters that go round, near enough to one another that the absent ones' rows would be
+    missed."""
     angles = 2 * np.pi * np.arange(3) / 3 + 0.02 * moment
     return 2.5 * np.column_stack([np.cos(angles), np.sin(angles)])
 
 
 @cache
 def _stream_error(name: str, kind: str, seed: int) -> float:
-    """The mean distance of the centres from the true ones, on label-skewed clients of whom a fifth take part, with
-    answers up to three versions late."""
-    algorithm, generator = rounds_algorithm(name), np.random.default_rng(seed)
+    """The mean distance of the centres from the true ones, on label-skewed clients of whom a fifth
+    take part, with answers up to three versions late."""
+    algorithm = rounds_algorithm(name)
+    generator = np.random.default_rng(seed)
     windows = [np.empty((0, 2)) for _ in range(CLIENTS)]
-    params = algorithm.start({"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0)))
-    policy, state, under_way, errors = (
-        Policy(kind, late_rounds=LATE_MAX),
-        PolicyState(),
-        list[tuple[int, Answer]](),
-        [],
+    params = algorithm.start(
+        {"clusters": "auto"}, 2, InitHint(np.full(2, -6.0), np.full(2, 6.0), points=_centres(0))
     )
+    policy = Policy(kind, late_rounds=LATE_MAX)
+    state = PolicyState()
+    under_way = list[tuple[int, Answer]]()
+    errors = []
     for version in range(ROUNDS_RUN):
         for client in range(CLIENTS):
             fresh = _centres(version)[client % 3] + generator.normal(size=(NEW_ROWS, 2))
@@ -174,6 +199,10 @@ def _stream_error(name: str, kind: str, seed: int) -> float:
 
 @pytest.mark.parametrize("name", ["kmeans", "fcm", "gmm"])
 @pytest.mark.parametrize("kind", ["decay", "cache"])
-def test_decay_and_cache_halve_the_error_on_skewed_clients_of_which_a_fifth_answer_late(name: str, kind: str) -> None:
-    fresh, remembered = (np.mean([_stream_error(name, each, seed) for seed in range(3)]) for each in ("fresh", kind))
+def test_decay_and_cache_halve_the_error_on_skewed_clients_of_which_a_fifth_answer_late(
+    name: str, kind: str
+) -> None:
+    fresh, remembered = (
+        np.mean([_stream_error(name, each, seed) for seed in range(3)]) for each in ("fresh", kind)
+    )
     assert remembered <= 0.5 * fresh

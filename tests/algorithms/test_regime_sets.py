@@ -33,7 +33,8 @@ def gaussian(correlation: float) -> Floats:
 
 
 def switching(distance: float, stay: float, lag: int) -> Floats:
-    """(c, c) expected counts of pairs `lag` apart, of two regimes with this chance to stay, independent otherwise."""
+    """(c, c) expected counts of pairs `lag` apart, of two regimes with this chance to stay,
+    independent otherwise."""
     parts = np.exp(-((LINE[:, None] - np.array([-distance / 2, distance / 2])) ** 2) / 2)
     parts /= parts.sum(axis=0)
     step = np.linalg.matrix_power(np.array([[stay, 1 - stay], [1 - stay, stay]]), lag)
@@ -43,9 +44,13 @@ def switching(distance: float, stay: float, lag: int) -> Floats:
 
 @pytest.mark.parametrize("correlation", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("cut", [0.05, 0.85])
-def test_a_gaussian_process_crosses_a_cut_as_often_as_its_autocorrelation_says(correlation: float, cut: float) -> None:
+def test_a_gaussian_process_crosses_a_cut_as_often_as_its_autocorrelation_says(
+    correlation: float, cut: float
+) -> None:
     # However its values are stretched, as only their order counts.
-    assert 0.97 < _crossings(np.exp(LINE), (cut < LINE).astype(np.int64), gaussian(correlation)) < 1.03
+    assert (
+        0.97 < _crossings(np.exp(LINE), (cut < LINE).astype(np.int64), gaussian(correlation)) < 1.03
+    )
 
 
 def test_at_the_median_thecorrelation_of_sides_is_the_arcsine_law() -> None:
@@ -69,7 +74,8 @@ def test_two_peaks_that_the_next_block_does_not_depend_on_are_not_parted() -> No
 
 
 def test_two_peaks_of_a_process_seen_through_a_steep_function_are_not_parted() -> None:
-    # Values of a Gaussian process, moved apart at 0: between the peaks lies a valley, and it crosses as often as ever.
+    # Values of a Gaussian process, moved apart at 0: between the peaks lies a valley, and it
+    # crosses as often as ever.
     seen = LINE + 1.5 * np.sign(LINE)
     mass = gaussian(0.95).sum(axis=1)
     assert mass[np.abs(seen) < 0.5].sum() < 0.1 * mass[np.abs(np.abs(seen) - 2) < 0.5].sum()
@@ -92,10 +98,12 @@ def test_cells_that_no_pair_has_are_one_set() -> None:
 
 
 def test_blocks_astray_make_no_stay_endless() -> None:
-    # Of about nine stays in each set a tenth of the blocks is astray: a mean of so few is far off at times.
+    # Of about nine stays in each set a tenth of the blocks is astray: a mean of so few is far off
+    # at times.
     for astray, least, most in ((0.0, 0.25, 4.0), (0.1, 0.05, 20.0)):
         for seed in range(12):
-            rng, n = np.random.default_rng(seed), 8_000
+            rng = np.random.default_rng(seed)
+            n = 8_000
             moves = np.where(rng.random(n) < 1 / 300, rng.integers(1, 3, n), 0)
             of_block = np.where(rng.random(n) < astray, rng.integers(0, 3, n), np.cumsum(moves) % 3)
             counts = [np.zeros((3, 3)), np.zeros((3, 3))]

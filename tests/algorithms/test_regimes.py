@@ -33,7 +33,9 @@ class Federation(NamedTuple):
     log: list[Contribution]
 
 
-def contribution(client: RegimesClient, name: str, log: Sequence[Contribution]) -> Contribution | None:
+def contribution(
+    client: RegimesClient, name: str, log: Sequence[Contribution]
+) -> Contribution | None:
     arrays = client.contribute()
     if not any(map(len, arrays.values())):
         return None
@@ -44,7 +46,8 @@ def answer_all(federation: Federation, silent: Sequence[str] = ()) -> None:
     """Clients follow snapshots and answer until nothing is asked."""
     worked = True
     while worked:
-        worked, snapshot = False, federation.server.snapshot()
+        worked = False
+        snapshot = federation.server.snapshot()
         for number, client in enumerate(federation.clients):
             name = f"c{number}"
             client.adopt(snapshot)
@@ -55,10 +58,15 @@ def answer_all(federation: Federation, silent: Sequence[str] = ()) -> None:
                 federation.server.absorb([one], b"key")
 
 
-def federate(parts: Sequence[Floats], silent_from: int | None = None, step: int = STEP, **options: Any) -> Federation:
-    """Clients that learn `step` rows at a time; the last of them sends nothing from row `silent_from` on."""
+def federate(
+    parts: Sequence[Floats], silent_from: int | None = None, step: int = STEP, **options: Any
+) -> Federation:
+    """Clients that learn `step` rows at a time; the last of them sends nothing from row
+    `silent_from` on."""
     d = parts[0].shape[1]
-    found = Federation(RegimesServer(d, **options), [RegimesClient(d, **options) for _ in parts], [])
+    found = Federation(
+        RegimesServer(d, **options), [RegimesClient(d, **options) for _ in parts], []
+    )
     for first in range(0, max(map(len, parts)), step):
         for client, rows in zip(found.clients, parts, strict=True):
             client.learn(rows[first : first + step])
@@ -78,31 +86,43 @@ class Tree:
     """Regions whose sums go to one server, the last of them through another region."""
 
     def __init__(self, members: Sequence[Sequence[int]], d: int, **options: Any) -> None:
-        self.server, self.members = RegimesServer(d, **options), members
+        self.server = RegimesServer(d, **options)
+        self.members = members
         self.clients = [RegimesClient(d, **options) for part in members for _ in part]
         self.regions = [RegimesAggregator(options, d) for _ in members]
         self.middle = RegimesAggregator(options, d)
         self.log: list[Contribution] = []
 
     def learn(self, rows: Sequence[Floats]) -> None:
-        """Let clients learn and answer until nothing is asked; then all regions contribute what they have."""
+        """Let clients learn and answer until nothing is asked; then all regions contribute what
+        they have."""
         for client, part in zip(self.clients, rows, strict=True):
             client.learn(part)
-        readings, answered = dict.fromkeys(range(len(rows)), len(rows[0])), True
+        readings = dict.fromkeys(range(len(rows)), len(rows[0]))
+        answered = True
         while answered:
-            answered, snapshot = False, self.server.snapshot()
+            answered = False
+            snapshot = self.server.snapshot()
             for region, part in enumerate(self.members):
                 for number in part:
                     self.clients[number].adopt(snapshot)
                     arrays = self.clients[number].contribute()
                     if any(map(len, arrays.values())):
                         answered = True
-                        self.pass_on(self.regions[region], region, arrays, readings.pop(number, 0), f"c{number}")
+                        self.pass_on(
+                            self.regions[region],
+                            region,
+                            arrays,
+                            readings.pop(number, 0),
+                            f"c{number}",
+                        )
             for region, aggregator in enumerate(self.regions):
                 self.go_up(region, aggregator.contribute())
             self.absorb("middle", self.middle.contribute())
 
-    def pass_on(self, to: RegimesAggregator, region: int, arrays: Arrays, readings: int, sender: str) -> None:
+    def pass_on(
+        self, to: RegimesAggregator, region: int, arrays: Arrays, readings: int, sender: str
+    ) -> None:
         if not to.has_room(arrays, readings):
             self.go_up(region, to.contribute())
         to.add(arrays, readings, sender)
@@ -128,12 +148,16 @@ class Tree:
 
 
 def test_a_tree_of_regions_finds_the_regimes_of_one_flat_federation() -> None:
-    """To the last bit in what is counted, up to rounding else, where looks begin at the same readings."""
-    parts, at = parts_of("three levels at 3 sd, dwell 100"), 4 * STEP
-    flat, tree = federate(parts, rebuild_readings=at), Tree([(0, 1), (2, 3)], 3, rebuild_readings=at)
+    """To the last bit in what is counted, up to rounding else, where looks begin at the same
+    readings."""
+    parts = parts_of("three levels at 3 sd, dwell 100")
+    at = 4 * STEP
+    flat = federate(parts, rebuild_readings=at)
+    tree = Tree([(0, 1), (2, 3)], 3, rebuild_readings=at)
     for first in range(0, len(parts[0]), STEP):
         tree.learn([rows[first : first + STEP] for rows in parts])
-    (ours, k), (theirs, of_tree) = shown(flat), shown(Federation(tree.server, tree.clients, []))
+    (ours, k) = shown(flat)
+    (theirs, of_tree) = shown(Federation(tree.server, tree.clients, []))
     assert k == of_tree > 1
     for counted in ("ask_layout", "book_layout", "identity", "changes", "parent"):
         np.testing.assert_array_equal(ours[counted], theirs[counted])
@@ -142,16 +166,20 @@ def test_a_tree_of_regions_finds_the_regimes_of_one_flat_federation() -> None:
     assert len(tree.log) <= len(flat.log) / 2
 
 
-def test_a_region_tells_that_all_have_answered_once_a_silent_client_is_no_longer_waited_for() -> None:
+def test_a_region_tells_that_all_have_answered_once_a_silent_client_is_no_longer_waited_for() -> (
+    None
+):
     rows = parts_of("spread")
-    server, aggregator = RegimesServer(3, rebuild_readings=100), RegimesAggregator({}, 3)
+    server = RegimesServer(3, rebuild_readings=100)
+    aggregator = RegimesAggregator({}, 3)
     clients = [RegimesClient(3) for _ in range(2)]
     for number, client in enumerate(clients):
         client.learn(rows[number][:STEP])
         aggregator.add(client.contribute(), STEP, f"c{number}")
     assert not aggregator.is_due, "columns are asked of each anew"
     server.absorb([Contribution("north", 1, aggregator.contribute())], b"")
-    client, snapshot = clients[0], server.snapshot()
+    client = clients[0]
+    snapshot = server.snapshot()
     assert snapshot["ask_layout"][0] == Phase.SCALING
     client.adopt(snapshot)
     aggregator.add(client.contribute(), 1, "c0")
@@ -184,7 +212,9 @@ def test_a_federation_finds_what_the_library_finds(name: str) -> None:
     regimes = REGIMES.view(snapshot).regimes
     assert regimes is not None
     assert regimes.n_changes >= 15
-    apart = {"spread": regimes.spread, "oscillation": regimes.rough, "slope": regimes.slope}.get(name)
+    apart = {"spread": regimes.spread, "oscillation": regimes.rough, "slope": regimes.slope}.get(
+        name
+    )
     if apart is not None:  # the means of these are the same, or nearly
         assert np.ptp(apart, axis=0).min() > 0.25 * np.abs(apart).max()
 
@@ -209,9 +239,11 @@ def test_updates_memory_and_looks_of_eight_features_keep_their_bounds() -> None:
     assert max(len(pack(dict(one.arrays))) for one in federation.log) <= 80_000
     memory = federation.clients[0]._client.memory
     assert sum(array.nbytes for array in memory.state().values()) < 4 * 2**20
-    full = BLOCKS_MAX * (8 * 8 + 8 * 4 * 8 * 4) + 256 * 8 * 8  # single readings, eight scales, those of no block yet
+    # single readings, eight scales, those of no block yet
+    full = BLOCKS_MAX * (8 * 8 + 8 * 4 * 8 * 4) + 256 * 8 * 8
     assert full < 4 * 2**20
-    server, longest = RegimesServer(8), 0.0
+    server = RegimesServer(8)
+    longest = 0.0
     for one in federation.log:
         began = time.process_time()
         server.absorb([one], b"")
@@ -222,7 +254,8 @@ def test_updates_memory_and_looks_of_eight_features_keep_their_bounds() -> None:
 
 def test_the_log_alone_decides_in_any_grouping_and_with_restarts_in_every_phase() -> None:
     federation = federate(parts_of("three levels at 3 sd, dwell 100"))
-    wanted, phases = pack(federation.server.state()), set()
+    wanted = pack(federation.server.state())
+    phases = set()
     together = RegimesServer(3)
     together.absorb(federation.log, b"other key")
     assert pack(together.state()) == wanted
@@ -239,7 +272,8 @@ def test_the_log_alone_decides_in_any_grouping_and_with_restarts_in_every_phase(
 
 def test_clients_restored_in_every_phase_answer_the_same() -> None:
     parts = parts_of("spread")
-    plain, restored = federate(parts), Federation(RegimesServer(3), [RegimesClient(3) for _ in parts], [])
+    plain = federate(parts)
+    restored = Federation(RegimesServer(3), [RegimesClient(3) for _ in parts], [])
     for first in range(0, 2_500, STEP):
         for client, rows in zip(restored.clients, parts, strict=True):
             for row in np.split(rows[first : first + STEP], [7, 8, 300]):
@@ -259,11 +293,15 @@ def test_clients_restored_in_every_phase_answer_the_same() -> None:
             if len(restored.log) == before:
                 break
     assert pack(restored.server.state()) == pack(plain.server.state())
-    assert [pack(one.state()) for one in restored.clients] == [pack(one.state()) for one in plain.clients]
+    assert [pack(one.state()) for one in restored.clients] == [
+        pack(one.state()) for one in plain.clients
+    ]
 
 
 def test_a_regime_that_begins_after_the_first_look_has_its_own_mean() -> None:
-    parts = [0.3 + 0.01 * np.random.default_rng(number).normal(size=(3_000, 2)) for number in range(2)]
+    parts = [
+        0.3 + 0.01 * np.random.default_rng(number).normal(size=(3_000, 2)) for number in range(2)
+    ]
     for rows in parts:
         rows[1_000:][np.arange(2_000) // 100 % 2 == 1] += 0.4
     snapshot, k = shown(federate(parts))
@@ -281,7 +319,8 @@ def test_a_client_that_falls_silent_does_not_stop_the_looks_of_the_others() -> N
 
 def test_places_are_compared_only_if_they_are_pooled() -> None:
     rows, truth, clients = stream(2, levels([0, 0], [2, 2]), clients=8)
-    truth = np.where(clients < 4, truth, clients % 2)  # half of the clients stay in one regime for good
+    # half of the clients stay in one regime for good
+    truth = np.where(clients < 4, truth, clients % 2)
     rows = levels([0, 0], [2, 2])(np.random.default_rng(1), truth)
     parts = [0.5 + 0.02 * rows[clients == number] for number in range(8)]
     for pool in (True, False):
@@ -292,7 +331,9 @@ def test_places_are_compared_only_if_they_are_pooled() -> None:
         low, *_, high = [*snapshot["identity"][order].tolist(), -1][:2]
         stays = []
         for name in ("c6", "c7"):  # those that stay in the low and in the high one
-            counted = [one.arrays["regime"].tolist() for one in federation.log if one.client == name]
+            counted = [
+                one.arrays["regime"].tolist() for one in federation.log if one.client == name
+            ]
             stays.append([one for one in counted if one][-1])
         assert (stays == [[low], [high]]) is pool
 
@@ -301,7 +342,8 @@ def test_answers_to_an_earlier_ask_are_counted_as_readings_only() -> None:
     federation = federate(parts_of("spread"))
     late = next(one for one in federation.log if one.arrays["head"][2] == Phase.PAIRS)
     server = federation.server
-    before, readings = server.snapshot(), server._readings
+    before = server.snapshot()
+    readings = server._readings
     server.absorb([late], b"")
     after = server.snapshot()
     assert server._readings == readings + late.arrays["count"].sum()
@@ -326,7 +368,12 @@ def test_updates_that_no_client_can_make_are_refused() -> None:
     federation = federate(parts_of("spread")[:2])
     claims = Claims(STEP, Box(np.zeros(3), np.ones(3)))
     forged = {
-        int(Phase.COLUMNS): [("sums", 0, 1e9), ("sums", 1, 7.0), ("sums", 4, -1.0), ("count", 0, 2_000)],
+        int(Phase.COLUMNS): [
+            ("sums", 0, 1e9),
+            ("sums", 1, 7.0),
+            ("sums", 4, -1.0),
+            ("count", 0, 2_000),
+        ],
         int(Phase.SCALING): [("sums", 0, 1e9)],
         int(Phase.PRODUCTS): [("products", 0, 1e30), ("part", 0, -1)],
         int(Phase.PAIRS): [("pair", 0, (1 << 12) - 1), ("part", 2, 4_000)],

@@ -1,4 +1,5 @@
-"""Regimes from private counts: what is counted, what is found and under which noise, and what is refused."""
+"""Regimes from private counts: what is counted, what is found and under which noise, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ WIDE = {"window_readings": 10**6, "block_readings": 2}
 
 
 def table(middles: list[int], stays: float, pairs: int) -> Ints:
-    """Counts (cells,) of pairs of streams that stay in bins about these middles, and change seldom and at once."""
+    """Counts (cells,) of pairs of streams that stay in bins about these middles, and change seldom
+    and at once."""
     counts = np.zeros(CELLS, dtype=np.int64)
     near = {-1: 0.25, 0: 0.5, 1: 0.25}
     for one in middles:
@@ -35,7 +37,9 @@ def table(middles: list[int], stays: float, pairs: int) -> Ints:
             part = stays if one == other else (1 - stays) / max(len(middles) - 1, 1)
             for a, x in near.items():
                 for b, y in near.items():
-                    counts[CELL_OF[one + a, other + b]] += round(pairs / len(middles) * part * x * y)
+                    counts[CELL_OF[one + a, other + b]] += round(
+                        pairs / len(middles) * part * x * y
+                    )
     return counts
 
 
@@ -71,7 +75,9 @@ def naive_sums(rows: Floats, window: int, w: int) -> Ints:
         for first in range(0, window - w + 1, w):
             block = own[first : first + w, kind // 2]
             there = block[~np.isnan(block)]
-            bins.append(min(int(np.clip(there, 0, 1).mean() * 16), 15) if 2 * len(there) >= w else None)
+            bins.append(
+                min(int(np.clip(there, 0, 1).mean() * 16), 15) if 2 * len(there) >= w else None
+            )
         for group in range(0, len(bins), 2 * (kind % 2 + 1)):
             for one in range(group, group + kind % 2 + 1):
                 other = one + kind % 2 + 1
@@ -84,7 +90,8 @@ def test_the_sums_are_those_of_the_pairs_of_all_windows_with_gaps_and_short_bloc
     rows = np.random.default_rng(5).uniform(-0.1, 1.1, (2_000, 2)).cumsum(axis=0) % 1.0
     rows[np.random.default_rng(6).random(rows.shape) < 0.4] = np.nan
     options = {"window_readings": 150, "block_readings": 7}
-    counter, server = PairCounter(2, **options), RegimesFromCountsServer(2, **options)
+    counter = PairCounter(2, **options)
+    server = RegimesFromCountsServer(2, **options)
     for number in range(len(rows) // 150):
         own = rows[number * 150 : (number + 1) * 150]
         counted = counter.count(own, np.asarray(~np.isnan(own).all(axis=1)), b"client", number)
@@ -95,8 +102,12 @@ def test_the_sums_are_those_of_the_pairs_of_all_windows_with_gaps_and_short_bloc
     assert sums.sum(axis=1).astype(int).tolist() == [17, 13, 17, 24]
 
 
-@pytest.mark.parametrize("scheme", [Scheme("own", 4.0, 2000), Scheme("masked", 30.0, 400, masked=True)])
-def test_two_regimes_are_found_under_noise_and_told_apart_by_the_feature_that_shows_them(scheme: Scheme) -> None:
+@pytest.mark.parametrize(
+    "scheme", [Scheme("own", 4.0, 2000), Scheme("masked", 30.0, 400, masked=True)]
+)
+def test_two_regimes_are_found_under_noise_and_told_apart_by_the_feature_that_shows_them(
+    scheme: Scheme,
+) -> None:
     streams = levels(1, 3.0, 400.0, 2, 20, 400_000)
     server = learnt(streams.rows, scheme, b"key")
     shown = view(server.snapshot())
@@ -122,9 +133,12 @@ def test_streams_in_which_nothing_stays_show_one_regime(kind: str) -> None:
 def test_noise_alone_shows_nothing() -> None:
     noise = count_noise(1.0)
     options = {"noise_variance": noise.variance, "window_readings": 2000}
-    counter, server = PairCounter(1, **options), RegimesFromCountsServer(1, **options)
+    counter = PairCounter(1, **options)
+    server = RegimesFromCountsServer(1, **options)
     for number in range(400):
-        counted = counter.count(np.full((2000, 1), np.nan), np.zeros(2000, dtype=np.bool_), b"client", number)
+        counted = counter.count(
+            np.full((2000, 1), np.nan), np.zeros(2000, dtype=np.bool_), b"client", number
+        )
         arrays = counted.update(noise.draw(b"%d" % number, CELLS))
         server.absorb([Contribution("client", number, arrays)], b"")
     assert len(view(server.snapshot()).centres) == 0
@@ -145,7 +159,9 @@ def test_the_heavier_regime_goes_on_and_the_lighter_parts_from_it_and_joins_it_a
         add(server, 1, [5, 6, 7, 8, 9], 10**6)
     shown = server.snapshot()
     assert (shown["identity"].tolist(), shown["gone"].tolist()) == ([0], [1])
-    assert view(shown).cluster.tolist() == [0, 0], "the one that is gone lies in the one that it joined"
+    assert view(shown).cluster.tolist() == [0, 0], (
+        "the one that is gone lies in the one that it joined"
+    )
 
 
 def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_regimes() -> None:
@@ -170,10 +186,16 @@ def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_
         (9, {}, "at most 8 features"),
         (1, {"window_readings": 63}, "window_readings of 64 and more"),
         (1, {"window_readings": 100, "block_readings": 26}, "window_readings of 104 and more"),
-        (3, {"noise_variance": 2e4}, "would find nothing: .* a larger epsilon, larger window_readings or fewer"),
+        (
+            3,
+            {"noise_variance": 2e4},
+            "would find nothing: .* a larger epsilon, larger window_readings or fewer",
+        ),
     ],
 )
-def test_what_would_find_nothing_is_refused_with_what_to_do(d: int, options: dict[str, Any], words: str) -> None:
+def test_what_would_find_nothing_is_refused_with_what_to_do(
+    d: int, options: dict[str, Any], words: str
+) -> None:
     for half in (REGIMES_FROM_COUNTS.counter, REGIMES_FROM_COUNTS.server):
         with pytest.raises(SettingsError, match=words):
             half(options, d)
@@ -182,7 +204,13 @@ def test_what_would_find_nothing_is_refused_with_what_to_do(d: int, options: dic
 def test_more_noise_smaller_windows_and_more_features_take_more_readings() -> None:
     needed = [
         readings_needed({"noise_variance": variance, "window_readings": window}, d)
-        for variance, window, d in ((0.0, 400, 1), (0.5, 2000, 1), (0.5, 400, 1), (8.0, 400, 1), (8.0, 400, 8))
+        for variance, window, d in (
+            (0.0, 400, 1),
+            (0.5, 2000, 1),
+            (0.5, 400, 1),
+            (8.0, 400, 1),
+            (8.0, 400, 8),
+        )
     ]
     assert needed == sorted(needed)
     assert needed[0] < needed[-1] / 100

@@ -1,4 +1,5 @@
-"""Robust combination: what one client can do is bounded, and honest answers combine to about what their sums do."""
+"""Robust combination: what one client can do is bounded, and honest answers combine to about what
+their sums do."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def form_of(name: str) -> RobustForm:
     return form
 
 
-def answers_of(name: str, clients: list[NDArray[np.float64]], **options: Any) -> tuple[Any, list[Any]]:
+def answers_of(
+    name: str, clients: list[NDArray[np.float64]], **options: Any
+) -> tuple[Any, list[Any]]:
     algorithm, params = start(name, options)
     return params, [algorithm.answer(params, rows) for rows in clients]
 
@@ -54,13 +57,16 @@ def test_an_algorithm_that_refuses_says_why(name: str) -> None:
     if name in FORMS:
         Policy(robust="median").check(algorithm)
         return
-    with pytest.raises(SettingsError, match=f'robust = "median" does not go with {name}: .{{20,}}; leave it out'):
+    with pytest.raises(
+        SettingsError, match=f'robust = "median" does not go with {name}: .{{20,}}; leave it out'
+    ):
         Policy(robust="median").check(algorithm)
     Policy().check(algorithm)
 
 
 def test_options_that_cannot_be_combined_robustly_are_refused() -> None:
-    ffcm, options = rounds_algorithm("ffcm"), {"average": "avg2"}
+    ffcm = rounds_algorithm("ffcm")
+    options = {"average": "avg2"}
     with pytest.raises(SettingsError, match="does not go with"):
         Policy(robust="clip").check(ffcm, options)
     Policy(robust="clip").check(ffcm, {"average": "avg1"})
@@ -94,7 +100,9 @@ def test_one_client_alone_is_believed(name: str, method: str) -> None:
     algorithm = rounds_algorithm(name)
     params, answers = answers_of(name, [split("alike", 0)[0]])
     robust = algorithm.combine(params, combine_robustly(form_of(name), method, answers))
-    np.testing.assert_allclose(robust["centre"], algorithm.combine(params, answers)["centre"], atol=1e-9)
+    np.testing.assert_allclose(
+        robust["centre"], algorithm.combine(params, answers)["centre"], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("method", ROBUST)
@@ -122,7 +130,9 @@ def test_one_of_ten_clients_moves_no_centre_by_a_tenth_of_the_box(name: str, met
         assert displacement(federation.centres, wanted) <= 0.1, attack
         federation.quarantine()
         federation.run(3)
-        assert displacement(federation.centres, alone) <= 0.05, f"{attack}, three rounds after its quarantine"
+        assert displacement(federation.centres, alone) <= 0.05, (
+            f"{attack}, three rounds after its quarantine"
+        )
 
 
 def test_without_it_one_client_moves_a_centre_across_the_box() -> None:
@@ -163,13 +173,16 @@ def test_shares_add_up_to_one_and_none_is_above_its_bound(mass: list[float]) -> 
 
 @given(st.integers(0, 10**6), st.floats(1.0, 1e90))
 @settings(deadline=None)
-def test_a_minority_moves_a_median_no_farther_than_the_others_are_apart(seed: int, far: float) -> None:
+def test_a_minority_moves_a_median_no_farther_than_the_others_are_apart(
+    seed: int, far: float
+) -> None:
     rng = np.random.default_rng(seed)
     points = rng.uniform(0, 1, (7, 2))
     shares = np.full(10, 0.1)
     strangers = rng.normal(0, far, (3, 2))
     found = geometric_median(np.concatenate([points, strangers]), shares)
-    # A geometric median with a share a < 1/2 of arbitrary points is within 2 (1 - a) / (1 - 2 a) of the others' radius.
+    # A geometric median with a share a < 1/2 of arbitrary points is within 2 (1 - a) / (1 - 2 a) of
+    # the others' radius.
     middle = points.mean(axis=0)
     radius = np.linalg.norm(points - middle, axis=1).max()
     assert np.linalg.norm(found - middle) <= 2 * 0.7 / 0.4 * radius + 1e-6
@@ -177,7 +190,9 @@ def test_a_minority_moves_a_median_no_farther_than_the_others_are_apart(seed: in
 
 @given(st.integers(0, 10**6), st.sampled_from(ROBUST), st.sampled_from(sorted(FORMS)))
 @settings(deadline=None, max_examples=examples(60))
-def test_any_finite_answer_combines_to_finite_parameters_without_a_warning(seed: int, method: str, name: str) -> None:
+def test_any_finite_answer_combines_to_finite_parameters_without_a_warning(
+    seed: int, method: str, name: str
+) -> None:
     rng = np.random.default_rng(seed)
     algorithm = rounds_algorithm(name)
     params, answers = answers_of(name, [rows[:50] for rows in split("alike", seed % 5)][:4])

@@ -34,11 +34,15 @@ def blobs(seed: int, n: int = 60, sd: float = 0.5) -> list[Floats]:
     return [generator.normal(size=(n, 2)) * sd + corner for corner in CORNERS]
 
 
-def started(algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | None = None, **options: Any) -> Params:
+def started(
+    algorithm: RoundsAlgorithm, clients: Sequence[Floats], at: Floats | None = None, **options: Any
+) -> Params:
     known = bounding_box(clients)
     if at is not None:
         known = InitHint(known.low, known.high, points=at)
-    return algorithm.start({"clusters": "auto" if at is not None else 4, **options}, len(known.low), known)
+    return algorithm.start(
+        {"clusters": "auto" if at is not None else 4, **options}, len(known.low), known
+    )
 
 
 def test_every_algorithm_publishes_centres_with_their_mass() -> None:
@@ -57,12 +61,19 @@ def test_starting_centres_lie_in_the_box_or_are_given_points_reduced_by_kmeans()
     assert ((centres >= box.low) & (centres <= box.high)).all()
     assert np.ptp(centres[:, 0]) > 1.0
     many = np.concatenate(blobs(0))
-    grouped = KMEANS.start({"clusters": 4}, 2, InitHint(many.min(axis=0), many.max(axis=0), points=many))["centre"]
+    grouped = KMEANS.start(
+        {"clusters": 4}, 2, InitHint(many.min(axis=0), many.max(axis=0), points=many)
+    )["centre"]
     assert matched_distance(CORNERS, grouped) < 0.5
-    few = KMEANS.start({"clusters": 4}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2]))["centre"]
+    few = KMEANS.start(
+        {"clusters": 4}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=CORNERS[:2])
+    )["centre"]
     np.testing.assert_array_equal(few[:2], CORNERS[:2])
     assert len(few) == 4
-    for wrong in (InitHint(np.zeros(3), np.ones(3)), InitHint(np.zeros(2), np.ones(2), points=np.ones((4, 3)))):
+    for wrong in (
+        InitHint(np.zeros(3), np.ones(3)),
+        InitHint(np.zeros(2), np.ones(2), points=np.ones((4, 3))),
+    ):
         with pytest.raises(SettingsError):
             KMEANS.start({"clusters": 2}, 2, wrong)
 
@@ -78,9 +89,12 @@ READ_BY_CLIENTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read])
+@pytest.mark.parametrize(
+    ("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read]
+)
 def test_clients_refuse_impossible_parameters(name: str, setting: str) -> None:
-    algorithm, rows = rounds_algorithm(name), np.concatenate(blobs(0))
+    algorithm = rounds_algorithm(name)
+    rows = np.concatenate(blobs(0))
     params = started(algorithm, [rows])
     for lie in (params[setting][:0], np.full_like(params[setting], -1)):
         if setting != "weight" or len(lie):
@@ -106,7 +120,12 @@ def test_the_plain_mean_drags_centres_towards_clients_that_have_no_rows_of_them(
     exact = run_rounds(KMEANS, started(KMEANS, clients, at), clients, rounds_max=1).params["centre"]
     assert matched_distance(CORNERS, exact) < 0.5
     weighted = started(KMEANS_LOCAL, clients, at, average="weighted")
-    assert matched_distance(exact, run_rounds(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]) < 1e-9
+    assert (
+        matched_distance(
+            exact, run_rounds(KMEANS_LOCAL, weighted, clients, rounds_max=1).params["centre"]
+        )
+        < 1e-9
+    )
     plain = started(KMEANS_LOCAL, clients, at, average="unweighted")
     dragged = run_rounds(KMEANS_LOCAL, plain, clients, rounds_max=1).params["centre"]
     # Three of four clients repeat the centre they were sent.
@@ -117,7 +136,9 @@ def test_one_local_step_weighted_is_the_exact_algorithm() -> None:
     clients = blobs(3)
     at = np.array([[1.0, 1], [4, 4], [5, 3], [8, 2]])
     exact = run_rounds(KMEANS, started(KMEANS, clients, at), clients, rounds_max=7).params["centre"]
-    local = run_rounds(KMEANS_LOCAL, started(KMEANS_LOCAL, clients, at, steps=1), clients, rounds_max=7)
+    local = run_rounds(
+        KMEANS_LOCAL, started(KMEANS_LOCAL, clients, at, steps=1), clients, rounds_max=7
+    )
     np.testing.assert_allclose(local.params["centre"], exact, atol=1e-12)
 
 
@@ -126,15 +147,24 @@ def test_one_local_step_weighted_is_the_exact_algorithm() -> None:
 
 def test_kfed_finds_clusters_that_no_client_has_all_of() -> None:
     north, east, south, west = blobs(4)
-    clients = [np.concatenate(pair) for pair in ((north, east), (east, south), (south, west), (west, north))]
+    clients = [
+        np.concatenate(pair)
+        for pair in ((north, east), (east, south), (south, west), (west, north))
+    ]
     params = run_rounds(KFED, started(KFED, clients, local_clusters=2), clients).params
     assert matched_distance(CORNERS, params["centre"]) < 0.5
     assert params["weight"].sum() == 480
 
 
-@pytest.mark.parametrize(("average", "expected"), [("unweighted", [0.5, 10.5]), ("weighted", [0.1, 10.5])])
-def test_kfed_weights_centres_by_their_rows_if_asked_to(average: str, expected: list[float]) -> None:
-    params = KFED.start({"clusters": 2, "average": average}, 1, InitHint(np.zeros(1), np.full(1, 12.0)))
+@pytest.mark.parametrize(
+    ("average", "expected"), [("unweighted", [0.5, 10.5]), ("weighted", [0.1, 10.5])]
+)
+def test_kfed_weights_centres_by_their_rows_if_asked_to(
+    average: str, expected: list[float]
+) -> None:
+    params = KFED.start(
+        {"clusters": 2, "average": average}, 1, InitHint(np.zeros(1), np.full(1, 12.0))
+    )
     answers = [
         {"prototype": np.array([[0.0], [10.0]]), "count": np.array([90.0, 50.0])},
         {"prototype": np.array([[1.0], [11.0]]), "count": np.array([10.0, 50.0])},
@@ -147,7 +177,8 @@ def test_kfed_weights_centres_by_their_rows_if_asked_to(average: str, expected: 
 def test_kfed_seeds_on_the_main_directions_so_that_noise_in_the_others_cannot_hide_clusters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In fifty features rows are hardly nearer to their own seed than to another; on the plane of two they are."""
+    """In fifty features rows are hardly nearer to their own seed than to another; on the plane of
+    two they are."""
     monkeypatch.setattr(
         "shoal.algorithms.rounds.one_shot.CLIENT_STEPS", 0
     )  # Lloyd's algorithm would correct a bad start
@@ -164,7 +195,9 @@ def test_one_outlier_among_the_prototypes_does_not_break_kmeans_plusplus() -> No
     clients = [np.concatenate(blobs(seed)) for seed in range(6)]
     clients[3] = np.concatenate([clients[3], [[400.0, 400.0]]])
     found = {
-        pick: run_rounds(KFED, started(KFED, clients, average="weighted", pick=pick), clients).params["centre"]
+        pick: run_rounds(
+            KFED, started(KFED, clients, average="weighted", pick=pick), clients
+        ).params["centre"]
         for pick in ("farthest", "seeded")
     }
     assert all(len(centres) == 4 for centres in found.values())
@@ -199,7 +232,9 @@ def test_unlearning_a_client_gives_the_bits_of_the_model_without_it(local: str) 
     start = started(MUFC, clients, local=local)
     answers = [MUFC.answer(start, rows) for rows in clients]
     forgotten = MUFC.combine(start, answers[:2] + answers[3:])
-    never_saw = MUFC.combine(start, [MUFC.answer(start, rows) for rows in clients[:2] + clients[3:]])
+    never_saw = MUFC.combine(
+        start, [MUFC.answer(start, rows) for rows in clients[:2] + clients[3:]]
+    )
     assert pack(dict(forgotten)) == pack(dict(never_saw))
     assert pack(dict(forgotten)) != pack(dict(MUFC.combine(start, answers)))
 
@@ -262,7 +297,9 @@ def test_avg1_of_one_step_weighed_by_powers_is_the_exact_algorithm() -> None:
     at = np.array([[1.0, 1], [1, 7], [6, 2], [7, 7]])
     exact = run_rounds(FCM, started(FCM, clients[:5], at), clients, rounds_max=20).params["centre"]
     options = {"average": "avg1", "local": "step", "support": "powers"}
-    averaged = run_rounds(FFCM, started(FFCM, clients[:5], at, **options), clients, rounds_max=20).params["centre"]
+    averaged = run_rounds(
+        FFCM, started(FFCM, clients[:5], at, **options), clients, rounds_max=20
+    ).params["centre"]
     np.testing.assert_allclose(averaged, exact, atol=1e-9)
 
 
@@ -275,7 +312,9 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
         ).params
         for average in ("avg1", "avg2")
     }
-    gaps = {average: matched_distance(CORNERS, params["centre"]) for average, params in found.items()}
+    gaps = {
+        average: matched_distance(CORNERS, params["centre"]) for average, params in found.items()
+    }
     assert gaps["avg2"] < 1.0 < gaps["avg1"]
 
 
@@ -283,11 +322,16 @@ def test_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not() -> N
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(covariance_type: str) -> None:
-    here, there = blobs(10)[0], blobs(10)[3]
+def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(
+    covariance_type: str,
+) -> None:
+    here = blobs(10)[0]
+    there = blobs(10)[3]
     at = np.array([[0.0, 0.0], [9.0, 9.0]])
     both = run_rounds(
-        GMM, started(GMM, [np.concatenate([here, there])], at, covariance=covariance_type), [here, there]
+        GMM,
+        started(GMM, [np.concatenate([here, there])], at, covariance=covariance_type),
+        [here, there],
     ).params
     params = run_rounds(GMM, both, [here], rounds_max=5).params
     np.testing.assert_allclose(params["centre"][0], here.mean(axis=0), atol=1e-6)
@@ -302,15 +346,22 @@ def test_a_component_without_rows_is_kept_and_recovers_when_rows_come_near_it(co
 def test_a_component_on_one_point_has_the_variance_of_the_ridge(covariance_type: str) -> None:
     rows = np.repeat(np.array([[3.0, -2.0]]), 50, axis=0)
     params = run_rounds(
-        GMM, started(GMM, [rows], rows[:1], covariance=covariance_type, ridge=1e-4), [rows], rounds_max=4
+        GMM,
+        started(GMM, [rows], rows[:1], covariance=covariance_type, ridge=1e-4),
+        [rows],
+        rounds_max=4,
     ).params
-    np.testing.assert_allclose(matrices(covariance_type, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(
+        matrices(covariance_type, params["spread"], 1, 2)[0], 1e-4 * np.eye(2), atol=1e-12
+    )
     assert GMM.predict(params, rows).tolist() == [0] * 50
 
 
 def test_rows_on_a_line_make_a_component() -> None:
     line = np.outer(np.linspace(-1e6, 1e6, 500), [1.0, 2.0])
-    params = run_rounds(GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20).params
+    params = run_rounds(
+        GMM, started(GMM, [line], clusters=3), [line[::2], line[1::2]], rounds_max=20
+    ).params
     assert np.isfinite(params["centre"]).all()
     assert len(np.unique(GMM.predict(params, line))) > 1
 
@@ -320,18 +371,31 @@ def test_components_in_another_order_are_matched_before_averaging() -> None:
     start = started(GMM_LOCAL, clients, CORNERS + 0.5)
     answers = [dict(GMM_LOCAL.answer(start, rows)) for rows in clients]
     order = np.array([2, 0, 3, 1])
-    swapped = {**answers[1], **{name: answers[1][name][order] for name in ("mass", "mean", "spread")}}
+    swapped = {
+        **answers[1],
+        **{name: answers[1][name][order] for name in ("mass", "mean", "spread")},
+    }
     expected = GMM_LOCAL.combine(start, answers)
     matched = GMM_LOCAL.combine(start, [answers[0], swapped, answers[2]])
     np.testing.assert_allclose(matched["centre"], expected["centre"], atol=1e-12)
     by_place = {**start, "match": np.array([1])}
-    assert matched_distance(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
+    assert (
+        matched_distance(GMM_LOCAL.combine(by_place, [answers[0], swapped])["centre"], CORNERS) > 3
+    )
 
 
 def test_averaging_loses_components_that_sums_keep_when_clients_lack_them() -> None:
     """The weighted mean with the scatter between clients is in between."""
-    clients = [np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)]
+    clients = [
+        np.concatenate(pair) for pair in zip(blobs(11), blobs(12)[1:] + blobs(12)[:1], strict=True)
+    ]
     begin = kfed_hint(4, clients, bounding_box(clients), local=2)
     exact = run_rounds(GMM, GMM.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
-    naive = run_rounds(GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30).params
-    assert matched_distance(CORNERS, exact["centre"]) < 0.3 < matched_distance(CORNERS, naive["centre"])
+    naive = run_rounds(
+        GMM_LOCAL, GMM_LOCAL.start({"clusters": 4}, 2, begin), clients, rounds_max=30
+    ).params
+    assert (
+        matched_distance(CORNERS, exact["centre"])
+        < 0.3
+        < matched_distance(CORNERS, naive["centre"])
+    )

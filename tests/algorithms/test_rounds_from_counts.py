@@ -36,7 +36,9 @@ def stream(name: str) -> Stream:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("clusters", [6, "auto"])
-def test_six_blobs_of_eight_features_are_found_at_an_epsilon_of_two(name: str, clusters: int | str) -> None:
+def test_six_blobs_of_eight_features_are_found_at_an_epsilon_of_two(
+    name: str, clusters: int | str
+) -> None:
     blobs = stream("blobs d=8")
     learnt = learn(algorithm(name), blobs, 2.0, seed=1, clusters=clusters)
     found = algorithm(name).predict(learnt.snapshot, blobs.rows)
@@ -64,8 +66,14 @@ def test_before_any_reading_rows_fill_the_box() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_rounds_run_when_the_tree_changes_and_clients_count_under_its_plan(name: str) -> None:
     declared = algorithm(name)
-    options: dict[str, Any] = {"clusters": 3, "grow_readings": 500, "noise_variance": 0.0, "window_readings": 100}
-    server, counter = declared.server(options, 2), declared.counter(options, 2)
+    options: dict[str, Any] = {
+        "clusters": 3,
+        "grow_readings": 500,
+        "noise_variance": 0.0,
+        "window_readings": 100,
+    }
+    server = declared.server(options, 2)
+    counter = declared.counter(options, 2)
     rows = np.random.default_rng(5).normal([0.2, 0.7], 0.03, size=(1000, 2))
     changed = []
     for number in range(10):
@@ -75,7 +83,9 @@ def test_rounds_run_when_the_tree_changes_and_clients_count_under_its_plan(name:
         counted = counter.count(window, np.ones(100, dtype=np.bool_), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
         changed.append(not np.array_equal(before["centre"], server.snapshot()["centre"]))
-    assert [number for number, one in enumerate(changed) if one] == [4, 9], "after 500 readings each"
+    assert [number for number, one in enumerate(changed) if one] == [4, 9], (
+        "after 500 readings each"
+    )
     assert abs(server.snapshot()["centre"].mean(axis=0) - [0.2, 0.7]).max() < 0.1
 
 

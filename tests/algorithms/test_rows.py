@@ -1,4 +1,5 @@
-"""The checks of rows: which rows pass. Which are refused is tested for every algorithm in tests/laws."""
+"""The checks of rows: which rows pass. Which are refused is tested for every algorithm in
+tests/laws."""
 
 from __future__ import annotations
 

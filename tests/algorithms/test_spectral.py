@@ -1,4 +1,5 @@
-"""Landmark spectral clustering by sums: any split, epochs of landmarks, and clusters that keep their numbers."""
+"""Landmark spectral clustering by sums: any split, epochs of landmarks, and clusters that keep
+their numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ UNIT = InitHint(np.zeros(2), np.ones(2))
 CLAIMS = Claims(300, Box(np.zeros(2), np.ones(2)))
 
 
-def rings(seed: int = 0, rows: int = 600, centre: float = 0.5, size: float = 1.0) -> tuple[Floats, Floats]:
+def rings(
+    seed: int = 0, rows: int = 600, centre: float = 0.5, size: float = 1.0
+) -> tuple[Floats, Floats]:
     """Rows of two rings around one centre, and the ring of each row."""
     generator = np.random.default_rng(seed)
     ring = np.arange(rows) % 2
@@ -63,12 +66,18 @@ def test_one_ring_is_one_cluster() -> None:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(owners=st.lists(st.integers(0, 5), min_size=300, max_size=300), seed=st.integers(0, 99))
-def test_labels_on_the_same_landmarks_are_those_of_pooled_rows_for_any_split(owners: list[int], seed: int) -> None:
+def test_labels_on_the_same_landmarks_are_those_of_pooled_rows_for_any_split(
+    owners: list[int], seed: int
+) -> None:
     rows, _ = rings(seed, 300)
     asking = one_round(SPECTRAL.start({"landmarks": 30}, 2, UNIT), [rows[:100], rows[100:]])
     parts = [rows[np.array(owners) == client] for client in range(6)]
-    split, pooled = one_round(asking, parts), one_round(asking, [rows])
-    sums = [sum(SPECTRAL.answer(asking, part)["gram"] for part in parts), SPECTRAL.answer(asking, rows)["gram"]]
+    split = one_round(asking, parts)
+    pooled = one_round(asking, [rows])
+    sums = [
+        sum(SPECTRAL.answer(asking, part)["gram"] for part in parts),
+        SPECTRAL.answer(asking, rows)["gram"],
+    ]
     np.testing.assert_allclose(sums[0], sums[1], atol=1e-9)
     np.testing.assert_array_equal(SPECTRAL.predict(split, rows), SPECTRAL.predict(pooled, rows))
 
@@ -102,11 +111,14 @@ def test_landmarks_have_an_epoch_and_answers_to_another_one_do_not_count() -> No
     prototypes = SPECTRAL.answer(first, rows)
     landmarks = SPECTRAL.combine(first, [prototypes])
     gram = SPECTRAL.answer(landmarks, rows)
-    assert prototypes["epoch"].tolist() == gram["epoch"].tolist() == landmarks["epoch"].tolist() == [1]
+    assert (
+        prototypes["epoch"].tolist() == gram["epoch"].tolist() == landmarks["epoch"].tolist() == [1]
+    )
     assert (len(prototypes["count"]), len(prototypes["gram"])) == (60, 0)
     assert (len(gram["count"]), len(gram["gram"])) == (0, 30 * 31 // 2)
     found = SPECTRAL.combine(landmarks, [gram])
-    # A late answer with prototypes changes no graph, and one of an earlier epoch changes nothing at all.
+    # A late answer with prototypes changes no graph, and one of an earlier epoch changes nothing at
+    # all.
     assert pack(dict(SPECTRAL.combine(landmarks, [prototypes, gram]))) == pack(dict(found))
     later = {**landmarks, "epoch": np.array([2])}
     assert pack(dict(SPECTRAL.combine(later, [gram, prototypes]))) == pack(dict(later))
@@ -127,10 +139,15 @@ def test_a_graph_without_mass_gives_no_clusters() -> None:
 
 
 def moved_federation() -> tuple[list[Params], Floats, Floats]:
-    """The parameters of the rounds in which two rings, left and right, have grown out of their landmarks."""
+    """The parameters of the rounds in which two rings, left and right, have grown out of their
+    landmarks."""
     _, side = rings()
     small, rows = (
-        np.where(side[:, None] == 0, rings(size=size)[0] - [0.2, 0.0], rings(1, size=size)[0] + [0.3, 0.0])
+        np.where(
+            side[:, None] == 0,
+            rings(size=size)[0] - [0.2, 0.0],
+            rings(1, size=size)[0] + [0.3, 0.0],
+        )
         for size in (0.1, 0.4)
     )
     ring = side
@@ -148,11 +165,15 @@ def test_a_new_epoch_begins_when_rows_have_left_the_landmarks() -> None:
     assert [int(params["epoch"][0]) for params in history] == [1, 2, 2, 2, 2]
     assert same_clusters(SPECTRAL.predict(history[-1], rows), ring)
     shifts = [SPECTRAL.shift(before, after) for before, after in pairwise(history)]
-    assert shifts[:3] == [np.inf] * 3, "a model must not sleep before its new landmarks have clusters"
+    assert shifts[:3] == [np.inf] * 3, (
+        "a model must not sleep before its new landmarks have clusters"
+    )
     assert shifts[3] == 0.0
 
 
-def test_every_row_has_a_cluster_while_landmarks_are_renewed_and_clusters_keep_their_identities() -> None:
+def test_every_row_has_a_cluster_while_landmarks_are_renewed_and_clusters_keep_their_identities() -> (
+    None
+):
     history, rows, _ = moved_federation()
     for params in history:
         assert set(SPECTRAL.predict(params, rows).tolist()) <= {0, 1}
@@ -215,7 +236,9 @@ def test_honest_claims_are_accepted(asked: tuple[Params, Stats]) -> None:
     ],
     ids=["more rows than readings", "no triangle", "a tie without rows", "rows outside the box"],
 )
-def test_claims_that_no_rows_can_have_are_refused(asked: tuple[Params, Stats], name: str, forge: Any) -> None:
+def test_claims_that_no_rows_can_have_are_refused(
+    asked: tuple[Params, Stats], name: str, forge: Any
+) -> None:
     params, stats = asked
     assert SPECTRAL.check_claims is not None
     with pytest.raises(InvalidData, match="do not agree"):
@@ -223,7 +246,8 @@ def test_claims_that_no_rows_can_have_are_refused(asked: tuple[Params, Stats], n
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"clusters": 0}, {"clusters": "auto"}, {"landmarks": 1}, {"near": 1}, {"prototypes": 0}]
+    "wrong",
+    [{"clusters": 0}, {"clusters": "auto"}, {"landmarks": 1}, {"near": 1}, {"prototypes": 0}],
 )
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -29,7 +29,9 @@ def drawn(seed: int, n: int = 300, d: int = 3) -> Floats:
     generator = np.random.default_rng(seed)
     inputs = generator.uniform(size=(n, d - 1))
     slopes = np.where(inputs[:, :1] > 0.5, 3.0, -1.0)
-    return np.column_stack([inputs, (slopes * (inputs - 0.5)).sum(axis=1) + generator.normal(0, 0.01, n)])
+    return np.column_stack(
+        [inputs, (slopes * (inputs - 0.5)).sum(axis=1) + generator.normal(0, 0.01, n)]
+    )
 
 
 def clients_of(rows: Floats) -> list[Floats]:
@@ -71,7 +73,9 @@ def test_least_squares_is_the_pooled_solution_of_numpy() -> None:
         p = design.shape[1]
         # The ridge is so many more rows whose target is 0.
         wanted = np.linalg.lstsq(
-            np.concatenate([design, np.sqrt(ridge) * np.eye(p)]), np.concatenate([target, np.zeros(p)]), rcond=None
+            np.concatenate([design, np.sqrt(ridge) * np.eye(p)]),
+            np.concatenate([target, np.zeros(p)]),
+            rcond=None,
         )[0]
         assert np.abs(after["consequent"].ravel() - wanted).max() < 1e-9
         mean_square = float(np.square(design @ wanted - target).mean())
@@ -90,11 +94,15 @@ def test_without_a_ridge_that_counts_it_is_plain_least_squares() -> None:
 def test_a_gradient_step_is_the_pooled_step_and_the_mean_of_the_clients_steps() -> None:
     clients = clients_of(drawn(2))
     params = with_conditions(clients, consequents="gradient", step=0.05)
-    params = {**params, "consequent": np.random.default_rng(0).normal(size=params["consequent"].shape)}
+    params = {
+        **params,
+        "consequent": np.random.default_rng(0).normal(size=params["consequent"].shape),
+    }
     found = TSK.combine(params, [TSK.answer(params, rows) for rows in clients])["consequent"]
     pooled = TSK.combine(params, [TSK.answer(params, np.concatenate(clients))])["consequent"]
     assert np.abs(found - pooled).max() < 1e-12
-    steps, rows_each = [], []
+    steps = []
+    rows_each = []
     for rows in filter(len, clients):
         design, target = regressors(params, rows)
         before = params["consequent"].ravel()
@@ -109,7 +117,11 @@ def test_many_gradient_steps_come_near_the_least_squares() -> None:
     clients = clients_of(drawn(3))
     exact = run_rounds(TSK, started(clients, ridge=1e-6), clients, tolerance=1e-9).params
     descended = run_rounds(
-        TSK, started(clients, consequents="gradient", step=1.0), clients, rounds_max=3000, tolerance=1e-7
+        TSK,
+        started(clients, consequents="gradient", step=1.0),
+        clients,
+        rounds_max=3000,
+        tolerance=1e-7,
     ).params
     assert descended["error"][0] < 1.05 * exact["error"][0]
 
@@ -117,7 +129,9 @@ def test_many_gradient_steps_come_near_the_least_squares() -> None:
 def test_all_rounds_of_any_split_are_those_of_all_rows_in_one_place() -> None:
     rows = drawn(4)
     start = started([rows])
-    apart, pooled = (run_rounds(TSK, start, each, tolerance=1e-9).params for each in (clients_of(rows), [rows]))
+    apart, pooled = (
+        run_rounds(TSK, start, each, tolerance=1e-9).params for each in (clients_of(rows), [rows])
+    )
     assert has_conditions(apart)
     for name in ("centre", "width", "consequent", "origin", "scale"):
         np.testing.assert_allclose(apart[name], pooled[name], rtol=0, atol=1e-8, err_msg=name)
@@ -161,7 +175,9 @@ def test_conditions_can_stay_where_another_model_has_found_clusters() -> None:
     params = run_rounds(TSK, params, [rows], tolerance=1e-9).params
     assert has_conditions(params)
     np.testing.assert_allclose(params["centre"][:, :-1], points[:, :-1], atol=1e-12)
-    assert np.abs(params["centre"][:, -1]).max() > 0.1, "in the column of the target is the mean of its values"
+    assert np.abs(params["centre"][:, -1]).max() > 0.1, (
+        "in the column of the target is the mean of its values"
+    )
 
 
 def test_each_stage_is_a_new_epoch_and_earlier_answers_do_not_count_in_it() -> None:
@@ -175,13 +191,27 @@ def test_each_stage_is_a_new_epoch_and_earlier_answers_do_not_count_in_it() -> N
     assert epochs[-1] == 2
     conditions = len(epochs) - 1
     for kind in ("decay", "cache"):
-        first = run_rounds(TSK, started(clients, ridge=0.01), clients, policy=Policy(kind), rounds_max=conditions + 9)
-        n_counted = 300 * sum(0.5**age for age in range(len(first.shifts) - np.isinf(first.shifts).sum()))
-        assert first.params["weight"].sum() == pytest.approx(n_counted if kind == "decay" else 300), kind
-        kept = run_rounds(TSK, started(clients, ridge=0.01), clients, policy=Policy(kind), tolerance=1e-12).params
+        first = run_rounds(
+            TSK,
+            started(clients, ridge=0.01),
+            clients,
+            policy=Policy(kind),
+            rounds_max=conditions + 9,
+        )
+        n_counted = 300 * sum(
+            0.5**age for age in range(len(first.shifts) - np.isinf(first.shifts).sum())
+        )
+        assert first.params["weight"].sum() == pytest.approx(
+            n_counted if kind == "decay" else 300
+        ), kind
+        kept = run_rounds(
+            TSK, started(clients, ridge=0.01), clients, policy=Policy(kind), tolerance=1e-12
+        ).params
         design, target = regressors(kept, np.concatenate(clients))
         best = np.linalg.lstsq(design, target, rcond=None)[0]
-        assert kept["error"][0] == pytest.approx(float(np.square(design @ best - target).mean()), rel=0.02), kind
+        assert kept["error"][0] == pytest.approx(
+            float(np.square(design @ best - target).mean()), rel=0.02
+        ), kind
 
 
 # Streams.
@@ -192,10 +222,15 @@ def test_decay_forgets_as_weighted_least_squares_does() -> None:
     params = with_conditions([first], ridge=1e-6)
     windows = [first, drawn(10), drawn(11)]
     windows[2][:, -1] += 0.2
-    state, decay = None, 0.5
+    state = None
+    decay = 0.5
     for rows in windows:
         answer = TSK.answer(params, rows)
-        state = answer if state is None else {name: decay * state[name] + answer[name] for name in answer}
+        state = (
+            answer
+            if state is None
+            else {name: decay * state[name] + answer[name] for name in answer}
+        )
     assert state is not None
     found = TSK.combine(params, [state])["consequent"].ravel()
     weights = np.sqrt(np.repeat([decay**2, decay, 1.0], 300))
@@ -210,10 +245,15 @@ def test_decay_forgets_as_weighted_least_squares_does() -> None:
 
 def test_consequents_follow_a_target_that_drifts() -> None:
     rows = drawn(12)
-    settled = run_rounds(TSK, started([rows]), [rows], policy=Policy("decay"), tolerance=1e-6).params
+    settled = run_rounds(
+        TSK, started([rows]), [rows], policy=Policy("decay"), tolerance=1e-6
+    ).params
     moved = rows + np.array([0.0, 0.0, 0.3])
     followed = run_rounds(TSK, settled, [moved], policy=Policy("decay"), tolerance=1e-6).params
-    stale, fresh = (float((PREDICTION.predict(each, moved) - moved[:, -1]).mean()) for each in (settled, followed))
+    stale, fresh = (
+        float((PREDICTION.predict(each, moved) - moved[:, -1]).mean())
+        for each in (settled, followed)
+    )
     assert stale == pytest.approx(-0.3, abs=0.01)
     assert abs(fresh) < 0.01
     np.testing.assert_array_equal(settled["centre"][:, :-1], followed["centre"][:, :-1])
@@ -249,11 +289,18 @@ def test_rows_without_drift_do_not_start_again() -> None:
 
 def test_the_target_is_named_given_by_position_or_the_last_feature() -> None:
     names = ["warm", "damp", "power"]
-    for options, position in (({}, 2), ({"target": "damp"}, 1), ({"target": 0}, 0), ({"target": "power"}, 2)):
+    for options, position in (
+        ({}, 2),
+        ({"target": "damp"}, 1),
+        ({"target": 0}, 0),
+        ({"target": "power"}, 2),
+    ):
         assert PREDICTION.target(options, 3, names) == position
         hint = InitHint(np.zeros(3), np.ones(3), features=names)
         assert TSK.start({"clusters": 2, **options}, 3, hint)["target"].tolist() == [position]
-    with pytest.raises(SettingsError, match="target = 'light' is no feature; there are: warm, damp, power"):
+    with pytest.raises(
+        SettingsError, match="target = 'light' is no feature; there are: warm, damp, power"
+    ):
         PREDICTION.target({"target": "light"}, 3, names)
     with pytest.raises(SettingsError, match="from 0 to 2"):
         PREDICTION.target({"target": 3}, 3, names)
@@ -273,7 +320,9 @@ def test_the_position_of_the_target_does_not_change_the_model(target: int) -> No
     for table, at, position in ((rows, points, 2), (moved, moved[:4], target)):
         hint = replace(bounding_box([table]), points=at)
         params = TSK.start({"clusters": "auto", "target": position}, 3, hint)
-        found.append(PREDICTION.predict(run_rounds(TSK, params, [table], tolerance=1e-9).params, table))
+        found.append(
+            PREDICTION.predict(run_rounds(TSK, params, [table], tolerance=1e-9).params, table)
+        )
     np.testing.assert_allclose(found[0], found[1], atol=1e-7)
 
 
@@ -283,7 +332,9 @@ def test_predictions_and_rules_of_rows_do_not_use_the_target() -> None:
     hidden = rows.copy()
     hidden[:, -1] = 77.0
     for stage in (params, started([rows])):
-        np.testing.assert_array_equal(PREDICTION.predict(stage, rows), PREDICTION.predict(stage, hidden))
+        np.testing.assert_array_equal(
+            PREDICTION.predict(stage, rows), PREDICTION.predict(stage, hidden)
+        )
         np.testing.assert_array_equal(TSK.predict(stage, rows), TSK.predict(stage, hidden))
     assert PREDICTION.predict(params, rows[:0]).shape == (0,)
     with pytest.raises(InvalidData):
@@ -308,12 +359,17 @@ def test_clients_refuse_impossible_parameters(name: str) -> None:
 
 def test_answers_to_the_other_stage_are_refused() -> None:
     rows = drawn(19)
-    before, after = started([rows]), with_conditions([rows])
+    before = started([rows])
+    after = with_conditions([rows])
     for params, other in ((before, after), (after, before)):
         with pytest.raises(InvalidData, match="than the round request has"):
             TSK.combine(params, [TSK.answer(other, rows)])
     answer = TSK.answer(after, rows)
-    for lie in ({"energy": -answer["energy"]}, {"square": -answer["square"]}, {"mass": -answer["mass"]}):
+    for lie in (
+        {"energy": -answer["energy"]},
+        {"square": -answer["square"]},
+        {"mass": -answer["mass"]},
+    ):
         with pytest.raises(InvalidData, match="impossible"):
             TSK.combine(after, [{**answer, **lie}])
 
@@ -338,7 +394,8 @@ def test_equations_without_a_unique_solution_are_solved_too() -> None:
 
 
 def base_in_units() -> tuple[Params, RuleBase, Floats, Floats]:
-    low, high = np.array([10.0, 0.0, -5.0]), np.array([30.0, 100.0, 5.0])
+    low = np.array([10.0, 0.0, -5.0])
+    high = np.array([30.0, 100.0, 5.0])
     rows = drawn(20)
     rows[:, -1] = rows[:, -1] / 5 + 0.5
     params = run_rounds(TSK, started([rows], ridge=0.01), [rows], tolerance=1e-9).params

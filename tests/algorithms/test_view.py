@@ -10,7 +10,9 @@ from tests.laws.views import assert_view_is_sound
 
 
 def test_clusters_of_nodes_get_their_mean_by_mass() -> None:
-    view = ClusteringView.from_nodes([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [9.0, 9.0]], [1, 3, 2, 7], [0, 0, 1, -1])
+    view = ClusteringView.from_nodes(
+        [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [9.0, 9.0]], [1, 3, 2, 7], [0, 0, 1, -1]
+    )
     assert_view_is_sound(view, 2)
     np.testing.assert_allclose(view.centres, [[0.75, 0.75], [0.5, 0.5]])
     assert view.centre_mass.tolist() == [4.0, 2.0]
@@ -42,7 +44,9 @@ def test_a_centre_without_rows_is_a_node_and_no_cluster() -> None:
 
 
 def test_an_algorithm_may_give_identities_and_inactive_clusters() -> None:
-    view = ClusteringView.from_nodes([[0.0], [1.0]], [4, 4], [0, 1], identity=[7, 3], active=[True, False])
+    view = ClusteringView.from_nodes(
+        [[0.0], [1.0]], [4, 4], [0, 1], identity=[7, 3], active=[True, False]
+    )
     assert view.identity is not None
     assert view.identity.tolist() == [7, 3]
     assert view.summary().clusters == 1

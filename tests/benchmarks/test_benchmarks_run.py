@@ -20,20 +20,35 @@ from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
 HERE = Path(__file__).parent.parent.parent
-KAFKAS_OWN = tuple(f"ignore:{name}_text is deprecated:DeprecationWarning" for name in ("read", "open"))
+KAFKAS_OWN = tuple(
+    f"ignore:{name}_text is deprecated:DeprecationWarning" for name in ("read", "open")
+)
 """kafka-python, while it is imported"""
 
 
 def run(module: str, out: Path, *options: str) -> dict[str, Any]:
     """The quick form of a benchmark -> its JSON; its table must be there too."""
     strict = [word for warning in ("error", *KAFKAS_OWN) for word in ("-W", warning)]
-    command = [sys.executable, *strict, "-m", f"benchmarks.{module}", "--quick", *options, "--out", str(out)]
-    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    command = [
+        sys.executable,
+        *strict,
+        "-m",
+        f"benchmarks.{module}",
+        "--quick",
+        *options,
+        "--out",
+        str(out),
+    ]
+    ended = subprocess.run(
+        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result: dict[str, Any] = json.loads((out / f"{module}.json").read_text(encoding="utf-8"))
     table = (out / f"{module}.md").read_text(encoding="utf-8")
     assert result["made_by"] in table
-    assert {"cpu", "cores", "load_average_1min", "simd", "python", "versions"} <= set(result["machine"])
+    assert {"cpu", "cores", "load_average_1min", "simd", "python", "versions"} <= set(
+        result["machine"]
+    )
     return result
 
 
@@ -50,7 +65,9 @@ def streaming(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: dict[str, Any]) -> None:
+def test_both_networks_are_measured_in_two_and_in_sixteen_features(
+    streaming: dict[str, Any],
+) -> None:
     assert {(cell["network"], cell["d"]) for cell in streaming["cells"]} == {
         ("CA+", 2),
         ("CA+", 16),
@@ -63,10 +80,16 @@ def test_both_networks_are_measured_in_two_and_in_sixteen_features(streaming: di
 
 
 @pytest.mark.integration
-def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated(streaming: dict[str, Any]) -> None:
+def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated(
+    streaming: dict[str, Any],
+) -> None:
     for cell in streaming["cells"]:
         names = {peer["name"] for peer in cell["peers"]}
-        assert {"NumPy form", "MiniBatchKMeans", "DBSTREAM", "DenStream"} <= names <= set(streaming["peers"])
+        assert (
+            {"NumPy form", "MiniBatchKMeans", "DBSTREAM", "DenStream"}
+            <= names
+            <= set(streaming["peers"])
+        )
         for peer in cell["peers"]:
             assert is_spread(peer["ratio"])
             assert is_spread(peer["rows_per_s"])
@@ -74,7 +97,9 @@ def test_every_network_is_compared_with_every_peer_and_its_parameters_are_stated
 
 
 @pytest.mark.integration
-def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming: dict[str, Any]) -> None:
+def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(
+    streaming: dict[str, Any],
+) -> None:
     for cell in streaming["cells"]:
         for peer in cell["peers"]:
             lowest = peer["ours_rows_per_s"]["low"] / peer["rows_per_s"]["high"]
@@ -83,12 +108,16 @@ def test_a_ratio_is_taken_turn_by_turn_so_it_lies_between_the_extremes(streaming
 
 
 @pytest.mark.integration
-def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(streaming: dict[str, Any]) -> None:
+def test_a_goal_that_was_not_measured_is_neither_reached_nor_missed(
+    streaming: dict[str, Any],
+) -> None:
     assert streaming["goals"]
     assert {(goal["measured"], goal["reached"]) for goal in streaming["goals"]} == {(None, None)}
 
 
-def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_something_does(tmp_path: Path) -> None:
+def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_something_does(
+    tmp_path: Path,
+) -> None:
     result = run("chances", tmp_path)
     for row in result["rows"]:
         assert row["false"]["0.01"] <= 0.05
@@ -98,13 +127,20 @@ def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_som
 @pytest.mark.integration
 def test_regimes_from_private_and_masked_counts_are_measured(tmp_path: Path) -> None:
     result = run("regimes_private", tmp_path)
-    assert [cell["scheme"] for cell in result["cells"]] == ["no noise", "ε 4, 400", "masked, ε 4", "masked, ε 1"]
+    assert [cell["scheme"] for cell in result["cells"]] == [
+        "no noise",
+        "ε 4, 400",
+        "masked, ε 4",
+        "masked, ε 1",
+    ]
     assert result["cells"][0]["ari"][0] > 0.9
     assert all(not any(one["false"].values()) for one in result["nulls"])
 
 
 @pytest.mark.integration
-def test_noise_alone_is_measured_with_every_algorithm_that_learns_from_counts(tmp_path: Path) -> None:
+def test_noise_alone_is_measured_with_every_algorithm_that_learns_from_counts(
+    tmp_path: Path,
+) -> None:
     result = run("noise_alone", tmp_path)
     assert {row["algorithm"] for row in result["rows"]} == set(counting_names())
     assert {row["shown"] for row in result["rows"]} == {0}
@@ -133,7 +169,9 @@ def test_the_noise_of_readings_is_measured_in_both_forms_and_that_of_counts(tmp_
     assert all(is_spread(row["us"]) for row in result["counts"])
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
 def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: Path) -> None:
     result = run("footprint", tmp_path)
     assert result["installation"] is None
@@ -145,7 +183,8 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
         assert case["cpu_s_per_1000_readings"] > 0
     # Memory does not depend on how busy the machine is; a needless import shows here.
     reached = result["goal"]["reached"]
-    assert reached.pop("import_s") in {True, False}  # a time is judged by whoever runs the benchmark
+    # a time is judged by whoever runs the benchmark
+    assert reached.pop("import_s") in {True, False}
     assert reached == {"distributions": None, "installed_mb": None, "resident_mb": True}
     assert result["import_s"] > 0
 
@@ -159,7 +198,9 @@ def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
 def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_recovery(
     kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,12 +212,22 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
         assert is_spread(fast["readings_per_s"])
         assert all(is_spread(peer["ratio"]) for peer in fast["peers"].values())
         assert fast["peers"].keys() == {"arithmetic", "raw records"}
-        assert 0 < fast["wire"]["update_bytes_per_reading"] < fast["wire"]["raw_bytes"] < fast["wire"]["encoded_bytes"]
+        assert (
+            0
+            < fast["wire"]["update_bytes_per_reading"]
+            < fast["wire"]["raw_bytes"]
+            < fast["wire"]["encoded_bytes"]
+        )
         for each in found["latency"]:
             # All readings that were due in that time; one may fall on either side of its limits.
             assert abs(each["readings"] - each["rate"] * result["stream"]["measured_s"]) <= 1
             assert 0 < each["p50_s"] <= each["p99_s"] <= each["max_s"] <= each["max_with_start_s"]
-            assert {row["name"] for row in each["processes"]} == {"producer", "server", "client-1", "client-2"}
+            assert {row["name"] for row in each["processes"]} == {
+                "producer",
+                "server",
+                "client-1",
+                "client-2",
+            }
             assert all(row["rss_max_mib"] > 10 and row["cpu_s"] > 0 for row in each["processes"])
         assert {each["killed"] for each in found["recovery"]} == {"client-1", "server"}
         assert all(is_spread(each["seconds"]) for each in found["recovery"])
@@ -193,9 +244,18 @@ def test_regimes_are_measured_beside_a_model_that_is_told_their_number(tmp_path:
 
 
 @pytest.mark.integration
-def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(tmp_path: Path) -> None:
+def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measured_in_a_round(
+    tmp_path: Path,
+) -> None:
     result = run("rounds", tmp_path)
-    assert {each["algorithm"] for each in result["answers"]} == {"kmeans", "fcm", "gmm", "dbscan", "spectral", "tsk"}
+    assert {each["algorithm"] for each in result["answers"]} == {
+        "kmeans",
+        "fcm",
+        "gmm",
+        "dbscan",
+        "spectral",
+        "tsk",
+    }
     for each in result["answers"]:
         assert {"ours", "plain NumPy", "loop"} <= set(each["ns_per_row"])
         assert all(is_spread(figures) for figures in each["ns_per_row"].values())
@@ -209,24 +269,39 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
     assert [each["rows"] for each in result["memory"]] == [50_000, 200_000]
     assert all(each["beyond_mib"] < each["rows_mib"] + 8 for each in result["memory"])
     for each in result["service"]:
-        # Every part takes processor time; what is left of answering beyond its arithmetic can be rounded away.
-        assert min(each[f"{part}_us"]["median"] for part in ("request", "flush_each", "flush_together", "server")) > 0
+        # Every part takes processor time; what is left of answering beyond its arithmetic can be
+        # rounded away.
+        assert (
+            min(
+                each[f"{part}_us"]["median"]
+                for part in ("request", "flush_each", "flush_together", "server")
+            )
+            > 0
+        )
     assert result["live"]["rows"] == 200
     assert result["live"]["answer_us"]["low"] > 0
 
 
 def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.streaming", "--d", "3", "--out", str(tmp_path)]
-    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    ended = subprocess.run(
+        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
+    )
     assert ended.returncode == 2
     assert not any(tmp_path.iterdir())
 
 
-def test_both_algorithms_are_measured_on_counts_on_noisy_rows_and_without_noise(tmp_path: Path) -> None:
-    cells = {(cell["method"], cell["epsilon"]): cell for cell in run("from_counts", tmp_path)["cells"]}
+def test_both_algorithms_are_measured_on_counts_on_noisy_rows_and_without_noise(
+    tmp_path: Path,
+) -> None:
+    cells = {
+        (cell["method"], cell["epsilon"]): cell for cell in run("from_counts", tmp_path)["cells"]
+    }
     for learner in ("cluster_tree", "fcac"):
         assert {(f"{learner}_from_counts", 4.0), (learner, 4.0), (learner, None)} <= set(cells)
-        (counted,), (noisy,) = (cells[name, 4.0]["ari"] for name in (f"{learner}_from_counts", learner))
+        (counted,), (noisy,) = (
+            cells[name, 4.0]["ari"] for name in (f"{learner}_from_counts", learner)
+        )
         assert counted > 0.9
         assert noisy < 0.1
 
@@ -247,7 +322,8 @@ def test_kinds_of_features_are_measured_beside_plain_numbers(tmp_path: Path) -> 
 
 def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     cells = {
-        (cell["part"], cell["learner"], cell["epsilon"]): cell for cell in run("privacy_choices", tmp_path)["cells"]
+        (cell["part"], cell["learner"], cell["epsilon"]): cell
+        for cell in run("privacy_choices", tmp_path)["cells"]
     }
     for learner in ("kmeans", "fcm", "gmm"):
         (drawn,) = cells["rounds", f"{learner}_from_counts", 4.0]["ari"]
@@ -257,7 +333,9 @@ def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     assert ("users", "4 in windows of 2000", 4.0) in cells
 
 
-def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(tmp_path: Path) -> None:
+def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(
+    tmp_path: Path,
+) -> None:
     result = run("robustness", tmp_path)
     assert {case["robust"] for case in result["rounds"]} == {"none", "median", "trimmed", "clip"}
     for case in result["rounds"]:
@@ -275,7 +353,9 @@ def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
     assert ours == theirs, "the noise is the same"
     assert min(ours) > 0
     assert result["path_nodes"][0] == result["path_nodes"][1]
-    processes = [result["path"][name]["seconds"]["median"] for name in ("produced", "learnt", "absorbed")]
+    processes = [
+        result["path"][name]["seconds"]["median"] for name in ("produced", "learnt", "absorbed")
+    ]
     assert result["path"]["path"]["seconds"]["median"] == pytest.approx(sum(processes), rel=1e-3)
     assert {"numbers", "arithmetic", "log"} < set(result["path"])
     for part in (*result["parts"].values(), *result["path"].values()):
@@ -284,8 +364,18 @@ def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
 
 def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    command = [sys.executable, "-m", "benchmarks.versions", str(tmp_path / "empty"), "--quick", "--out", str(tmp_path)]
-    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.versions",
+        str(tmp_path / "empty"),
+        "--quick",
+        "--out",
+        str(tmp_path),
+    ]
+    ended = subprocess.run(
+        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
+    )
     assert ended.returncode == 1
     assert "not the work of" in ended.stderr
     assert not (tmp_path / "versions.json").exists()
@@ -297,7 +387,13 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
     chromium: str, tmp_path: Path
 ) -> None:
     page = run("page", tmp_path)
-    expected = {"choose a cluster", "move along the time", "zoom", "move the time shown", "switch tabs"}
+    expected = {
+        "choose a cluster",
+        "move along the time",
+        "zoom",
+        "move the time shown",
+        "switch tabs",
+    }
     assert set(page["interactions"]) == expected
     for measured in page["interactions"].values():
         assert is_spread(measured["ms"])
@@ -306,23 +402,35 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
     assert page["updates"]["number"] == page["page"]["turns"]
     assert page["updates"]["long_tasks"] >= 0
     # Which of its functions are among the slowest is a matter of chance, in any single one.
-    slowest = {one["name"] for measured in page["interactions"].values() for one in measured["slowest_functions"]}
+    slowest = {
+        one["name"]
+        for measured in page["interactions"].values()
+        for one in measured["slowest_functions"]
+    }
     assert any(name.endswith("(timeline.js)") for name in slowest), "the bands show what is chosen"
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc")
-def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: memory is read from /proc"
+)
+def test_what_history_and_page_cost_is_measured_on_disk_in_time_and_in_memory(
+    tmp_path: Path,
+) -> None:
     history = run("history", tmp_path)
     assert history["reached"]["file_mib"] is None, "a few bins are no year"
-    assert 0 < history["year"]["coarse_bytes_per_bin"] < 20 * 1024 * 1024 / 17_520, "a year of such bins is 20 MiB"
+    assert 0 < history["year"]["coarse_bytes_per_bin"] < 20 * 1024 * 1024 / 17_520, (
+        "a year of such bins is 20 MiB"
+    )
     assert {step["clusters"] for step in history["steps"]} == {60}
     assert all(is_spread(figures) for step in history["steps"] for figures in step["ms"].values())
     assert history["memory"]["added_mib"] > 0
 
 
 @pytest.mark.integration
-def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_updates(tmp_path: Path) -> None:
+def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_updates(
+    tmp_path: Path,
+) -> None:
     alone, served = run("replay", tmp_path)["cases"]
     for case in (alone, served):
         assert case["readings"] == 2000
@@ -334,17 +442,24 @@ def test_a_replay_is_measured_with_its_memory_and_the_server_that_absorbs_its_up
     assert min(served["server"]["cpu_s"], served["server"]["peak_mib"]) > 0
 
 
-def test_fcac_on_two_levels_is_compared_with_a_flat_federation_of_the_same_clients(tmp_path: Path) -> None:
+def test_fcac_on_two_levels_is_compared_with_a_flat_federation_of_the_same_clients(
+    tmp_path: Path,
+) -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(3, size=1200)
     rows = generator.normal(0.2 + 0.3 * labels, 0.02, size=(2, 1200)).T
     with gzip.open(tmp_path / "xclara.csv.gz", "wt", encoding="utf-8") as file:
-        file.write("a,b,label\n" + "".join(f"{a},{b},{label}\n" for (a, b), label in zip(rows, labels, strict=True)))
+        file.write(
+            "a,b,label\n"
+            + "".join(f"{a},{b},{label}\n" for (a, b), label in zip(rows, labels, strict=True))
+        )
     (streams,) = run("hierarchy", tmp_path, "--data", str(tmp_path))["streams"].values()
     for kind in ("flat", "two levels"):
         assert [0 <= one["ari"] <= 1 for one in streams[kind]] == [True, True], "of two seeds"
     # Regions put the updates of their clients together and keep every node in them.
-    assert [one["inputs"] for one in streams["flat"]] == [one["inputs"] for one in streams["two levels"]]
+    assert [one["inputs"] for one in streams["flat"]] == [
+        one["inputs"] for one in streams["two levels"]
+    ]
 
 
 def test_engines_that_are_not_installed_are_left_out_of_a_replay_with_the_reason(
@@ -359,10 +474,14 @@ def test_engines_that_are_not_installed_are_left_out_of_a_replay_with_the_reason
 
 
 @pytest.mark.parametrize("module", ["page", "regions"])
-def test_what_needs_another_program_is_not_measured_without_it_and_says_so(module: str, tmp_path: Path) -> None:
+def test_what_needs_another_program_is_not_measured_without_it_and_says_so(
+    module: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", f"benchmarks.{module}", "--quick", "--out", str(tmp_path)]
     nothing = {**os.environ, "PATH": str(tmp_path)}
-    ended = subprocess.run(command, cwd=HERE, env=nothing, capture_output=True, text=True, timeout=900, check=False)
+    ended = subprocess.run(
+        command, cwd=HERE, env=nothing, capture_output=True, text=True, timeout=900, check=False
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("not measured: ")
     assert not any(tmp_path.iterdir())
@@ -380,7 +499,9 @@ def test_each_compiled_kernel_is_measured_beside_its_numpy_form(tmp_path: Path) 
 def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
     result = run("kernels", tmp_path)
     for name in ("sketched_rows_per_s", "rebuild_ms", "later_rebuild_ms"):
-        assert all(is_spread(result["cluster_tree"][0][name][form]) for form in ("numpy", "compiled"))
+        assert all(
+            is_spread(result["cluster_tree"][0][name][form]) for form in ("numpy", "compiled")
+        )
     for name in ("window_ms", "compiled_window_ms", "grow_ms", "compiled_grow_ms"):
         assert is_spread(result["density_tree"][0][name])
 
@@ -394,13 +515,16 @@ def test_what_to_turn_is_measured_on_the_file_that_is_shipped(tmp_path: Path) ->
 
 
 def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> None:
-    files = json.loads((HERE / "benchmarks/results/sensor_options.json").read_text(encoding="utf-8"))["files"]
+    files = json.loads(
+        (HERE / "benchmarks/results/sensor_options.json").read_text(encoding="utf-8")
+    )["files"]
     page = (HERE / "docs/how-to/believe.md").read_text(encoding="utf-8")
 
     def cell(*names: str) -> str:
         cells = []
         for name in names:
-            clusters, specks = found["of"][name]["clusters"], found["of"][name]["specks"]
+            clusters = found["of"][name]["clusters"]
+            specks = found["of"][name]["specks"]
             cells.append(f"{clusters} ({specks})" if specks else f"{clusters}")
         return "; ".join(cells)
 
@@ -410,7 +534,11 @@ def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> Non
             for name, one in found["of"].items()
             if name.startswith(f"{algorithm}: ") and not name.endswith("default")
         ]
-        return f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else f"{min(numbers)}"
+        return (
+            f"{min(numbers)} to {max(numbers)}"
+            if min(numbers) < max(numbers)
+            else f"{min(numbers)}"
+        )
 
     for file, found in files.items():
         cells = [

@@ -1,4 +1,5 @@
-"""The benchmark of growth runs federations of real clients and a server, and names what grows faster than it must."""
+"""The benchmark of growth runs federations of real clients and a server, and names what grows
+faster than it must."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ def test_a_slope_is_the_power_of_the_size_among_the_largest(power: float) -> Non
 
 
 def test_what_grows_faster_than_it_must_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    axis = Axis("readings", (), (500, 1_000), (), Size(nodes=10, features=2), {"client_bytes": 0.0, "log_bytes": -2.0})
+    axis = Axis(
+        "readings",
+        (),
+        (500, 1_000),
+        (),
+        Size(nodes=10, features=2),
+        {"client_bytes": 0.0, "log_bytes": -2.0},
+    )
     found = growth.measured(axis, [500, 1_000], "numpy")
     assert found["faster"] == ["log_bytes"]
     about = {"made_by": "", "machine": growth.facts(())}
@@ -32,26 +40,36 @@ def test_what_grows_faster_than_it_must_is_named(monkeypatch: pytest.MonkeyPatch
 def test_axes_of_the_published_results_make_a_page_with_one_that_is_measured_again() -> None:
     found = growth.earlier(Path(growth.__file__).parent / "results")
     assert found.keys() == {axis.size for axis in AXES}
-    page = growth.markdown({"made_by": "", "machine": growth.facts(()), "kernels": "", "axes": list(found.values())})
+    page = growth.markdown(
+        {"made_by": "", "machine": growth.facts(()), "kernels": "", "axes": list(found.values())}
+    )
     assert page.count(" before.\n") == len(AXES)
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc")
-def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorbed(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
+def test_every_size_of_a_federation_is_varied_and_all_of_its_readings_are_absorbed(
+    tmp_path: Path,
+) -> None:
     result = run("growth", tmp_path)
     assert [axis["axis"] for axis in result["axes"]] == [axis.size for axis in AXES]
     for axis in result["axes"]:
         assert axis["slopes"].keys() == axis["exponents"].keys()
         for point in axis["points"]:
-            assert point["absorbed"] == point["readings"], "the benchmark itself ends with an error where it is not so"
+            assert point["absorbed"] == point["readings"], (
+                "the benchmark itself ends with an error where it is not so"
+            )
             assert all(point[cost] > 0 for cost in HEADS if cost != "upstream_s")
             assert (point["upstream_s"] > 0) == (axis["axis"] == REGIONS)
             assert point["clusters"] > 0, "the upstream server of regions has learnt from them"
     one, two = next(axis["points"] for axis in result["axes"] if axis["axis"] == "clients")
     assert two["client_bytes"] > 1.5 * one["client_bytes"], "each client has a folder of its own"
     one, two = next(axis["points"] for axis in result["axes"] if axis["axis"] == "nodes")
-    assert (one["nodes"], two["nodes"]) == (one["size"], two["size"]), "noise fills the models up to their limits"
+    assert (one["nodes"], two["nodes"]) == (one["size"], two["size"]), (
+        "noise fills the models up to their limits"
+    )
 
 
 @pytest.mark.integration
@@ -61,4 +79,7 @@ def test_a_server_restarts_and_rebuilds_with_all_of_its_clients(tmp_path: Path) 
     assert [line["clients"] for line in result["lines"]] == [20, 40]
     for line in result["lines"]:
         assert line["updates"] == 2 * line["clients"]
-        assert min(line[name] for name in ("ingest_s", "restart_s", "rebuild_s", "checkpoint_bytes")) > 0
+        assert (
+            min(line[name] for name in ("ingest_s", "restart_s", "rebuild_s", "checkpoint_bytes"))
+            > 0
+        )

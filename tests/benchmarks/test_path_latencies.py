@@ -21,11 +21,16 @@ def said(*updates: tuple[str, int, int]) -> list[LoggedUpdate]:
 
 
 def seen(*snapshots: tuple[float, int]) -> list[SeenSnapshot]:
-    return [SeenSnapshot(at, version, position, 50) for version, (at, position) in enumerate(snapshots, 1)]
+    return [
+        SeenSnapshot(at, version, position, 50)
+        for version, (at, position) in enumerate(snapshots, 1)
+    ]
 
 
 def test_a_reading_is_seen_with_the_first_snapshot_that_has_read_its_update() -> None:
-    contents = SnapshotContents(said(("a", 1, 2), ("b", 1, 1), ("a", 2, 1)), seen((10.0, 1), (11.0, 2), (12.5, 3)))
+    contents = SnapshotContents(
+        said(("a", 1, 2), ("b", 1, 1), ("a", 2, 1)), seen((10.0, 1), (11.0, 2), (12.5, 3))
+    )
     assert contents.seen_at("a", 3).tolist() == [10.0, 10.0, 12.5]
     assert contents.seen_at("b", 1).tolist() == [11.0]
 
@@ -39,11 +44,15 @@ def test_a_reading_that_no_snapshot_holds_is_never_seen_and_stops_the_figures() 
 
 
 def test_an_update_that_is_repeated_after_a_kill_holds_nothing_new() -> None:
-    contents = SnapshotContents(said(("a", 1, 2), ("a", 1, 2), ("a", 2, 1)), seen((10.0, 2), (11.0, 3)))
+    contents = SnapshotContents(
+        said(("a", 1, 2), ("a", 1, 2), ("a", 2, 1)), seen((10.0, 2), (11.0, 3))
+    )
     assert contents.readings_in("a").tolist() == [2, 3]
 
 
-def test_a_snapshot_that_was_replaced_before_it_was_seen_makes_its_readings_later_not_fewer() -> None:
+def test_a_snapshot_that_was_replaced_before_it_was_seen_makes_its_readings_later_not_fewer() -> (
+    None
+):
     contents = SnapshotContents(said(("a", 1, 2), ("a", 2, 1)), [SeenSnapshot(12.0, 2, 2, 50)])
     assert contents.seen_at("a", 3).tolist() == [12.0, 12.0, 12.0]
     assert contents.snapshot_bytes == 100

@@ -1,4 +1,5 @@
-"""The benchmark of private clustering runs in its quick form, and its measures are right. No test asserts a time."""
+"""The benchmark of private clustering runs in its quick form, and its measures are right. No test
+asserts a time."""
 
 from __future__ import annotations
 
@@ -24,7 +25,15 @@ from benchmarks.privacy import density_tree, masked
 from benchmarks.privacy.counting import WINDOW, windows_of
 from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
-from benchmarks.privacy.learners import FCAC_ROWS, K_MEANS_ROWS, ON_A_GRID, OURS, Learner, noisy_rows, running
+from benchmarks.privacy.learners import (
+    FCAC_ROWS,
+    K_MEANS_ROWS,
+    ON_A_GRID,
+    OURS,
+    Learner,
+    noisy_rows,
+    running,
+)
 from benchmarks.privacy.page import docs_table, streams_table
 from shoal.kernels.arrays import Ints
 from tests.benchmarks.test_benchmarks_run import HERE, is_spread, run
@@ -36,7 +45,9 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_without_noise(quick: dict[str, Any]) -> None:
+def test_every_learner_is_measured_on_every_stream_that_it_takes_with_and_without_noise(
+    quick: dict[str, Any],
+) -> None:
     found = {(cell["stream"], cell["learner"], cell["epsilon"]) for cell in quick["cells"]}
     assert found == {
         (stream, learner.name, epsilon)
@@ -85,21 +96,27 @@ def test_a_goal_is_reached_from_its_figure_on() -> None:
 
 
 def test_the_page_for_operators_has_the_figures_of_the_result_file() -> None:
-    result = json.loads((HERE / "benchmarks" / "results" / "privacy.json").read_text(encoding="utf-8"))
+    result = json.loads(
+        (HERE / "benchmarks" / "results" / "privacy.json").read_text(encoding="utf-8")
+    )
     page = (HERE / "docs" / "explanation" / "privacy.md").read_text(encoding="utf-8")
     assert docs_table(result["cells"]) in page
     assert result["seeds"] == list(privacy.REPORTING)
 
 
 def test_the_page_for_operators_shows_every_real_stream_of_the_result_file() -> None:
-    result = json.loads((HERE / "benchmarks" / "results" / "density_tree.json").read_text(encoding="utf-8"))
+    result = json.loads(
+        (HERE / "benchmarks" / "results" / "density_tree.json").read_text(encoding="utf-8")
+    )
     page = (HERE / "docs" / "explanation" / "privacy.md").read_text(encoding="utf-8")
     assert streams_table(result["cells"]) in page
     assert result["seeds"] == list(density_tree.REPORTING)
 
 
 def test_mixtures_and_coarse_values_are_measured_in_the_quick_form(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(density_tree.main, ["--quick", "--out", str(tmp_path)], env={"SHOAL_DATA": None})
+    ran = CliRunner().invoke(
+        density_tree.main, ["--quick", "--out", str(tmp_path)], env={"SHOAL_DATA": None}
+    )
     assert ran.exit_code == 0, ran.output
     cells = json.loads((tmp_path / "density_tree.json").read_text(encoding="utf-8"))["cells"]
     assert [cell["part"] for cell in cells] == ["mixtures", "coarse", "coarse"]
@@ -114,14 +131,19 @@ def test_seeds_of_published_figures_are_none_on_which_anything_was_chosen(benchm
 @pytest.mark.parametrize("name", families(2000, 2000))
 def test_streams_are_a_function_of_their_seed_and_lie_in_the_declared_range(name: str) -> None:
     make = families(2000, 2000)[name]
-    first, again, other = make(1), make(1), make(2)
+    first = make(1)
+    again = make(1)
+    other = make(2)
     np.testing.assert_array_equal(first.rows, again.rows)
     assert not np.array_equal(first.rows, other.rows)
     assert first.rows.min() >= 0.0
     assert first.rows.max() <= 1.0
     assert len(first.rows) == len(first.truth) == len(first.owner)
     if name.startswith("skewed"):
-        assert all(len(np.unique(first.truth[first.owner == client])) <= SKEWED_CLUSTERS for client in range(CLIENTS))
+        assert all(
+            len(np.unique(first.truth[first.owner == client])) <= SKEWED_CLUSTERS
+            for client in range(CLIENTS)
+        )
 
 
 def test_windows_hold_the_readings_of_one_client_and_each_reading_once() -> None:
@@ -184,7 +206,12 @@ def test_masked_sums_and_their_cost_are_measured(tmp_path: Path) -> None:
 
 def test_a_goal_of_masked_sums_is_reached_from_its_figure_on() -> None:
     goal = masked.GOALS[0]
-    cell = {"scheme": goal.scheme, "clients": goal.clients, "d": 8, "ari": {5: [0.0], goal.windows: [0.9, 1.0]}}
+    cell = {
+        "scheme": goal.scheme,
+        "clients": goal.clients,
+        "d": 8,
+        "ari": {5: [0.0], goal.windows: [0.9, 1.0]},
+    }
     (found,) = masked.judged([cell])
     assert (found["ari"], found["reached"]) == (0.95, True)
     assert not masked.judged([cell | {"ari": {goal.windows: [0.9, 0.99]}}])[0]["reached"]

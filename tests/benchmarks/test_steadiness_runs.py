@@ -34,7 +34,9 @@ HERE = Path(__file__).parent.parent.parent
 def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("steadiness")
     command = [sys.executable, "-m", "benchmarks.steadiness", "--quick", "--out", str(out)]
-    ended = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False)
+    ended = subprocess.run(
+        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result: dict[str, Any] = json.loads((out / "steadiness.json").read_text(encoding="utf-8"))
     page = (out / "steadiness.md").read_text(encoding="utf-8")
@@ -46,7 +48,9 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.integration
 def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
     pairs = {(verdict["stream"], verdict["learner"]) for verdict in quick["verdicts"]}
-    assert pairs == {(stream, name) for stream in ("blobs K=5 d=2", "births") for name in quick["learners"]}
+    assert pairs == {
+        (stream, name) for stream in ("blobs K=5 d=2", "births") for name in quick["learners"]
+    }
     for verdict in quick["verdicts"]:
         assert -1.0 <= verdict["ari"] <= 1.0
         assert 0.0 <= verdict["still"] <= 1.0
@@ -59,14 +63,20 @@ def test_every_learner_is_judged_on_every_stream(quick: dict[str, Any]) -> None:
 @pytest.mark.integration
 def test_peers_are_kept_from_a_result_that_was_judged_alike(quick: dict[str, Any]) -> None:
     kept = kept_peers(quick, quick["judged"])
-    assert {verdict["learner"] for verdict in kept["verdicts"]} == set(kept["learners"]) == {"FCAC", PEERS[1].name}
+    assert (
+        {verdict["learner"] for verdict in kept["verdicts"]}
+        == set(kept["learners"])
+        == {"FCAC", PEERS[1].name}
+    )
     assert kept["measured_at"] == quick["machine"]["measured_at"]
     with pytest.raises(click.UsageError, match="judged by"):
         kept_peers(quick, {**quick["judged"], "seeds": [1]})
 
 
 @pytest.mark.integration
-def test_the_picture_has_the_true_numbers_beside_those_of_the_learners(quick: dict[str, Any]) -> None:
+def test_the_picture_has_the_true_numbers_beside_those_of_the_learners(
+    quick: dict[str, Any],
+) -> None:
     seed = quick["judged"]["seeds"][0]
     lines, truth = panel(quick, "births", seed)
     assert truth == [3, 3, 4, 4, 5, 5]
@@ -76,9 +86,14 @@ def test_the_picture_has_the_true_numbers_beside_those_of_the_learners(quick: di
         panel(quick, "rings", seed)
 
 
-def test_the_picture_of_the_documentation_can_be_drawn_from_the_published_result(tmp_path: Path) -> None:
+def test_the_picture_of_the_documentation_can_be_drawn_from_the_published_result(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
-    draw(json.loads((HERE / "benchmarks/results/steadiness.json").read_text(encoding="utf-8")), tmp_path / "drawn.png")
+    draw(
+        json.loads((HERE / "benchmarks/results/steadiness.json").read_text(encoding="utf-8")),
+        tmp_path / "drawn.png",
+    )
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
     assert (HERE / "docs/pictures/steadiness.png").is_file()
 
@@ -87,8 +102,12 @@ class Oracle:
     """Knows the truth; `flicker` gives every row another label after each batch."""
 
     def __init__(self, stream: Stream, flicker: bool = False) -> None:
-        self._known = {row.tobytes(): int(label) for row, label in zip(stream.rows, stream.truth, strict=True)}
-        self._flicker, self._batches, self._seen = flicker, 0, set[int]()
+        self._known = {
+            row.tobytes(): int(label) for row, label in zip(stream.rows, stream.truth, strict=True)
+        }
+        self._flicker = flicker
+        self._batches = 0
+        self._seen = set[int]()
 
     def learn(self, rows: np.ndarray) -> None:
         self._batches += 1
@@ -102,7 +121,9 @@ class Oracle:
         return len(self._seen) + (self._batches % 2 if self._flicker else 0)
 
 
-@pytest.mark.parametrize("name", ["blobs K=5 d=2", "small 1 %", "births", "deaths", "class by class d=2", "drift"])
+@pytest.mark.parametrize(
+    "name", ["blobs K=5 d=2", "small 1 %", "births", "deaths", "class by class d=2", "drift"]
+)
 def test_a_learner_that_knows_the_truth_is_perfect(name: str) -> None:
     stream = {**stationary(4000), **changing(4000)}[name](1)
     verdict = judge(Oracle(stream), stream)
@@ -122,7 +143,8 @@ def test_labels_and_counts_that_change_all_the_time_are_measured() -> None:
 
 
 def test_a_delay_is_counted_from_the_event_and_from_the_change_of_the_modes() -> None:
-    """Blobs are two while 6 sd apart; their density has two modes while they are 2 apart, which is another moment."""
+    """Blobs are two while 6 sd apart; their density has two modes while they are 2 apart, which is
+    another moment."""
     for name in ("split", "merge"):
         stream = changing(4000)[name](1)
         (event,) = stream.events

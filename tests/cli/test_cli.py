@@ -1,4 +1,5 @@
-"""The command line: every command has a help text, and an error is one line with the documented exit code."""
+"""The command line: every command has a help text, and an error is one line with the documented
+exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_without_arguments_the_help_is_printed(shoal: Shoal) -> None:
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
-def test_matrix_products_take_one_thread_unless_a_variable_says_otherwise(given: str | None, threads: str) -> None:
+def test_matrix_products_take_one_thread_unless_a_variable_says_otherwise(
+    given: str | None, threads: str
+) -> None:
     program = """
 import atexit, os, sys
 from shoal.cli.main import main
@@ -63,17 +66,32 @@ atexit.register(lambda: print(os.environ["OPENBLAS_NUM_THREADS"]))
 main()
 """
     name = "OPENBLAS_NUM_THREADS"
-    environment = {key: value for key, value in os.environ.items() if key != name} | ({name: given} if given else {})
+    environment = {key: value for key, value in os.environ.items() if key != name} | (
+        {name: given} if given else {}
+    )
     command = [sys.executable, "-c", program, "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert result.stdout.splitlines()[-1] == threads
 
 
 def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(
+        (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     assert set(COMMANDS) == set(project["entry-points"][GROUP])
-    assert set(COMMANDS) == {name for some in SECTIONS.values() for name in some}, "each under a heading"
-    assert COMMANDS[:8] == ["demo", "init", "run", "check", "producer", "client", "server", "helper"]
+    assert set(COMMANDS) == {name for some in SECTIONS.values() for name in some}, (
+        "each under a heading"
+    )
+    assert COMMANDS[:8] == [
+        "demo",
+        "init",
+        "run",
+        "check",
+        "producer",
+        "client",
+        "server",
+        "helper",
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -87,7 +105,11 @@ def test_every_command_has_a_help_text_with_exit_codes(command: str) -> None:
 
 
 def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ShoalError)]
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.ShoalError)
+    ]
     assert {kind.exit_code for kind in kinds} == {1, 2, 3, 4, 5}
     for code in range(1, 6):
         assert f" {code} " in EXIT_CODES
@@ -97,7 +119,10 @@ def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
     ("arguments", "expected"),
     [
         (["nonsense"], "No such command 'nonsense'. Try 'python -m shoal --help'."),
-        (["check"], "name a federation FILE, or ask for --example. Try 'python -m shoal check --help'."),
+        (
+            ["check"],
+            "name a federation FILE, or ask for --example. Try 'python -m shoal check --help'.",
+        ),
         (["check", "--nonsense"], "No such option '--nonsense'"),
         (
             ["check", "/nowhere/x.toml"],
@@ -105,11 +130,19 @@ def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
         ),
         (["check", "/"], "is a directory"),
         (["client", "--name", "a"], "Missing option '--config'"),
-        (["client", "--config", "EXAMPLE", "--name", " "], "the name of a client has at least one letter or digit"),
-        (["server", "--config", "EXAMPLE", "--until-idle", "-1"], "Invalid value for '--until-idle'"),
+        (
+            ["client", "--config", "EXAMPLE", "--name", " "],
+            "the name of a client has at least one letter or digit",
+        ),
+        (
+            ["server", "--config", "EXAMPLE", "--until-idle", "-1"],
+            "Invalid value for '--until-idle'",
+        ),
     ],
 )
-def test_an_error_is_one_line_or_one_object(shoal: Shoal, example: Path, arguments: list[str], expected: str) -> None:
+def test_an_error_is_one_line_or_one_object(
+    shoal: Shoal, example: Path, arguments: list[str], expected: str
+) -> None:
     arguments = [str(example) if argument == "EXAMPLE" else argument for argument in arguments]
     result = shoal(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
@@ -129,7 +162,9 @@ def test_the_version_is_printed(shoal: Shoal) -> None:
 
 def test_a_closed_output_is_no_error(example: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "shoal", "check", example], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "shoal", "check", example],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert child.stdout is not None
     assert child.stderr is not None
@@ -163,17 +198,35 @@ def test_check_prints_the_contract_as_json(shoal: Shoal, example: Path) -> None:
 
 def settings_of(lines: list[str]) -> dict[str, list[str]]:
     """Section -> its lines, of what `shoal check` prints."""
-    sections = ("log", "readings", "client", "server", "replica", "upstream", "events", "events.webhook", "mqtt")
-    return {name: found for name in sections if (found := [line for line in lines if line.split()[0] == name])}
+    sections = (
+        "log",
+        "readings",
+        "client",
+        "server",
+        "replica",
+        "upstream",
+        "events",
+        "events.webhook",
+        "mqtt",
+    )
+    return {
+        name: found
+        for name in sections
+        if (found := [line for line in lines if line.split()[0] == name])
+    }
 
 
-def test_check_prints_the_settings_that_differ_from_their_defaults(shoal: Shoal, example: Path) -> None:
+def test_check_prints_the_settings_that_differ_from_their_defaults(
+    shoal: Shoal, example: Path
+) -> None:
     file = example.with_name("changed.toml")
     more = (
         '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n[events]\nfolder = "data/events"\n'
         '[events.webhook]\nurl = "http://127.0.0.1:9"\n[mqtt]\nport = 0\ntls = true\n'
     )
-    text = example.read_text(encoding="utf-8").replace("[client]\n", "[client]\npublish_readings = 50\n")
+    text = example.read_text(encoding="utf-8").replace(
+        "[client]\n", "[client]\npublish_readings = 50\n"
+    )
     file.write_text(text + more, encoding="utf-8")
     lines = shoal("check", file).stdout.splitlines()
     assert settings_of(lines) == {
@@ -186,14 +239,18 @@ def test_check_prints_the_settings_that_differ_from_their_defaults(shoal: Shoal,
     assert "settings    all others have their defaults; --all prints them" in lines
 
 
-def test_check_of_a_file_that_repeats_the_defaults_prints_no_setting(shoal: Shoal, example: Path) -> None:
+def test_check_of_a_file_that_repeats_the_defaults_prints_no_setting(
+    shoal: Shoal, example: Path
+) -> None:
     assert settings_of(shoal("check", example).stdout.splitlines()) == {}
 
 
 def test_check_all_prints_every_setting_and_every_option(shoal: Shoal, example: Path) -> None:
     file = example.with_name("all.toml")
     model = '\n[[models]]\nname = "rounds"\nalgorithm = "kmeans"\noptions = { clusters = 3 }\n'
-    text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
+    text = example.read_text(encoding="utf-8").replace(
+        "[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n"
+    )
     file.write_text(text + model, encoding="utf-8")
     short, lines = (shoal("check", file, *words).stdout.splitlines() for words in ((), ("--all",)))
     found = settings_of(lines)
@@ -205,7 +262,9 @@ def test_check_all_prints_every_setting_and_every_option(shoal: Shoal, example: 
     assert "rounds      rounds  default options" in short
     (rounds,) = (line for line in lines if line.startswith("rounds "))
     assert "deadline_s = 10.0" in rounds
-    (kmeans,) = (line for line in lines if line.startswith("model       rounds  kmeans  clusters = 3"))
+    (kmeans,) = (
+        line for line in lines if line.startswith("model       rounds  kmeans  clusters = 3")
+    )
     assert "clusters_max = " in kmeans
 
 
@@ -221,7 +280,11 @@ def test_options_can_come_from_the_environment(shoal: Shoal, example: Path) -> N
     ("old", "new", "expected"),
     [
         ('"density_tree"', '"density_wood"', "models.clusters: unknown algorithm 'density_wood'"),
-        ('"density_tree"', '"density_tree"\noptions = { speed = 1 }', "density_tree has no option 'speed'"),
+        (
+            '"density_tree"',
+            '"density_tree"\noptions = { speed = 1 }',
+            "density_tree has no option 'speed'",
+        ),
         ("low = -10.0", "low = 50.0", "features[1]: low 50 is not below high 50"),
         ("port = 8765", "prot = 8765", "[server]: prot: unknown name"),
     ],
@@ -239,8 +302,12 @@ def test_an_invalid_file_is_a_one_line_error(
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("privacy", ['mode = "off"', 'mode = "paper"\nepsilon_nominal_per_feature = 20'])
-def test_check_describes_the_other_privacy_modes(shoal: Shoal, example: Path, tmp_path: Path, privacy: str) -> None:
+@pytest.mark.parametrize(
+    "privacy", ['mode = "off"', 'mode = "paper"\nepsilon_nominal_per_feature = 20']
+)
+def test_check_describes_the_other_privacy_modes(
+    shoal: Shoal, example: Path, tmp_path: Path, privacy: str
+) -> None:
     text = example.read_text(encoding="utf-8").replace("density_tree", "fcac")
     lines = [line for line in text.splitlines() if not line.startswith(("mode", "counts_epsilon"))]
     lines.insert(lines.index("[privacy]") + 1, privacy)
@@ -251,10 +318,14 @@ def test_check_describes_the_other_privacy_modes(shoal: Shoal, example: Path, tm
     assert "Privacy: " in result.stdout
 
 
-def test_check_marks_baselines_that_exist_for_comparison_only(shoal: Shoal, example: Path, tmp_path: Path) -> None:
+def test_check_marks_baselines_that_exist_for_comparison_only(
+    shoal: Shoal, example: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "baseline.toml"
     model = '\n[[models]]\nname = "alone"\nalgorithm = "kmeans_local"\noptions = { clusters = 2 }\n'
-    text = example.read_text(encoding="utf-8").replace("[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n")
+    text = example.read_text(encoding="utf-8").replace(
+        "[privacy]\n", "[privacy]\nepsilon_per_reading = 400.0\n"
+    )
     file.write_text(text + model, encoding="utf-8")
     lines = shoal("check", file).stdout.splitlines()
     marked = [line for line in lines if "only for comparison" in line]
@@ -277,12 +348,26 @@ def test_without_the_extras_the_other_commands_still_run(example: Path) -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'starlette', 'matplotlib', 'sklearn', 'scipy']));"
     for arguments, code in ((["--help"], 0), (["check", str(example)], 0)):
         program = f"{blocked} sys.argv[1:] = {arguments!r}; from shoal.cli.main import main; main()"
-        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
         assert result.returncode == code, result.stderr
         assert result.stderr == ""
 
 
-EXTRAS = ("rich", "starlette", "uvicorn", "matplotlib", "sklearn", "scipy", "pyarrow", "paho", "kafka", "onnx", "ray")
+EXTRAS = (
+    "rich",
+    "starlette",
+    "uvicorn",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "pyarrow",
+    "paho",
+    "kafka",
+    "onnx",
+    "ray",
+)
 EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
 NEEDING = {"demo", "run", "picture", "snapshot", "replay", "helper", "privacy audit"}
 """commands that are not available without any extra"""
@@ -302,7 +387,9 @@ def each(command, name):
         each(command.get_command(click.Context(command), inner), f"{{name}} {{inner}}".strip())
 each(shoal, "")
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert ended.stderr == ""
     assert set(ended.stdout.splitlines()) == NEEDING
 
@@ -365,7 +452,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("word", "code", "said"), [("--version", 0, "version"), ("nonsense", 2, "No such command")])
+@pytest.mark.parametrize(
+    ("word", "code", "said"), [("--version", 0, "version"), ("nonsense", 2, "No such command")]
+)
 def test_a_command_ends_while_its_kernels_are_compiled(word: str, code: int, said: str) -> None:
     command = [sys.executable, "-c", COMPILING, word]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -374,8 +463,12 @@ def test_a_command_ends_while_its_kernels_are_compiled(word: str, code: int, sai
     assert said in ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize(("word", "said"), [("lables", "Did you mean 'labels'?"), ("status", "/v1/status"), ("x", "")])
-def test_a_command_that_is_not_there_leads_to_one_that_is(shoal: Shoal, word: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("word", "said"), [("lables", "Did you mean 'labels'?"), ("status", "/v1/status"), ("x", "")]
+)
+def test_a_command_that_is_not_there_leads_to_one_that_is(
+    shoal: Shoal, word: str, said: str
+) -> None:
     result = shoal(word)
     assert result.returncode == 2
     assert f"No such command {word!r}." in result.stderr

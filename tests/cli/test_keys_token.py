@@ -28,8 +28,11 @@ def test_a_token_is_made_for_the_owner_only_and_the_server_takes_it(tmp_path: Pa
     assert str(file) in output
 
 
-def test_a_token_that_exists_is_kept_and_every_other_file_gets_one_of_its_own(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
+def test_a_token_that_exists_is_kept_and_every_other_file_gets_one_of_its_own(
+    tmp_path: Path,
+) -> None:
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     run(str(first))
     before = read_token(first)
     made = json.loads(run("--readable", "--json", str(first), str(second)))["made"]

@@ -15,7 +15,13 @@ from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
 from tests.forked_python import ForkedPython
-from tests.house.small_federation import create_federation, final_model, run_to_end, updates_by_client, write_federation
+from tests.house.small_federation import (
+    create_federation,
+    final_model,
+    run_to_end,
+    updates_by_client,
+    write_federation,
+)
 
 Shoal = Callable[..., subprocess.CompletedProcess[bytes]]
 Done = Callable[..., bytes]
@@ -48,7 +54,10 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 def listed(done: Done, file: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in done("rejected", "list", "--config", file, "--json").splitlines()]
+    return [
+        json.loads(line)
+        for line in done("rejected", "list", "--config", file, "--json").splitlines()
+    ]
 
 
 def hand_in(config: Config, value: bytes, headers: tuple[tuple[str, bytes], ...]) -> None:
@@ -56,11 +65,15 @@ def hand_in(config: Config, value: bytes, headers: tuple[tuple[str, bytes], ...]
         log.publish(config.contract.updates_topic, value, b"clusters", headers)
 
 
-def test_topics_are_created_once_and_checked_after_that(done: Done, tmp_path: Path, address: str) -> None:
+def test_topics_are_created_once_and_checked_after_that(
+    done: Done, tmp_path: Path, address: str
+) -> None:
     file = write_federation(tmp_path, address=address)
     name = load_config(file).contract.federation
     first = json.loads(done("topics", "ensure", "--config", file, "--json"))
-    assert set(first) == {f"{name}.{kind}" for kind in ("updates", "snapshots", "events", "history", "rejected")}
+    assert set(first) == {
+        f"{name}.{kind}" for kind in ("updates", "snapshots", "events", "history", "rejected")
+    }
     assert json.loads(done("topics", "ensure", "--config", file, "--json")) == first
     assert b"1 partition, 0 offsets kept" in done("topics", "ensure", "--config", file)
 
@@ -71,10 +84,17 @@ def test_a_topic_with_other_settings_is_an_error_that_names_every_difference(
     file = write_federation(tmp_path, address=address)
     config = load_config(file)
     with closing(open_log(config.log)) as log:
-        log.ensure(config.contract.updates_topic, TopicSettings(partitions=2, record_bytes_max=1000))
+        log.ensure(
+            config.contract.updates_topic, TopicSettings(partitions=2, record_bytes_max=1000)
+        )
     ended = shoal("topics", "ensure", "--config", file)
     assert ended.returncode == 4
-    for named in (config.contract.updates_topic, "partitions is 2", "record_bytes_max is 1000", "retain_s is None"):
+    for named in (
+        config.contract.updates_topic,
+        "partitions is 2",
+        "record_bytes_max is 1000",
+        "retain_s is None",
+    ):
         assert named in ended.stderr.decode()
 
 
@@ -88,7 +108,9 @@ snapshot_bytes_max = 300000
 """
 
 
-def test_topics_have_the_settings_of_the_file(shoal: Shoal, done: Done, tmp_path: Path, address: str) -> None:
+def test_topics_have_the_settings_of_the_file(
+    shoal: Shoal, done: Done, tmp_path: Path, address: str
+) -> None:
     file = write_federation(tmp_path, address=address)
     file.write_text(file.read_text(encoding="utf-8").replace("[log]\n", KEPT), encoding="utf-8")
     config = load_config(file)
@@ -118,7 +140,9 @@ def test_nothing_rejected_is_an_empty_list(shoal: Shoal, tmp_path: Path, address
     assert b"shoal rejected list" in ended.stderr
 
 
-def test_a_rejected_message_is_shown_whole_and_can_be_published_again(done: Done, tmp_path: Path, address: str) -> None:
+def test_a_rejected_message_is_shown_whole_and_can_be_published_again(
+    done: Done, tmp_path: Path, address: str
+) -> None:
     file = create_federation(tmp_path, readings=100, address=address)
     config = load_config(file)
     run_to_end(file)
@@ -159,7 +183,11 @@ def test_a_message_published_again_is_as_it_was(done: Done, tmp_path: Path, addr
         topic = config.contract.updates_topic
         end = log.bounds(topic)[0][1]
         ((record,), _) = log.read(topic, {0: end - 1})
-    assert (record.value, record.key, record.headers) == (b"unreadable", b"clusters", Update.headers())
+    assert (record.value, record.key, record.headers) == (
+        b"unreadable",
+        b"clusters",
+        Update.headers(),
+    )
 
 
 def test_records_that_no_server_rejected_are_listed_and_not_published(

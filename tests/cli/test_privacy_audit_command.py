@@ -40,7 +40,9 @@ def counted(tmp_path: Path) -> Path:
 
 def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) -> None:
     ran = CliRunner().invoke(
-        audit, ["--config", str(counted), "--trials", "30", "--kills", "2", "--seed", "1"], catch_exceptions=False
+        audit,
+        ["--config", str(counted), "--trials", "30", "--kills", "2", "--seed", "1"],
+        catch_exceptions=False,
     )
     assert ran.exit_code == 0, ran.output
     *lines, last = ran.output.splitlines()
@@ -75,7 +77,9 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
 def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_empty_cells_without_noise(monkeypatch)
     ran = CliRunner().invoke(
-        audit, ["--config", str(counted), "--trials", "100", "--kills", "0", "--json"], catch_exceptions=False
+        audit,
+        ["--config", str(counted), "--trials", "100", "--kills", "0", "--json"],
+        catch_exceptions=False,
     )
     assert ran.exit_code == 1
     found = json.loads(ran.output)
@@ -86,7 +90,9 @@ def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPa
     assert two_cells["epsilon_low"] > two_cells["epsilon_declared"] == 1
 
 
-def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(tmp_path: Path) -> None:
+def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(
+    tmp_path: Path,
+) -> None:
     readings, users = (config.contract for config in audit_command._configs(None, tmp_path))
     assert [model.algorithm for model in readings.models] == ["density_tree", "fcac", "kmeans"]
     assert [model.algorithm for model in users.models] == ["density_tree"]
@@ -98,7 +104,9 @@ def test_the_folder_of_the_federation_file_is_not_touched(
     counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_command, "REJECTED_WINDOWS", 2)
-    CliRunner().invoke(audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False)
+    CliRunner().invoke(
+        audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False
+    )
     assert list(tmp_path.iterdir()) == [counted]
 
 

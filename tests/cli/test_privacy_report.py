@@ -1,4 +1,5 @@
-"""`shoal privacy report`: what a federation guarantees and what its clients have spent, as an operator reads it."""
+"""`shoal privacy report`: what a federation guarantees and what its clients have spent, as an
+operator reads it."""
 
 from __future__ import annotations
 
@@ -19,30 +20,42 @@ def run_report(file: Path, *options: str) -> Result:
     return CliRunner().invoke(report, ["--config", str(file), *options], catch_exceptions=False)
 
 
-def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_holds(tmp_path: Path) -> None:
+def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_holds(
+    tmp_path: Path,
+) -> None:
     models = '[[models]]\nname = "careful"\nalgorithm = "density_tree"\ncounts_epsilon = 1'
     file = create(tmp_path, 400, models=models)
     run(file)
     found = json.loads(run_report(file, "--json").stdout)
     assert (found["mode"], found["formal"], found["epsilon"]) == ("formal", True, 5)
     assert 4.99 < found["epsilon_spent"] <= 5
-    assert [(one["name"], one["unit"], one["mechanism"], one["epsilon"]) for one in found["models"]] == [
+    assert [
+        (one["name"], one["unit"], one["mechanism"], one["epsilon"]) for one in found["models"]
+    ] == [
         ("clusters", "reading", "geometric-counts", 4),
         ("careful", "reading", "geometric-counts", 1),
     ]
-    assert [(one["window_readings"], one["window_s"]) for one in found["models"]] == [(50, 600), (50, 600)]
+    assert [(one["window_readings"], one["window_s"]) for one in found["models"]] == [
+        (50, 600),
+        (50, 600),
+    ]
     assert found["bounds"][0] == {"name": "warm", "low": -10, "high": 50, "unit": ""}
     assert any("epsilons add up" in sentence for sentence in found["not_covered"])
     published = updates_by_client(load_config(file))
     for client in ("attic", "cellar"):
         spent = found["clients"][client]
         readings = sum(again[0].readings for again in published[client].values())
-        assert [(one["model"], one["epsilon"]) for one in spent["models"]] == [("careful", 1), ("clusters", 4)]
+        assert [(one["model"], one["epsilon"]) for one in spent["models"]] == [
+            ("careful", 1),
+            ("clusters", 4),
+        ]
         assert {one["places"] for one in spent["models"]} == {readings}
         assert spent["person_epsilon"] == 5 * readings
 
 
-def test_the_report_in_words_says_what_a_person_with_some_readings_has_spent(tmp_path: Path) -> None:
+def test_the_report_in_words_says_what_a_person_with_some_readings_has_spent(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path, 400)
     assert "no ledger here" in run_report(file).stdout
     run(file)

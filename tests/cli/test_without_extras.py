@@ -1,4 +1,5 @@
-"""Every command in an environment without extras: it runs, or names the extra that is missing, and nothing else."""
+"""Every command in an environment without extras: it runs, or names the extra that is missing, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ def required(name: str, found: dict[str, Distribution]) -> dict[str, Distributio
     if name not in found:
         found[name] = distribution(name)
         for line in found[name].requires or ():
-            if "extra ==" not in line and "python_version" not in line and "sys_platform" not in line:
+            if (
+                "extra ==" not in line
+                and "python_version" not in line
+                and "sys_platform" not in line
+            ):
                 match = re.match(r"[\w.-]+", line)
                 assert match is not None
                 required(match.group(), found)
@@ -42,13 +47,16 @@ def required(name: str, found: dict[str, Distribution]) -> dict[str, Distributio
 def copied(found: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
     """(place, name) of each top-level entry that the distributions have installed."""
     for one in found.values():
-        for entry in {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        for entry in {
+            file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")
+        }:
             yield Path(str(one.locate_file(entry))), entry
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with shoal and no extra: what pip would install, without the network."""
+    """The Python of an environment with shoal and no extra: what pip would install, without the
+    network."""
     folder = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -83,7 +91,9 @@ def run(commands: ForkedPython, tmp_path: Path) -> Run:
 @pytest.fixture
 def file(run: Run, tmp_path: Path) -> Path:
     path = tmp_path / "plant.toml"
-    path.write_text(run("producer", "--synthetic", "gaussians", "--print-federation").stdout, encoding="utf-8")
+    path.write_text(
+        run("producer", "--synthetic", "gaussians", "--print-federation").stdout, encoding="utf-8"
+    )
     return path
 
 
@@ -95,7 +105,17 @@ def assert_missing(ended: subprocess.CompletedProcess[str], extra: str) -> None:
 
 
 def test_no_extra_is_in_the_environment(python: Path) -> None:
-    for module in ("sklearn", "scipy", "matplotlib", "starlette", "kafka", "paho", "pyarrow", "rich", "river"):
+    for module in (
+        "sklearn",
+        "scipy",
+        "matplotlib",
+        "starlette",
+        "kafka",
+        "paho",
+        "pyarrow",
+        "rich",
+        "river",
+    ):
         found = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
         assert found.returncode == 1, module
 
@@ -108,7 +128,9 @@ def test_every_command_has_its_help(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(reproduce.commands))
-def test_an_experiment_names_the_extra_before_it_starts_a_worker(run: Run, tmp_path: Path, name: str) -> None:
+def test_an_experiment_names_the_extra_before_it_starts_a_worker(
+    run: Run, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "phoneme.csv").write_text("a,label\n1,0\n2,1\n", encoding="utf-8")
     options = [option.name for option in reproduce.commands[name].params]
     words = [
@@ -137,11 +159,26 @@ def test_the_demo_names_the_extra(run: Run) -> None:
 
 def test_a_server_without_a_page_and_a_client_run(run: Run, file: Path) -> None:
     fed = run(
-        "producer", "--config", file, "--synthetic", "gaussians", "--clients", 2, "--speed", "max", "--limit", 1200
+        "producer",
+        "--config",
+        file,
+        "--synthetic",
+        "gaussians",
+        "--clients",
+        2,
+        "--speed",
+        "max",
+        "--limit",
+        1200,
     )
     assert fed.returncode == 0, fed.stderr
     for name in ("client-1", "client-2"):
-        assert run("client", "--config", file, "--name", name, "--until-idle", 0, "--no-wait").returncode == 0
+        assert (
+            run(
+                "client", "--config", file, "--name", name, "--until-idle", 0, "--no-wait"
+            ).returncode
+            == 0
+        )
     served = run("server", "--config", file, "--no-page", "--until-idle", 0, "--json")
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["models"]
@@ -165,8 +202,15 @@ def test_a_server_names_the_extra_of_its_page_and_nothing_else(run: Run, file: P
     ],
     ids=" ".join,
 )
-def test_a_log_on_kafka_names_the_extra_and_nothing_else(run: Run, file: Path, words: tuple[str, ...]) -> None:
-    text = re.sub(r"^address = .*$", 'address = "kafka://127.0.0.1:9"', file.read_text(encoding="utf-8"), flags=re.M)
+def test_a_log_on_kafka_names_the_extra_and_nothing_else(
+    run: Run, file: Path, words: tuple[str, ...]
+) -> None:
+    text = re.sub(
+        r"^address = .*$",
+        'address = "kafka://127.0.0.1:9"',
+        file.read_text(encoding="utf-8"),
+        flags=re.M,
+    )
     if "kafka://" not in text:
         text += '\n[log]\naddress = "kafka://127.0.0.1:9"\n'
     file.write_text(text, encoding="utf-8")

@@ -17,15 +17,24 @@ from tests.small_plant import a_snapshot
 FIRST_IDENTITY = 10
 
 
-def known_snapshot(contract: Contract, version: int = 1, first: int = FIRST_IDENTITY, **other: Any) -> Snapshot:
-    """Every cluster of two nodes or more is known: the identities begin at `first`; the first is named "cellar"."""
+def known_snapshot(
+    contract: Contract, version: int = 1, first: int = FIRST_IDENTITY, **other: Any
+) -> Snapshot:
+    """Every cluster of two nodes or more is known: the identities begin at `first`; the first is
+    named "cellar"."""
     plain = a_snapshot(contract)
     groups = groups_of(load_algorithm(plain.algorithm).view(plain.arrays))
     identities = [
-        list(ClusterIdentity(number, first + place, "" if place else "cellar", True, place, 0, 1e9, 0.5))
+        list(
+            ClusterIdentity(
+                number, first + place, "" if place else "cellar", True, place, 0, 1e9, 0.5
+            )
+        )
         for place, number in enumerate(sorted(groups.mass))
     ]
-    return a_snapshot(contract, version=version, **{"identities": identities, "known": len(identities), **other})
+    return a_snapshot(
+        contract, version=version, **{"identities": identities, "known": len(identities), **other}
+    )
 
 
 def publish(site: Site, *snapshots: Snapshot, key: bytes = b"clusters") -> None:
@@ -36,7 +45,9 @@ def publish(site: Site, *snapshots: Snapshot, key: bytes = b"clusters") -> None:
         log.flush()
 
 
-def near_nodes(snapshot: Snapshot, contract: Contract, n: int, seed: int = 0) -> NDArray[np.float64]:
+def near_nodes(
+    snapshot: Snapshot, contract: Contract, n: int, seed: int = 0
+) -> NDArray[np.float64]:
     """(n, d) readings, in the features' units, near nodes of a snapshot's known clusters."""
     view = load_algorithm(snapshot.algorithm).view(snapshot.arrays)
     known = np.isin(view.cluster, [one.number for one in snapshot.cluster_identities])

@@ -20,7 +20,14 @@ from shoal.protocol.codec import unpack
 from shoal.protocol.conflicts import AUTHOR_HEADER, INCARNATION_HEADER
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
-from shoal.protocol.topics import LABELS, READINGS, REJECTED, ensure_local_topics, ensure_topics, readings_settings
+from shoal.protocol.topics import (
+    LABELS,
+    READINGS,
+    REJECTED,
+    ensure_local_topics,
+    ensure_topics,
+    readings_settings,
+)
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.telemetry.metrics import ClientMetrics
 from shoal.transports.base import Headers, Log, Record, latest
@@ -40,14 +47,19 @@ def readings(n: int, seed: int = 0) -> NDArray[np.float64]:
 class Site:
     """One folder: the readings log of a client, its checkpoint, and the federation's log."""
 
-    def __init__(self, folder: Path, contract: Contract | None = None, client: str = "attic", **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, contract: Contract | None = None, client: str = "attic", **settings: Any
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.contract = contract or plant()
         self.client = client
-        self.settings = ClientSettings(**{"publish_readings": 50, "publish_s": 86_400.0, **settings})
+        self.settings = ClientSettings(
+            **{"publish_readings": 50, "publish_s": 86_400.0, **settings}
+        )
         self.clock = Clock()
-        # The noise depends on the log's identity: the log is created here, so that copies of a site have the same.
+        # The noise depends on the log's identity: the log is created here, so that copies of a site
+        # have the same.
         with self.readings():
             pass
 
@@ -65,29 +77,49 @@ class Site:
 
     @contextmanager
     def node(
-        self, contract: Contract | None = None, key: bytes | None = KEY, metrics: ClientMetrics | None = None
+        self,
+        contract: Contract | None = None,
+        key: bytes | None = KEY,
+        metrics: ClientMetrics | None = None,
     ) -> Iterator[ClientNode]:
         agreed = contract or self.contract
         with ExitStack() as stack:
-            local = stack.enter_context(closing(SqliteLog(self.folder / "readings.db", durable=False)))
-            log = stack.enter_context(closing(SqliteLog(self.folder / "federation.db", durable=False)))
+            local = stack.enter_context(
+                closing(SqliteLog(self.folder / "readings.db", durable=False))
+            )
+            log = stack.enter_context(
+                closing(SqliteLog(self.folder / "federation.db", durable=False))
+            )
             ensure_topics(log, agreed, labels=self.settings.publish_labels)
             ensure_local_topics(local, self.settings)
-            checkpoint = stack.enter_context(Checkpoint(self.folder / "checkpoint.db", f"client {self.client}"))
+            checkpoint = stack.enter_context(
+                Checkpoint(self.folder / "checkpoint.db", f"client {self.client}")
+            )
             published = read_published(log, agreed)
             resolved = published.agreed(resolve(agreed))
             resources = ClientResources(local, checkpoint, key, published=published)
             node = ClientNode(
-                resolved, self.client, self.settings, resources, log, metrics or ClientMetrics(), self.clock
+                resolved,
+                self.client,
+                self.settings,
+                resources,
+                log,
+                metrics or ClientMetrics(),
+                self.clock,
             )
             node.resume()
             yield node
 
-    def add_readings(self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9) -> None:
+    def add_readings(
+        self, values: NDArray[np.float64] | Sequence[Any], started_at: float | None = 1e9
+    ) -> None:
         """Append readings, a second apart; `started_at` None: without a time."""
         times = [None if started_at is None else started_at + n for n in range(len(values))]
         self.add_records(
-            *((Reading(time, value).encode(), Reading.headers()) for time, value in zip(times, values, strict=True))
+            *(
+                (Reading(time, value).encode(), Reading.headers())
+                for time, value in zip(times, values, strict=True)
+            )
         )
 
     def add_records(self, *records: tuple[bytes | None, Headers]) -> None:
@@ -116,10 +148,15 @@ class Site:
                 found += records
 
     def publications(self) -> list[tuple[bytes | None, bytes | None, Headers]]:
-        """Key, value and headers of every update record, without those headers that say which process published it."""
+        """Key, value and headers of every update record, without those headers that say which
+        process published it."""
         of_process = {AUTHOR_HEADER, INCARNATION_HEADER}
         return [
-            (record.key, record.value, tuple(one for one in record.headers if one[0] not in of_process))
+            (
+                record.key,
+                record.value,
+                tuple(one for one in record.headers if one[0] not in of_process),
+            )
             for record in self.published()
         ]
 

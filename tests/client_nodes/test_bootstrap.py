@@ -69,7 +69,12 @@ def test_a_new_client_creates_its_files(config: Config) -> None:
     with resumed(open_client(config, "attic")) as node:
         assert not node.step()
     folder = config.client.folder / "attic"
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.db", "ledger.db", "noise.key", "readings.db"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint.db",
+        "ledger.db",
+        "noise.key",
+        "readings.db",
+    ]
     assert stat.S_IMODE((folder / "noise.key").stat().st_mode) == 0o600
 
 
@@ -108,11 +113,14 @@ def topics_of_records(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_new_client_does_not_read_what_others_have_published_and_an_old_one_does(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With many clients, each of which starts for the first time, the starts would take a time of clients squared."""
+    """With many clients, each of which starts for the first time, the starts would take a time of
+    clients squared."""
     folder_of_a_used_client(config, "attic", 2 * config.client.publish_readings)
     read = topics_of_records(monkeypatch)
     with resumed(open_client(config, "cellar")):
-        assert read.count(config.contract.updates_topic) == 1, "the newest one: it finds out that it may read"
+        assert read.count(config.contract.updates_topic) == 1, (
+            "the newest one: it finds out that it may read"
+        )
     (config.client.folder / "cellar" / "checkpoint.db").unlink()
     Checkpoint(config.client.folder / "cellar" / "checkpoint.db", "client cellar of plant").close()
     with resumed(open_client(config, "cellar")):
@@ -137,7 +145,9 @@ def test_a_client_that_waited_for_its_log_at_its_first_start_is_still_new(
                 pass
     read = topics_of_records(monkeypatch)
     with resumed(open_client(config, "cellar")):
-        assert read.count(config.contract.updates_topic) == 1, "the newest one: it finds out that it may read"
+        assert read.count(config.contract.updates_topic) == 1, (
+            "the newest one: it finds out that it may read"
+        )
 
 
 def test_a_client_is_not_new_if_another_process_made_its_key_meanwhile(
@@ -165,12 +175,18 @@ def test_a_second_process_of_the_same_client_is_refused(config: Config) -> None:
         pass
 
 
-@pytest.mark.parametrize(("missing", "present"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")])
-def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, missing: str, present: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "present"), [("checkpoint.db", "noise.key"), ("noise.key", "checkpoint.db")]
+)
+def test_a_checkpoint_and_a_key_are_refused_without_each_other(
+    config: Config, missing: str, present: str
+) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / missing).unlink()
     with (
-        pytest.raises(InvalidState, match=rf"{present} is present but {missing} is missing: restore it"),
+        pytest.raises(
+            InvalidState, match=rf"{present} is present but {missing} is missing: restore it"
+        ),
         resumed(open_client(config, "attic")),
     ):
         pass
@@ -180,7 +196,10 @@ def test_a_checkpoint_and_a_key_are_refused_without_each_other(config: Config, m
 def test_a_used_client_without_its_readings_log_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "readings.db").unlink()
-    with open_client(config, "attic") as node, pytest.raises(InvalidState, match="the readings log was created anew"):
+    with (
+        open_client(config, "attic") as node,
+        pytest.raises(InvalidState, match="the readings log was created anew"),
+    ):
         node.resume()
 
 
@@ -195,7 +214,9 @@ def test_the_checkpoint_of_another_client_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     shutil.copytree(folder, folder.with_name("cellar"))
     with (
-        pytest.raises(InvalidState, match="the checkpoint of client attic of plant, not of client cellar"),
+        pytest.raises(
+            InvalidState, match="the checkpoint of client attic of plant, not of client cellar"
+        ),
         resumed(open_client(config, "cellar")),
     ):
         pass
@@ -204,12 +225,18 @@ def test_the_checkpoint_of_another_client_is_refused(config: Config) -> None:
 def test_a_key_that_other_users_may_read_is_refused(config: Config) -> None:
     folder = folder_of_a_used_client(config, "attic")
     (folder / "noise.key").chmod(0o644)
-    with pytest.raises(SettingsError, match="open to others"), resumed(open_client(config, "attic")):
+    with (
+        pytest.raises(SettingsError, match="open to others"),
+        resumed(open_client(config, "attic")),
+    ):
         pass
 
 
-def test_a_client_killed_between_creating_checkpoint_and_key_can_be_opened_again(config: Config) -> None:
-    """The checkpoint is created before the key, and the ledger after: without key and state nothing was learnt yet."""
+def test_a_client_killed_between_creating_checkpoint_and_key_can_be_opened_again(
+    config: Config,
+) -> None:
+    """The checkpoint is created before the key, and the ledger after: without key and state nothing
+    was learnt yet."""
     with resumed(open_client(config, "attic")):
         pass
     for name in ("noise.key", "ledger.db"):

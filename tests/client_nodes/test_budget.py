@@ -1,4 +1,5 @@
-"""The limit of a ledger: nothing is released beyond it, and what happens there depends on numbers of places alone."""
+"""The limit of a ledger: nothing is released beyond it, and what happens there depends on numbers
+of places alone."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ FCAC = '[[models]]\nname = "published"\nalgorithm = "fcac"'
 
 def limited(file: Path, epsilon_max: float, **more: object) -> Config:
     config = load_config(file)
-    return config.model_copy(update={"client": config.client.model_copy(update={"epsilon_max": epsilon_max, **more})})
+    return config.model_copy(
+        update={"client": config.client.model_copy(update={"epsilon_max": epsilon_max, **more})}
+    )
 
 
 def run(config: Config) -> ClientNode:
@@ -41,7 +44,10 @@ def spending(config: Config) -> Spending:
 
 
 def published(config: Config) -> dict[int, object]:
-    return {number: contents(again[0]) for number, again in updates_by_client(config).get("attic", {}).items()}
+    return {
+        number: contents(again[0])
+        for number, again in updates_by_client(config).get("attic", {}).items()
+    }
 
 
 def test_a_client_pauses_at_its_limit_and_goes_on_when_the_limit_is_raised(
@@ -65,7 +71,9 @@ def test_a_client_pauses_at_its_limit_and_goes_on_when_the_limit_is_raised(
         assert (again.totals["read"], again.totals["refused"]) == (PLACES, 0)
     windows = [(one.windows, one.places) for one in spending(config).models]
     run(load_config(files["whole"]))
-    assert windows == [(one.windows, one.places) for one in spending(load_config(files["whole"])).models]
+    assert windows == [
+        (one.windows, one.places) for one in spending(load_config(files["whole"])).models
+    ]
 
 
 def test_a_client_that_refuses_reads_on_and_releases_nothing_more(tmp_path: Path) -> None:
@@ -79,7 +87,9 @@ def test_a_client_that_refuses_reads_on_and_releases_nothing_more(tmp_path: Path
     assert published(config) == before
 
 
-@pytest.mark.parametrize(("readings", "epsilon_max", "read"), [(10, 40, PLACES), (10, 39, 9), (1, 3.9, 0)])
+@pytest.mark.parametrize(
+    ("readings", "epsilon_max", "read"), [(10, 40, PLACES), (10, 39, 9), (1, 3.9, 0)]
+)
 def test_the_limit_may_be_for_a_person_with_so_many_readings(
     tmp_path: Path, readings: int, epsilon_max: float, read: int
 ) -> None:
@@ -99,7 +109,9 @@ def test_noisy_rows_and_counts_are_limited_together(tmp_path: Path) -> None:
 
 def test_models_that_share_counts_reach_the_limit_as_one_does(tmp_path: Path) -> None:
     models = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"'
-    file = create(tmp_path, READINGS, models=models, first="cluster_tree_from_counts", clients=("attic",))
+    file = create(
+        tmp_path, READINGS, models=models, first="cluster_tree_from_counts", clients=("attic",)
+    )
     config = limited(file, 4 * 150)
     assert run(config).totals["read"] == 150
     assert spending(config).of_person() <= 4 * 150
@@ -111,7 +123,9 @@ def test_a_limit_without_a_guarantee_is_an_error_that_says_what_to_do(tmp_path: 
         run(limited(file, 10))
 
 
-def test_noisy_rows_are_charged_before_an_update_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noisy_rows_are_charged_before_an_update_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = create(tmp_path, READINGS, privacy=ROWS, models=FCAC, clients=("attic",))
     config = load_config(file)
     charged = []
@@ -120,7 +134,12 @@ def test_noisy_rows_are_charged_before_an_update_is_stored(tmp_path: Path, monke
     def noting_save(self: Checkpoint, state: Any, records: Any = (), *more: Any) -> int:
         rows = spending(config).rows
         if records:
-            charged.append((0 if rows is None else rows.places, sum(stop for _, stop in state["intake"]["positions"])))
+            charged.append(
+                (
+                    0 if rows is None else rows.places,
+                    sum(stop for _, stop in state["intake"]["positions"]),
+                )
+            )
         return save(self, state, records, *more)
 
     monkeypatch.setattr(Checkpoint, "save", noting_save)

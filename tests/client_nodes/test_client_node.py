@@ -1,4 +1,5 @@
-"""The client node: each reading is learnt once, after privacy, and updates depend on the readings alone."""
+"""The client node: each reading is learnt once, after privacy, and updates depend on the readings
+alone."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def copies(site: Site, *changes: dict[str, int]) -> list[Site]:
 
 
 def learnt_after_restart(site: Site, steps: int) -> int:
-    """Learn seven readings a step, abandon the client, and return how many readings the next client has learnt."""
+    """Learn seven readings a step, abandon the client, and return how many readings the next client
+    has learnt."""
     with site.node() as node:
         for _ in range(steps):
             site.add_readings(readings(7))
@@ -73,7 +75,9 @@ def test_readings_learnt_but_not_stored_are_learnt_again_to_the_same_updates(sit
         killed.run()
         undisturbed.run()
         assert len(undisturbed.published()) == 1
-        assert {record.value for record in killed.published()} == {record.value for record in undisturbed.published()}
+        assert {record.value for record in killed.published()} == {
+            record.value for record in undisturbed.published()
+        }
         shutil.rmtree(undisturbed.folder)
 
 
@@ -105,10 +109,14 @@ def test_a_client_that_is_behind_stores_updates_together_and_a_kill_meanwhile_lo
         assert node.step()
         assert {update.sequence for update in site.updates()} == {1, 2}
         assert node.step()
-        assert {update.sequence for update in site.updates()} == {1, 2, 3}, "there is no more to learn"
+        assert {update.sequence for update in site.updates()} == {1, 2, 3}, (
+            "there is no more to learn"
+        )
         assert node.totals["updates"] == 3
     each_alone.run()
-    assert {record.value for record in site.published()} == {record.value for record in each_alone.published()}
+    assert {record.value for record in site.published()} == {
+        record.value for record in each_alone.published()
+    }
 
 
 # No readings, and too few.
@@ -137,7 +145,9 @@ def test_too_few_readings_for_a_node_publish_nothing_and_are_kept(site: Site) ->
     assert [update.readings for update in site.updates()] == [12]
 
 
-@pytest.mark.parametrize("privacy", [{"mode": "off"}, PAPER, FORMAL], ids=lambda privacy: privacy["mode"])
+@pytest.mark.parametrize(
+    "privacy", [{"mode": "off"}, PAPER, FORMAL], ids=lambda privacy: privacy["mode"]
+)
 def test_of_rejected_readings_alone_their_number_is_published_and_none_where_it_is_private(
     privacy: dict[str, object], tmp_path: Path
 ) -> None:
@@ -147,7 +157,9 @@ def test_of_rejected_readings_alone_their_number_is_published_and_none_where_it_
     found = [(update.readings, update.rejected, len(update.arrays)) for update in site.updates()]
     assert found == ([] if privacy is FORMAL else [(0, 50, 0), (0, 100, 0)])
     site.run()
-    assert len({update.sequence for update in site.updates()}) == len(found), "nothing more, as none was rejected since"
+    assert len({update.sequence for update in site.updates()}) == len(found), (
+        "nothing more, as none was rejected since"
+    )
 
 
 # Publishing.
@@ -175,7 +187,9 @@ def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) 
 
 
 @pytest.mark.parametrize("privacy", [OFF, FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
-def test_updates_do_not_depend_on_how_readings_are_batched(tmp_path: Path, privacy: dict[str, object]) -> None:
+def test_updates_do_not_depend_on_how_readings_are_batched(
+    tmp_path: Path, privacy: dict[str, object]
+) -> None:
     site = Site(tmp_path / "site", plant(privacy), publish_readings=37)
     values = list(readings(150))
     for place in (0, 7, 40, 90):
@@ -215,7 +229,9 @@ def test_the_event_time_lag_grows_while_no_reading_arrives_and_over_a_restart(si
         assert lag_s(node) == 61
 
 
-def test_an_update_names_the_oldest_and_the_newest_event_time_of_its_own_readings(site: Site) -> None:
+def test_an_update_names_the_oldest_and_the_newest_event_time_of_its_own_readings(
+    site: Site,
+) -> None:
     site.add_readings(readings(30), started_at=None)
     site.add_readings(readings(30), started_at=1e9)
     site.add_readings(readings(40), started_at=5e8)
@@ -245,7 +261,9 @@ def test_an_update_is_due_after_the_interval_if_anything_was_learnt(site: Site) 
         assert not node.step(), "nothing new, nothing published"
         site.add_readings(readings(45, seed=1))
         assert node.step()
-        assert [update.readings for update in site.updates()] == [20, 45], "an overdue update at once"
+        assert [update.readings for update in site.updates()] == [20, 45], (
+            "an overdue update at once"
+        )
 
 
 def test_an_update_published_after_the_interval_is_in_the_checkpoint(site: Site) -> None:
@@ -258,7 +276,9 @@ def test_an_update_published_after_the_interval_is_in_the_checkpoint(site: Site)
     site.add_readings(readings(50, seed=1))
     site.clock.now -= 10
     site.run()
-    assert [update.readings for update in site.updates()] == [20, 20, 50], "the newest is repeated, not made again"
+    assert [update.readings for update in site.updates()] == [20, 20, 50], (
+        "the newest is repeated, not made again"
+    )
     assert site.updates()[0].sequence == site.updates()[1].sequence
 
 
@@ -291,7 +311,9 @@ def test_every_model_has_updates_of_its_own_in_the_order_of_the_contract(tmp_pat
 
 
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
-def test_a_restart_at_any_step_changes_no_update(tmp_path: Path, privacy: dict[str, object]) -> None:
+def test_a_restart_at_any_step_changes_no_update(
+    tmp_path: Path, privacy: dict[str, object]
+) -> None:
     site = Site(tmp_path / "site", plant(privacy), batch_readings_max=23)
     site.add_readings([*readings(60), ["wet"], *readings(120, seed=1)])
     whole, broken = copies(site, {}, {})
@@ -303,12 +325,18 @@ def test_a_restart_at_any_step_changes_no_update(tmp_path: Path, privacy: dict[s
                 break
     # Repeated updates have the same bytes.
     published = {(update.sequence): update.encode() for update in broken.updates()}
-    assert [published[update.sequence] for update in whole.updates()] == [update.encode() for update in whole.updates()]
-    assert {update.encode() for update in broken.updates()} == {update.encode() for update in whole.updates()}
+    assert [published[update.sequence] for update in whole.updates()] == [
+        update.encode() for update in whole.updates()
+    ]
+    assert {update.encode() for update in broken.updates()} == {
+        update.encode() for update in whole.updates()
+    }
     assert broken.rejected().keys() == whole.rejected().keys() == {b"0/60"}
 
 
-def test_updates_stored_but_not_published_follow_after_a_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_stored_but_not_published_follow_after_a_restart(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.add_readings(readings(100))
     with site.node() as node:
         monkeypatch.setattr(node._outbox, "publish_pending", lambda: pytest.fail("cut"))
@@ -319,7 +347,9 @@ def test_updates_stored_but_not_published_follow_after_a_restart(site: Site, mon
     assert [update.sequence for update in site.updates()] == [1, 2]
 
 
-def test_readings_not_stored_are_learnt_again_after_a_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_not_stored_are_learnt_again_after_a_restart(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.add_readings([*readings(100), ["wet"]])
     (quiet,) = copies(site, {})
     with site.node() as node:
@@ -364,7 +394,9 @@ def test_a_federation_log_that_was_created_anew_gets_everything_once_more(tmp_pa
         assert node.step(), "without a single new reading"
         assert node.up_to_date
     *repeated, published = site.updates()
-    assert [update.encode() for update in repeated] == [update.encode() for update in before], "as at every start"
+    assert [update.encode() for update in repeated] == [update.encode() for update in before], (
+        "as at every start"
+    )
     assert len(published.arrays["weight"]) == nodes
     assert published.sequence == before[-1].sequence + 1
     with site.node() as node:
@@ -452,7 +484,9 @@ def test_in_mode_paper_readings_without_a_range_are_withheld_and_counted(tmp_pat
     totals = site.run()
     assert totals["withheld"] == 10, "the tenth still had no range of its first feature"
     assert totals["learned"] == 50
-    assert [update.readings for update in site.updates()] == [50], "the withheld ones count among none"
+    assert [update.readings for update in site.updates()] == [50], (
+        "the withheld ones count among none"
+    )
 
 
 def test_of_withheld_readings_alone_their_number_is_published_once(tmp_path: Path) -> None:
@@ -491,14 +525,18 @@ def test_no_raw_value_is_in_a_log_line_a_metric_or_a_message(
         [math.inf, SENTINEL],
         [SENTINEL, [WORD]],
     ]
-    site.add_readings([*readings(60), *[[SENTINEL, 100 * SENTINEL]] * 3, *odd, *readings(60, seed=1)])
+    site.add_readings(
+        [*readings(60), *[[SENTINEL, 100 * SENTINEL]] * 3, *odd, *readings(60, seed=1)]
+    )
     site.add_records((pack(WORD), HEADERS), (WORD.encode(), ()))
     with caplog.at_level(logging.DEBUG), site.node() as node:
         while node.step():
             pass
         page = generate_latest(node.metrics.registry).decode()
     lines = str([vars(record) for record in caplog.records])
-    published = b"".join(part for record in site.published() for part in (record.key or b"", record.value or b""))
+    published = b"".join(
+        part for record in site.published() for part in (record.key or b"", record.value or b"")
+    )
     assert len(site.published()) == 6
     assert len(site.rejected()) == 8
     for text in ("17.1234", "1712.34", WORD):
@@ -513,7 +551,9 @@ def test_no_raw_value_is_in_a_log_line_a_metric_or_a_message(
 # Rejected readings.
 
 
-def test_a_rejected_reading_is_kept_locally_with_its_bytes_and_reason_under_its_place(site: Site) -> None:
+def test_a_rejected_reading_is_kept_locally_with_its_bytes_and_reason_under_its_place(
+    site: Site,
+) -> None:
     odd: list[tuple[bytes | None, Reason]] = [
         (None, "malformed"),
         (b"junk", "malformed"),
@@ -539,7 +579,9 @@ def test_a_rejected_reading_is_kept_locally_with_its_bytes_and_reason_under_its_
 
 def test_the_largest_record_can_be_kept_as_rejected(site: Site) -> None:
     headers = (*HEADERS, ("h", bytes(1000)))
-    room = READINGS_SETTINGS.record_bytes_max - sum(len(name) + len(value) for name, value in headers)
+    room = READINGS_SETTINGS.record_bytes_max - sum(
+        len(name) + len(value) for name, value in headers
+    )
     site.add_records((bytes(room), headers))
     site.add_readings(readings(50))
     assert site.run()["rejected"] == 1
@@ -572,14 +614,21 @@ def test_metrics_count_readings_by_result_also_over_a_restart(tmp_path: Path) ->
     with site.node() as node:
         while node.step():
             pass
-        assert node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"}) == 10
+        assert (
+            node.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"})
+            == 10
+        )
 
 
-def test_the_lag_is_what_is_left_to_read_and_nothing_once_a_read_has_found_none(tmp_path: Path) -> None:
+def test_the_lag_is_what_is_left_to_read_and_nothing_once_a_read_has_found_none(
+    tmp_path: Path,
+) -> None:
     site = Site(tmp_path, plant(OFF), batch_readings_max=20)
 
     def lag(node: ClientNode) -> float | None:
-        return node.metrics.registry.get_sample_value("shoal_consumer_lag_records", {"topic": "readings"})
+        return node.metrics.registry.get_sample_value(
+            "shoal_consumer_lag_records", {"topic": "readings"}
+        )
 
     with site.node() as node:
         site.add_readings(readings(30))
@@ -611,7 +660,9 @@ def test_readings_learnt_again_after_a_lost_store_count_once(tmp_path: Path) -> 
         path.write_bytes(content)
     with site.node(metrics=metrics) as node:
         assert value("shoal_readings_total", {"result": "repeated"}) == 15
-        assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 15, "also before the first step"
+        assert value("shoal_consumer_lag_records", {"topic": "readings"}) == 15, (
+            "also before the first step"
+        )
         node.step()
         site.add_readings(readings(7, seed=2))
         node.step()
@@ -625,16 +676,22 @@ def test_the_epsilon_spent_on_a_reading_is_at_most_what_the_contract_allows_and_
 ) -> None:
     with Site(tmp_path, plant({"mode": "formal", "epsilon_per_reading": epsilon})).node() as node:
         value = node.metrics.registry.get_sample_value
-        spent, limit = value("shoal_privacy_epsilon_spent"), value("shoal_privacy_epsilon_limit")
+        spent = value("shoal_privacy_epsilon_spent")
+        limit = value("shoal_privacy_epsilon_limit")
     assert limit == epsilon
     assert spent is not None
     assert 0.99 * epsilon < spent <= epsilon
 
 
 def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: Path) -> None:
-    """One reading in another's place, valid or not: the updates have the same numbers, places and times."""
+    """One reading in another's place, valid or not: the updates have the same numbers, places and
+    times."""
     seen = []
-    for name, value in (("valid", [20.0, 50.0]), ("rejected", [20.0, "wet"]), ("missing", [None, 50.0])):
+    for name, value in (
+        ("valid", [20.0, 50.0]),
+        ("rejected", [20.0, "wet"]),
+        ("missing", [None, 50.0]),
+    ):
         site = Site(tmp_path / name, plant(FORMAL), publish_readings=20, batch_readings_max=13)
         values = [list(row) for row in readings(100).tolist()]
         values[19] = value
@@ -642,4 +699,6 @@ def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: P
         site.run()
         seen.append([(one.sequence, one.readings, one.newest_reading_at) for one in site.updates()])
     assert seen[0] == seen[1] == seen[2]
-    assert [(readings_of, at) for _, readings_of, at in seen[0]] == [(20, 1e9 + 20 * n - 1) for n in range(1, 6)]
+    assert [(readings_of, at) for _, readings_of, at in seen[0]] == [
+        (20, 1e9 + 20 * n - 1) for n in range(1, 6)
+    ]

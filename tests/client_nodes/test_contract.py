@@ -1,4 +1,5 @@
-"""A client compares its contract with the one that the server has published, before it publishes anything."""
+"""A client compares its contract with the one that the server has published, before it publishes
+anything."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import ContractDiffers, ContractMissing, LogError
 from shoal.protocol.ed25519 import PrivateKey, write_public_keys
-from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, publish_contract
+from shoal.protocol.published_contract import (
+    CONTRACT_KEY,
+    PublishedContract,
+    check_contract,
+    publish_contract,
+)
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
@@ -52,7 +58,9 @@ def test_a_client_whose_contract_differs_publishes_nothing_and_starts_under_its_
     write_readings(agreed, "attic", readings(120))
     other = changed(agreed, "high = 50", "high = 60")
     with (
-        pytest.raises(ContractDiffers, match=r"\n  features\.warm\.high: ours 60; the federation's 50$"),
+        pytest.raises(
+            ContractDiffers, match=r"\n  features\.warm\.high: ours 60; the federation's 50$"
+        ),
         resumed(open_client(other, "attic")),
     ):
         pass
@@ -82,13 +90,23 @@ def test_a_command_that_ends_when_idle_ends_without_a_server_unless_it_need_not_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_command, "SERVER_START_S", 0.0)
-    command = ["client", "--config", str(write_federation(tmp_path)), "--name", "attic", "--until-idle", "0"]
+    command = [
+        "client",
+        "--config",
+        str(write_federation(tmp_path)),
+        "--name",
+        "attic",
+        "--until-idle",
+        "0",
+    ]
     assert isinstance(CliRunner().invoke(shoal, command).exception, LogError)
     assert not (tmp_path / "clients" / "attic" / "noise.key").exists()
     assert CliRunner().invoke(shoal, [*command, "--no-wait"]).exit_code == 0
 
 
-def test_a_client_that_reads_snapshots_ends_when_a_server_takes_another_contract(agreed: Config) -> None:
+def test_a_client_that_reads_snapshots_ends_when_a_server_takes_another_contract(
+    agreed: Config,
+) -> None:
     write_readings(agreed, "attic", readings(40))
     other = changed(agreed, "damp", "dusty")
     with resumed(open_client(agreed, "attic")) as node:
@@ -96,7 +114,9 @@ def test_a_client_that_reads_snapshots_ends_when_a_server_takes_another_contract
         empty = other.server.model_copy(update={"folder": other.server.folder / "other"})
         with resumed(open_server(other.model_copy(update={"server": empty}), accept_changes=True)):
             pass
-        with pytest.raises(ContractDiffers, match=r"features\.damp: ours there; the federation's left out"):
+        with pytest.raises(
+            ContractDiffers, match=r"features\.damp: ours there; the federation's left out"
+        ):
             _ = [node.step() for _ in range(100)]
 
 
@@ -122,10 +142,25 @@ NAME = "ours left out; the federation's there"
 @pytest.mark.parametrize(
     ("change", "lines"),
     [
-        ({"features": (DAMP, WARM)}, ["features: ours in the order warm, damp; the federation's damp, warm"]),
-        ({"features": (WARM, DAMP, WARM.model_copy(update={"name": "new"}))}, [f"features.new: {NAME}"]),
         (
-            {"models": (Model(name="clusters", algorithm="fcac", options={"a": True}, rounds=Rounds(quorum=0.5)),)},
+            {"features": (DAMP, WARM)},
+            ["features: ours in the order warm, damp; the federation's damp, warm"],
+        ),
+        (
+            {"features": (WARM, DAMP, WARM.model_copy(update={"name": "new"}))},
+            [f"features.new: {NAME}"],
+        ),
+        (
+            {
+                "models": (
+                    Model(
+                        name="clusters",
+                        algorithm="fcac",
+                        options={"a": True},
+                        rounds=Rounds(quorum=0.5),
+                    ),
+                )
+            },
             [
                 "models.clusters.options.a: ours left out; the federation's true",
                 "models.clusters.rounds.quorum: ours 0.8; the federation's 0.5",
@@ -141,7 +176,9 @@ NAME = "ours left out; the federation's there"
     ],
     ids=["order", "feature", "model", "privacy"],
 )
-def test_an_error_names_each_place_in_which_two_contracts_differ(change: dict[str, Any], lines: list[str]) -> None:
+def test_an_error_names_each_place_in_which_two_contracts_differ(
+    change: dict[str, Any], lines: list[str]
+) -> None:
     other = plant().model_copy(update=change)
     theirs = PublishedContract(other.federation, other.digest, other.model_dump_json())
     with pytest.raises(ContractDiffers) as caught:
@@ -157,7 +194,9 @@ def test_what_a_message_says_cannot_change_the_terminal() -> None:
     assert max(map(len, str(caught.value).split("\n  ")[1:])) < 210
 
 
-def test_a_record_that_is_no_contract_or_that_of_another_federation_keeps_no_client_from_starting() -> None:
+def test_a_record_that_is_no_contract_or_that_of_another_federation_keeps_no_client_from_starting() -> (
+    None
+):
     other = record_of(PublishedContract("house", "0" * 32, "{}"))
     assert not check_contract(other, plant())
     assert not check_contract(other._replace(value=b"?"), plant())

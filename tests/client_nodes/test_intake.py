@@ -16,7 +16,8 @@ from shoal.protocol.readings import Reading
 from shoal.transports.base import Headers, Record
 
 HEADERS = Reading.headers()
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 
 
 def record(value: bytes | None, headers: Headers = HEADERS, offset: int = 0) -> Record:
@@ -91,7 +92,9 @@ def test_an_invalid_record_is_rejected_with_its_reason_and_the_rest_is_decoded(
     value: bytes | None, reason: str
 ) -> None:
     good = of([1.0, 2.0])
-    intake = decode_batch([record(good, offset=4), record(value, offset=5), record(good, offset=6)], 2)
+    intake = decode_batch(
+        [record(good, offset=4), record(value, offset=5), record(good, offset=6)], 2
+    )
     assert intake.values.tolist() == [[1.0, 2.0], [1.0, 2.0]]
     assert intake.places == [(0, 4), (0, 6)]
     assert intake.times == [1e9, 1e9]
@@ -102,7 +105,12 @@ def test_an_invalid_record_is_rejected_with_its_reason_and_the_rest_is_decoded(
 
 @pytest.mark.parametrize(
     "headers",
-    [(), (("type", b"reading"),), (("type", b"reading"), ("v", b"2")), (("type", b"update"), ("v", b"1"))],
+    [
+        (),
+        (("type", b"reading"),),
+        (("type", b"reading"), ("v", b"2")),
+        (("type", b"update"), ("v", b"1")),
+    ],
 )
 def test_records_of_another_type_or_version_are_rejected(headers: Headers) -> None:
     ((_, why, *_),) = decode_batch([record(of([1.0, 2.0]), headers)], 2).rejected

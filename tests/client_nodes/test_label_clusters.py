@@ -1,4 +1,5 @@
-"""The clusters of a snapshot as labels need them: by hand for centres, and end to end for a streaming algorithm."""
+"""The clusters of a snapshot as labels need them: by hand for centres, and end to end for a
+streaming algorithm."""
 
 from __future__ import annotations
 
@@ -19,9 +20,14 @@ MASS = np.array([10.0, 20.0, 0.0, 5.0])
 
 
 def clusters(identities: dict[int, int], centres: np.ndarray = CENTRES) -> SnapshotClusters:
-    listed = [list(ClusterIdentity(number, one, "", True, 0, 0, 1e9, 0.5)) for number, one in identities.items()]
+    listed = [
+        list(ClusterIdentity(number, one, "", True, 0, 0, 1e9, 0.5))
+        for number, one in identities.items()
+    ]
     arrays = {"centre": centres, "weight": MASS}
-    snapshot = a_snapshot(plant(), algorithm="kmeans", arrays=arrays, clusters=3, nodes=4, identities=listed)
+    snapshot = a_snapshot(
+        plant(), algorithm="kmeans", arrays=arrays, clusters=3, nodes=4, identities=listed
+    )
     return SnapshotClusters(snapshot, load_algorithm("kmeans"))
 
 
@@ -70,7 +76,9 @@ def test_readings_are_labelled_by_an_algorithm_that_keeps_identities_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = create_federation(tmp_path, readings=READINGS)
-    file.write_text(file.read_text(encoding="utf-8").replace('"fcac"', '"cluster_tree"'), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('"fcac"', '"cluster_tree"'), encoding="utf-8"
+    )
     run_to_end(file)
     run_client(file)
     found = [row["cluster"] for row in exported(file)]

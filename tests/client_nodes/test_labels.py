@@ -1,4 +1,5 @@
-"""Labels: every reading gets its cluster and lasting identity by the newest snapshot, in the client's own log only."""
+"""Labels: every reading gets its cluster and lasting identity by the newest snapshot, in the
+client's own log only."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def test_a_label_has_cluster_identity_name_novelty_version_and_time(site: Site) 
     labels = in_order(site, 230)
     assert [label["cluster"] for label in labels] == expected(site, snapshot, values)
     identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
-    assert [label["identity"] for label in labels] == [identity_of.get(label["cluster"]) for label in labels]
+    assert [label["identity"] for label in labels] == [
+        identity_of.get(label["cluster"]) for label in labels
+    ]
     assert len({label["identity"] for label in labels}) > 2
     for number, label in enumerate(labels):
         assert set(label) == {"cluster", "identity", "name", "novelty", "version", "time"}
@@ -69,7 +72,9 @@ def test_a_label_has_cluster_identity_name_novelty_version_and_time(site: Site) 
 
 
 @pytest.mark.parametrize("empty", ["none", "without nodes", "without known clusters"])
-def test_readings_from_before_the_first_known_cluster_are_labelled_when_it_comes(site: Site, empty: str) -> None:
+def test_readings_from_before_the_first_known_cluster_are_labelled_when_it_comes(
+    site: Site, empty: str
+) -> None:
     if empty == "without nodes":
         half = streaming_algorithm("fcac").server({}, 2)
         publish(site, a_snapshot(site.contract, arrays=half.snapshot(), clusters=0, nodes=0))
@@ -90,7 +95,9 @@ def test_readings_from_before_the_first_known_cluster_are_labelled_when_it_comes
     assert {label["version"] for label in labels.values()} == {2}
 
 
-def test_a_running_client_labels_earlier_readings_piece_by_piece_while_it_labels_new_ones(tmp_path: Path) -> None:
+def test_a_running_client_labels_earlier_readings_piece_by_piece_while_it_labels_new_ones(
+    tmp_path: Path,
+) -> None:
     site = Site(tmp_path, label=True, batch_readings_max=20)
     site.add_readings(readings(100))
     with site.node() as node:
@@ -154,7 +161,9 @@ def test_later_readings_follow_newer_snapshots_and_older_ones_are_ignored(site: 
             assert site.labels()[f"clusters/0/{end}".encode()]["version"] == expected
 
 
-def test_labelling_again_after_a_kill_changes_no_label(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labelling_again_after_a_kill_changes_no_label(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(site, known_snapshot(site.contract))
     site.add_readings(readings(20))
     with site.node() as node:
@@ -196,7 +205,10 @@ def test_each_model_labels_every_reading(tmp_path: Path) -> None:
     publish(site, known_snapshot(site.contract, version=4, model="right"), key=b"right")
     site.add_readings(readings(2))
     site.run()
-    assert {key: label["version"] for key, label in site.labels().items()} == {b"right/0/0": 4, b"right/0/1": 4}
+    assert {key: label["version"] for key, label in site.labels().items()} == {
+        b"right/0/0": 4,
+        b"right/0/1": 4,
+    }
     publish(site, known_snapshot(site.contract, version=3, model="left"), key=b"left")
     site.run()
     versions = {key: label["version"] for key, label in site.labels().items()}
@@ -241,7 +253,9 @@ def test_novelty_is_unknown_until_enough_readings_of_a_cluster_are_known(site: S
     assert label["novelty"] is None
 
 
-def test_a_reading_outside_the_bounds_is_novel_and_counted_once_by_a_client_killed_in_between(site: Site) -> None:
+def test_a_reading_outside_the_bounds_is_novel_and_counted_once_by_a_client_killed_in_between(
+    site: Site,
+) -> None:
     labels = known_and_then(site, 6000, [5000.0, -1e300])
     assert labels[0]["novelty"] > 0.999
     with site.node() as node:
@@ -254,7 +268,9 @@ def test_a_reading_outside_the_bounds_is_novel_and_counted_once_by_a_client_kill
         assert node._labels is not None
         assert node._labels.novel["clusters"] == novel + 1
         value = node.metrics.registry.get_sample_value
-        assert value("shoal_readings_novel_total", {"model": "clusters"}) == 1, "the process has counted only one"
+        assert value("shoal_readings_novel_total", {"model": "clusters"}) == 1, (
+            "the process has counted only one"
+        )
 
 
 def test_the_threshold_of_novel_readings_is_a_setting(tmp_path: Path) -> None:
@@ -273,7 +289,9 @@ def test_novelty_belongs_to_the_identity_whatever_number_the_snapshot_gives_it(s
     publish(site, snapshot)
     site.add_readings(values)
     site.run()
-    assert all(label["novelty"] is not None for label in in_order(site, 3020)[3000:] if label["identity"])
+    assert all(
+        label["novelty"] is not None for label in in_order(site, 3020)[3000:] if label["identity"]
+    )
     publish(site, other)
     site.add_readings(values)
     site.run()
@@ -308,8 +326,8 @@ def test_novelty_does_not_depend_on_batches(tmp_path: Path) -> None:
 def test_a_kill_at_any_call_loses_and_repeats_nothing(
     tmp_path: Path, call: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readings before the first snapshot, then the snapshot, then more readings; all labels, counts and published
-    labels are those of a client that was never killed."""
+    """Readings before the first snapshot, then the snapshot, then more readings; all labels, counts
+    and published labels are those of a client that was never killed."""
     kind = Checkpoint if call == "save" else SqliteLog
     real = getattr(kind, call)
 
@@ -318,7 +336,12 @@ def test_a_kill_at_any_call_loses_and_repeats_nothing(
 
     def outcome(folder: Path, number: int | None) -> tuple[Any, bool]:
         site = Site(
-            folder, label=True, publish_labels=True, batch_readings_max=100, publish_readings=150, novelty_quantile=0.9
+            folder,
+            label=True,
+            publish_labels=True,
+            batch_readings_max=100,
+            publish_readings=150,
+            novelty_quantile=0.9,
         )
         publish(site, a_snapshot(site.contract))
         site.add_readings(near_nodes(known_snapshot(site.contract), site.contract, 300))

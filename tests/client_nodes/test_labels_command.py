@@ -1,4 +1,5 @@
-"""`shoal labels` on a federation of three clients and a server: export in every format, follow, relabel."""
+"""`shoal labels` on a federation of three clients and a server: export in every format, follow,
+relabel."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ from click.testing import CliRunner, Result
 
 from shoal.client_nodes.bootstrap import checkpoint_owner, open_client
 from shoal.client_nodes.labelling import labels_command
-from shoal.client_nodes.labelling.labels_command import LabelledReadings, columns_of, labels, relabel_readings
+from shoal.client_nodes.labelling.labels_command import (
+    LabelledReadings,
+    columns_of,
+    labels,
+    relabel_readings,
+)
 from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
@@ -90,10 +96,14 @@ def own_labels(config: Config) -> dict[bytes, Label]:
         return {key: Label.decode(record.value) for key, record in latest(log, LABELS).items()}
 
 
-def test_readings_learnt_before_the_first_snapshot_are_exported_without_and_then_with_a_label(file: Path) -> None:
+def test_readings_learnt_before_the_first_snapshot_are_exported_without_and_then_with_a_label(
+    file: Path,
+) -> None:
     rows = exported(file)
     assert len(rows) == READINGS
-    assert {(row["cluster"], row["name"], row["novelty"], row["version"]) for row in rows} == {(None,) * 4}
+    assert {(row["cluster"], row["name"], row["novelty"], row["version"]) for row in rows} == {
+        (None,) * 4
+    }
     run_client(file)
     rows = exported(file)
     assert len(rows) == READINGS
@@ -104,7 +114,16 @@ def test_readings_learnt_before_the_first_snapshot_are_exported_without_and_then
 def test_a_row_has_the_reading_and_its_label(labelled: Path) -> None:
     rows = exported(labelled)
     values = weather(READINGS, seed=0)
-    assert list(rows[0]) == ["time", "warm", "damp", "cluster", "name", "novelty", "reason", "version"]
+    assert list(rows[0]) == [
+        "time",
+        "warm",
+        "damp",
+        "cluster",
+        "name",
+        "novelty",
+        "reason",
+        "version",
+    ]
     assert rows[5]["time"] == "2001-09-09T01:46:45.000000Z"
     np.testing.assert_array_equal([[row["warm"], row["damp"]] for row in rows], values)
     found = [label.identity for label in own_labels(load_config(labelled)).values()]
@@ -116,7 +135,9 @@ def test_csv_and_parquet_have_what_json_has(labelled: Path, tmp_path: Path) -> N
     table = list(csv.DictReader(io.StringIO(export(labelled))))
     assert [row["time"] for row in table] == [row["time"] for row in rows]
     for name in ("warm", "damp", "cluster", "novelty"):
-        assert [float(row[name]) if row[name] else None for row in table] == [row[name] for row in rows], name
+        assert [float(row[name]) if row[name] else None for row in table] == [
+            row[name] for row in rows
+        ], name
     parquet = pytest.importorskip("pyarrow.parquet")
     assert export(labelled, "--format", "parquet", "--out", str(tmp_path / "labels.parquet")) == ""
     read = parquet.read_table(tmp_path / "labels.parquet")
@@ -126,7 +147,9 @@ def test_csv_and_parquet_have_what_json_has(labelled: Path, tmp_path: Path) -> N
     assert read.column("time").to_pylist()[0].timestamp() == 1e9
 
 
-def test_a_file_replaces_the_one_before_and_is_like_standard_output(labelled: Path, tmp_path: Path) -> None:
+def test_a_file_replaces_the_one_before_and_is_like_standard_output(
+    labelled: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "labels.csv"
     out.write_text("old", encoding="utf-8")
     ended = ended_export(labelled, "--out", str(out))
@@ -144,7 +167,16 @@ def test_a_client_without_readings_exports_a_header(labelled: Path, tmp_path: Pa
 
 def test_a_feature_may_have_the_name_of_a_column() -> None:
     features = [Feature(name=name, low=0.0, high=1.0) for name in ("name", "time")]
-    assert columns_of(features) == ["time_", "name", "time", "cluster", "name_", "novelty", "reason", "version"]
+    assert columns_of(features) == [
+        "time_",
+        "name",
+        "time",
+        "cluster",
+        "name_",
+        "novelty",
+        "reason",
+        "version",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -168,15 +200,21 @@ def test_parquet_without_its_extra_is_an_error_of_one_line(
     labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name)
+    )
     with pytest.raises(MissingExtra, match=r"pip install '\.\[parquet\]'"):
         export(labelled, "--format", "parquet", "--out", str(tmp_path / "x.parquet"))
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_an_unknown_client_and_one_without_labels_are_errors(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_client_and_one_without_labels_are_errors(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SettingsError, match="no readings"):
-        CliRunner().invoke(labels, ["export", "--config", str(file), "--name", "nobody"], catch_exceptions=False)
+        CliRunner().invoke(
+            labels, ["export", "--config", str(file), "--name", "nobody"], catch_exceptions=False
+        )
     monkeypatch.setenv("SHOAL_CLIENT_LABEL", "false")
     with pytest.raises(SettingsError, match="label = true"):
         export(file)
@@ -186,7 +224,8 @@ def test_follow_gives_each_labelled_reading_once_and_then_the_new_ones(
     labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(labels_command, "WAIT_S", 0.05)
-    config, stop = load_config(labelled), threading.Event()
+    config = load_config(labelled)
+    stop = threading.Event()
     expected = exported(labelled)
     found: list[tuple[float | None, int | None]] = []
 
@@ -195,7 +234,11 @@ def test_follow_gives_each_labelled_reading_once_and_then_the_new_ones(
             log.ensure(LABELS)
             for block in LabelledReadings(log, "clusters", 2).follow(stop):
                 assert len(block.times) == len(block.values) == len(block.labels)
-                found.extend((t, one.identity) for t, one in zip(block.times, block.labels, strict=True) if one)
+                found.extend(
+                    (t, one.identity)
+                    for t, one in zip(block.times, block.labels, strict=True)
+                    if one
+                )
 
     def wait_for(number: int) -> None:
         until = time.monotonic() + 60
@@ -223,13 +266,19 @@ def test_follow_gives_each_labelled_reading_once_and_then_the_new_ones(
 def test_relabelling_gives_every_reading_the_newest_names_and_versions(labelled: Path) -> None:
     config = load_config(labelled)
     before = own_labels(config)
-    rename(labelled, next(label.identity for label in before.values() if label.identity is not None))
-    ended = CliRunner().invoke(labels, ["relabel", "--config", str(labelled), "--name", CLIENT, "--json"])
+    rename(
+        labelled, next(label.identity for label in before.values() if label.identity is not None)
+    )
+    ended = CliRunner().invoke(
+        labels, ["relabel", "--config", str(labelled), "--name", CLIENT, "--json"]
+    )
     assert json.loads(ended.stdout) == {"clusters": READINGS}
     after = own_labels(config)
     assert after.keys() == before.keys()
     assert {label.name for label in after.values()} == {"", "warm corner"}
-    assert min(label.version for label in after.values()) > max(label.version for label in before.values())
+    assert min(label.version for label in after.values()) > max(
+        label.version for label in before.values()
+    )
     run_client(labelled)
     assert own_labels(config) == after, "the client finds nothing left to do"
 
@@ -246,7 +295,9 @@ def rename(file: Path, identity: int) -> None:
             pass
 
 
-def test_relabelling_works_for_a_client_that_never_labelled(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relabelling_works_for_a_client_that_never_labelled(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_CLIENT_LABEL", "false")
     assert relabel_readings(load_config(file), CLIENT) == {"clusters": READINGS}
     assert len(exported(file)) == READINGS
@@ -260,7 +311,9 @@ def test_relabelling_twice_gives_the_same_labels(labelled: Path) -> None:
     assert own_labels(config) == once
 
 
-def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_relabelling_leaves_the_client_labels(
+    labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = load_config(labelled)
     relabel_readings(config, CLIENT)
     undisturbed = own_labels(config)
@@ -268,7 +321,8 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
     class Cut(BaseException):
         pass
 
-    real, calls = labels_command.Outbox.store, iter(range(100))
+    real = labels_command.Outbox.store
+    calls = iter(range(100))
 
     def cut(*args: Any) -> None:
         if next(calls) == 2:
@@ -286,7 +340,8 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(labelled: Path, monk
 def test_the_updates_that_a_relabelling_publishes_are_known_as_the_clients_own(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a client would start from an older copy of its folder, and publish the same readings twice."""
+    """Otherwise a client would start from an older copy of its folder, and publish the same
+    readings twice."""
     monkeypatch.setenv("SHOAL_CLIENT_PUBLISH_LABELS", "true")
     run_client(file)
     config = load_config(file)
@@ -298,19 +353,27 @@ def test_the_updates_that_a_relabelling_publishes_are_known_as_the_clients_own(
         run_client(file)
     assert pending_updates(config) == 1
     relabel_readings(config, CLIENT)
-    assert pending_updates(config) == 0, "several pieces were stored, the first update was published before the second"
+    assert pending_updates(config) == 0, (
+        "several pieces were stored, the first update was published before the second"
+    )
     with closing(open_log(config.log)) as log:
         *_, newest = log.read(config.contract.updates_topic, {0: 0}, 10_000)[0]
     assert [name for name, _ in newest.headers] == ["type", "v", AUTHOR_HEADER, INCARNATION_HEADER]
     shutil.rmtree(folder)
     older.rename(folder)
-    with pytest.raises(InvalidState, match="the folder is older than what the client has published"):
+    with pytest.raises(
+        InvalidState, match="the folder is older than what the client has published"
+    ):
         run_client(file)
 
 
 def pending_updates(config: Config) -> int:
-    with Checkpoint(config.client.folder / CLIENT / "checkpoint.db", checkpoint_owner(config, CLIENT)) as checkpoint:
-        return sum(record.topic == config.contract.updates_topic for _, record in checkpoint.pending())
+    with Checkpoint(
+        config.client.folder / CLIENT / "checkpoint.db", checkpoint_owner(config, CLIENT)
+    ) as checkpoint:
+        return sum(
+            record.topic == config.contract.updates_topic for _, record in checkpoint.pending()
+        )
 
 
 def test_relabelling_a_running_client_says_what_to_do(labelled: Path) -> None:
@@ -322,12 +385,17 @@ def test_relabelling_a_running_client_says_what_to_do(labelled: Path) -> None:
         relabel_readings(config, CLIENT)
 
 
-def test_relabelling_without_a_snapshot_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relabelling_without_a_snapshot_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_CLIENT_LABEL", "true")
     file = create_federation(tmp_path, readings=60)
     run_client(file)
     ended = CliRunner().invoke(labels, ["relabel", "--config", str(file), "--name", CLIENT])
-    assert ended.stdout == "clusters: no snapshot that knows a cluster yet; its labels are as they were\n"
+    assert (
+        ended.stdout
+        == "clusters: no snapshot that knows a cluster yet; its labels are as they were\n"
+    )
 
 
 def test_relabelling_needs_a_client_that_has_run(labelled: Path) -> None:
@@ -355,7 +423,9 @@ def topics_of(file: Path) -> Iterator[Any]:
     return exists
 
 
-def test_by_default_not_even_the_topic_of_published_labels_exists(labelled: Path, topics_of: Any) -> None:
+def test_by_default_not_even_the_topic_of_published_labels_exists(
+    labelled: Path, topics_of: Any
+) -> None:
     relabel_readings(load_config(labelled), CLIENT)
     assert not topics_of()
 

@@ -1,4 +1,5 @@
-"""What is counted from raw readings stays on the client's site: not in what it prints at its end, nor in metrics."""
+"""What is counted from raw readings stays on the client's site: not in what it prints at its end,
+nor in metrics."""
 
 from __future__ import annotations
 
@@ -37,15 +38,20 @@ def test_the_totals_and_the_stop_event_do_not_depend_on_what_readings_hold(tmp_p
         config = load_config(file)
         with closing(open_client_log(config, "attic")) as log:
             for number, value in enumerate(values):
-                log.publish(READINGS, Reading(1e9 + 100 + number, value).encode(), headers=Reading.headers())
+                log.publish(
+                    READINGS, Reading(1e9 + 100 + number, value).encode(), headers=Reading.headers()
+                )
             log.flush()
         ended = CliRunner().invoke(
-            client, ["--config", str(file), "--name", "attic", "--until-idle", "0", "--no-wait", "--json"]
+            client,
+            ["--config", str(file), "--name", "attic", "--until-idle", "0", "--no-wait", "--json"],
         )
         assert ended.exit_code == 0, ended.output
         lines = [json.loads(line) for line in ended.output.splitlines()]
         (stopped,) = [line for line in lines if line.get("event") == "stopped"]
-        printed.append((lines[-1], {name: stopped[name] for name in ("readings", "updates")}, sorted(stopped)))
+        printed.append(
+            (lines[-1], {name: stopped[name] for name in ("readings", "updates")}, sorted(stopped))
+        )
     assert printed[0] == printed[1]
     assert printed[0][0] == {"client": "attic", "readings": 64, "updates": 2}
 
@@ -62,7 +68,9 @@ def samples(text: str) -> set[str]:
     return {line for line in text.splitlines() if line.startswith("shoal_readings")}
 
 
-def test_metrics_that_can_be_reached_from_elsewhere_do_not_depend_on_what_readings_hold(tmp_path: Path) -> None:
+def test_metrics_that_can_be_reached_from_elsewhere_do_not_depend_on_what_readings_hold(
+    tmp_path: Path,
+) -> None:
     found = []
     for name, values in (("usual", [[20.0, 50.0]] * 3), ("odd", ODD)):
         site = Site(tmp_path / name, plant())
@@ -71,7 +79,10 @@ def test_metrics_that_can_be_reached_from_elsewhere_do_not_depend_on_what_readin
     assert (
         found[0]
         == found[1]
-        == {'shoal_readings_total{result="read"} 23.0', 'shoal_readings_total{result="repeated"} 0.0'}
+        == {
+            'shoal_readings_total{result="read"} 23.0',
+            'shoal_readings_total{result="repeated"} 0.0',
+        }
     )
 
 
@@ -94,7 +105,11 @@ def test_readings_rejected_one_by_one_are_logged_at_once_and_their_number_once_a
     site = Site(tmp_path, plant())
 
     def logged() -> list[tuple[str, int]]:
-        found = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "readings_rejected"]
+        found = [
+            vars(record)["fields"]
+            for record in caplog.records
+            if record.getMessage() == "readings_rejected"
+        ]
         caplog.clear()
         return [(fields["reason"], fields["readings"]) for fields in found]
 
@@ -115,7 +130,9 @@ def test_readings_rejected_one_by_one_are_logged_at_once_and_their_number_once_a
         assert logged() == [("not_a_number", 1)], "a clock that was set back silences nothing"
 
 
-def test_a_client_knows_what_it_has_rejected_and_where_the_first_was_after_a_restart(tmp_path: Path) -> None:
+def test_a_client_knows_what_it_has_rejected_and_where_the_first_was_after_a_restart(
+    tmp_path: Path,
+) -> None:
     site = Site(tmp_path, plant())
     site.add_readings([*readings(20).tolist(), *ODD, [1.0]])
     site.run()
@@ -139,7 +156,10 @@ def test_a_client_that_ends_when_idle_and_could_use_no_reading_says_why(tmp_path
         log.flush()
     command = [sys.executable, "-m", "shoal", "client", "--config", str(file), "--name", "attic"]
     ended = subprocess.run(
-        [*command, "--until-idle", "0", "--no-wait", "--json"], capture_output=True, text=True, check=False
+        [*command, "--until-idle", "0", "--no-wait", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     *logged, error = ended.stderr.splitlines()
     [line] = [line for line in map(json.loads, logged) if line["event"] == "rejected_in_all"]

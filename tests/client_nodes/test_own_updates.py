@@ -1,4 +1,5 @@
-"""A client that runs from an older copy of its folder finds in the log what it has published since, and stops."""
+"""A client that runs from an older copy of its folder finds in the log what it has published since,
+and stops."""
 
 from __future__ import annotations
 
@@ -46,9 +47,13 @@ def start(site: Site) -> None:
         pass
 
 
-def test_an_older_checkpoint_stops_the_start_with_what_to_do_before_anything_is_published(older: Site) -> None:
+def test_an_older_checkpoint_stops_the_start_with_what_to_do_before_anything_is_published(
+    older: Site,
+) -> None:
     before = len(older.published())
-    with pytest.raises(InvalidState, match=r"update 2 .* Restore the newest copy .* start under a new client name"):
+    with pytest.raises(
+        InvalidState, match=r"update 2 .* Restore the newest copy .* start under a new client name"
+    ):
         start(older)
     assert len(older.published()) == before
 
@@ -69,7 +74,8 @@ def test_the_newest_checkpoint_starts_again_and_again(site: Site) -> None:
 
 
 def test_another_update_under_a_known_number_stops_the_start(site: Site) -> None:
-    """Two copies of one folder, run one after the other, have published different updates of one number."""
+    """Two copies of one folder, run one after the other, have published different updates of one
+    number."""
     publish(site, 1)
     copy = Site(site.folder.with_name("copy"))
     shutil.rmtree(copy.folder)
@@ -85,20 +91,26 @@ def test_another_update_under_a_known_number_stops_the_start(site: Site) -> None
 
 
 @pytest.mark.parametrize("forged", [b"", b"12345678"])
-def test_a_process_without_the_key_cannot_stop_a_client_by_publishing_in_its_name(site: Site, forged: bytes) -> None:
+def test_a_process_without_the_key_cannot_stop_a_client_by_publishing_in_its_name(
+    site: Site, forged: bytes
+) -> None:
     publish(site, 1)
     copy = Site(site.folder.with_name("copy"))
     publish(copy, 2)
     publish(copy, 3)
     theirs = copy.published()[-1]
-    headers = tuple((name, forged if name == AUTHOR_HEADER else value) for name, value in theirs.headers)
+    headers = tuple(
+        (name, forged if name == AUTHOR_HEADER else value) for name, value in theirs.headers
+    )
     with site.federation() as log:
         log.publish(site.contract.updates_topic, theirs.value, theirs.key, headers)
         log.flush()
     start(site)
 
 
-def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_looked_at_once_is_not_read_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(site, 1)
     with site.node() as node:
         site.clock.now += publisher.SEEN_EVERY_S
@@ -112,7 +124,9 @@ def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pyte
     places = []
     read = SqliteLog.read
 
-    def noting_read(self: SqliteLog, topic: str, at: dict[int, int], *more: Any, **named: Any) -> Any:
+    def noting_read(
+        self: SqliteLog, topic: str, at: dict[int, int], *more: Any, **named: Any
+    ) -> Any:
         if topic == site.contract.updates_topic:
             places.append(at[0])
         return read(self, topic, at, *more, **named)
@@ -122,7 +136,9 @@ def test_what_was_looked_at_once_is_not_read_again(site: Site, monkeypatch: pyte
     assert min(places) >= 2, "the first updates were looked at by earlier runs"
 
 
-def test_only_the_newest_records_are_looked_at(older: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_records_are_looked_at(
+    older: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(publisher, "RECORDS_MAX", 1)
     with pytest.raises(InvalidState):
         start(older)
@@ -151,14 +167,18 @@ def test_a_client_that_may_not_read_the_updates_does_not_start(forbidden: Site) 
     assert (forbidden.folder / "checkpoint.db").read_bytes() == before
 
 
-def test_it_starts_with_a_warning_where_that_is_accepted(forbidden: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_starts_with_a_warning_where_that_is_accepted(
+    forbidden: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     forbidden.settings = forbidden.settings.model_copy(update={"accept_unseen": True})
     with caplog.at_level("WARNING", logger="shoal"):
         start(forbidden)
     assert "own_updates_unread" in caplog.text
 
 
-def test_a_new_client_that_may_not_read_the_updates_is_refused_at_its_first_start(forbidden: Site) -> None:
+def test_a_new_client_that_may_not_read_the_updates_is_refused_at_its_first_start(
+    forbidden: Site,
+) -> None:
     """And not at its second one, when it has published."""
     with forbidden.federation() as log:
         new = OwnUpdates(log, resolve(forbidden.contract), "cellar", bytes(32), key_is_new=True)

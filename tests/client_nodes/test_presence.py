@@ -1,4 +1,5 @@
-"""Windows that close by the clock: neither when readings are taken nor how many there are is published."""
+"""Windows that close by the clock: neither when readings are taken nor how many there are is
+published."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import create, rooms
 from tests.house.small_federation import all_records, contents, updates_by_client
 
-CLIENT, BEGIN, WINDOW_S = "attic", 1e9, 60.0
+CLIENT = "attic"
+BEGIN = 1e9
+WINDOW_S = 60.0
 READING = "counts_epsilon = 4\nhide_presence = true\nwindow_s = 60"
 USER = f'{READING}\nunit = "user"\nreadings_per_window_max = 2'
 EVERY_5_S = [5.0 * number for number in range(100)]
@@ -36,21 +39,30 @@ EVERY_5_S = [5.0 * number for number in range(100)]
 class Feed:
     """A client whose readings its log takes in at given times, and a clock that goes by."""
 
-    def __init__(self, folder: Path, privacy: str = READING, window: int = 60, **client: Any) -> None:
+    def __init__(
+        self, folder: Path, privacy: str = READING, window: int = 60, **client: Any
+    ) -> None:
         folder.mkdir()
         found = load_config(create(folder, 0, privacy=privacy, window=window, clients=()))
         client = {"label": False, **client}
-        self.config: Config = found.model_copy(update={"client": found.client.model_copy(update=client)})
+        self.config: Config = found.model_copy(
+            update={"client": found.client.model_copy(update=client)}
+        )
         self.folder = found.client.folder / CLIENT
         self.folder.mkdir(parents=True)
 
         self._waiting: list[tuple[float, Any, str]] = []
 
-    def write(self, times: Sequence[float], seed: int = 0, user: str = "", value: Any = None) -> None:
-        """A reading at each time, in seconds since the beginning: the log takes it in once the clock is there."""
+    def write(
+        self, times: Sequence[float], seed: int = 0, user: str = "", value: Any = None
+    ) -> None:
+        """A reading at each time, in seconds since the beginning: the log takes it in once the
+        clock is there."""
         values = rooms(len(times), seed) if value is None else [value] * len(times)
         users = [user or f"{seed} {time}" for time in times]
-        self._waiting = sorted([*self._waiting, *zip(times, values, users, strict=True)], key=lambda one: one[0])
+        self._waiting = sorted(
+            [*self._waiting, *zip(times, values, users, strict=True)], key=lambda one: one[0]
+        )
 
     def take_in(self, until: float) -> None:
         """Write the readings up to this time."""
@@ -61,7 +73,9 @@ class Feed:
                 time, value, user = self._waiting.pop(0)
                 now[0] = BEGIN + time
                 log.publish(
-                    READINGS, Reading(now[0], value).encode(), headers=(*Reading.headers(), (USER_ID, user.encode()))
+                    READINGS,
+                    Reading(now[0], value).encode(),
+                    headers=(*Reading.headers(), (USER_ID, user.encode())),
                 )
                 log.flush()
 
@@ -79,7 +93,13 @@ class Feed:
     def public(self) -> list[tuple[int, float, float | None, float | None, int]]:
         """All but the arrays of each update."""
         return [
-            (again[0].readings, again[0].made_at, again[0].oldest_reading_at, again[0].newest_reading_at, number)
+            (
+                again[0].readings,
+                again[0].made_at,
+                again[0].oldest_reading_at,
+                again[0].newest_reading_at,
+                number,
+            )
             for number, again in updates_by_client(self.config).get(CLIENT, {}).items()
         ]
 
@@ -97,8 +117,11 @@ def noted_windows(monkeypatch: pytest.MonkeyPatch) -> list[list[ClosedWindow]]:
     return windows
 
 
-def test_without_readings_a_client_publishes_the_same_number_of_updates_at_the_same_times(tmp_path: Path) -> None:
-    seen, sizes = [], []
+def test_without_readings_a_client_publishes_the_same_number_of_updates_at_the_same_times(
+    tmp_path: Path,
+) -> None:
+    seen = []
+    sizes = []
     for name, times in (
         ("none", []),
         ("some", [70.0]),
@@ -119,7 +142,9 @@ def test_without_readings_a_client_publishes_the_same_number_of_updates_at_the_s
 
 
 @pytest.mark.parametrize(("privacy", "places"), [(READING, 1), (USER, 2)], ids=["reading", "user"])
-@pytest.mark.parametrize("crowd", [EVERY_5_S, [31.71, 33.01, 40.21]], ids=["beside others", "in place of others"])
+@pytest.mark.parametrize(
+    "crowd", [EVERY_5_S, [31.71, 33.01, 40.21]], ids=["beside others", "in place of others"]
+)
 def test_a_reading_or_user_more_changes_no_more_places_of_a_window_than_it_may_fill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: str, places: int, crowd: list[float]
 ) -> None:
@@ -128,7 +153,9 @@ def test_a_reading_or_user_more_changes_no_more_places_of_a_window_than_it_may_f
         feed = Feed(tmp_path / name, privacy)
         windows.append([])
         for time in sorted({*crowd, *own}):
-            feed.write([time], seed=round(100 * time), user="the one" if time in own and places > 1 else "")
+            feed.write(
+                [time], seed=round(100 * time), user="the one" if time in own and places > 1 else ""
+            )
         feed.run(500)
     changed = [
         int((np.any(one.rows != other.rows, axis=1) | (one.valid != other.valid)).sum())
@@ -154,7 +181,11 @@ def test_the_server_learns_from_windows_that_close_by_the_clock(tmp_path: Path) 
 
 def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: Path) -> None:
     found = []
-    for name, until, batch in (("once", (500,), 100), ("often", (90, 200, 231, 500), 100), ("by one", (500,), 1)):
+    for name, until, batch in (
+        ("once", (500,), 100),
+        ("often", (90, 200, 231, 500), 100),
+        ("by one", (500,), 1),
+    ):
         feed = Feed(tmp_path / name, batch_readings_max=batch)
         feed.write(EVERY_5_S)
         monkey = pytest.MonkeyPatch()
@@ -173,7 +204,9 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
     assert found[0] == found[1] == found[2]
 
 
-def test_the_limit_is_reached_after_the_same_windows_with_and_without_readings(tmp_path: Path) -> None:
+def test_the_limit_is_reached_after_the_same_windows_with_and_without_readings(
+    tmp_path: Path,
+) -> None:
     for number, (privacy, cost) in enumerate(((READING, 60 * 4), (USER, 4))):
         for times in ([], EVERY_5_S):
             limit = {"epsilon_max": 3.5 * cost, "at_epsilon_max": "refuse"}
@@ -204,7 +237,10 @@ def test_after_a_very_long_absence_as_many_of_the_newest_windows_are_published_w
     assert seen[0][-1][3] is not None
     assert seen[0][-1][3] >= BEGIN + 1e6 - WINDOW_S - GRACE_S - 1
     assert seen[1:] == [seen[0]] * 4
-    assert len({str(contents(again[0])) for again in updates_by_client(feed.config)[CLIENT].values()}) > 1
+    assert (
+        len({str(contents(again[0])) for again in updates_by_client(feed.config)[CLIENT].values()})
+        > 1
+    )
 
 
 def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
@@ -233,17 +269,27 @@ def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
     assert sum(changed) == 1
 
 
-def test_a_clock_that_was_far_ahead_does_not_silence_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_far_ahead_does_not_silence_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(count_windows, "ABSENT_WINDOWS_MAX", 5)
     feed = Feed(tmp_path / "ahead")
     feed.run(10, 1e5, 200, 500)
-    before = max(number for *_, newest, number in feed.public() if newest is not None and newest > BEGIN + 9e4)
+    before = max(
+        number
+        for *_, newest, number in feed.public()
+        if newest is not None and newest > BEGIN + 9e4
+    )
     assert len(feed.public()) >= before + 4
 
 
-def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(tmp_path: Path) -> None:
+def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(
+    tmp_path: Path,
+) -> None:
     published = []
-    for number, times in enumerate(([], [1.2], [58.9, 60.1, 60.3], [-5.0, *(0.9 * each for each in range(90))])):
+    for number, times in enumerate(
+        ([], [1.2], [58.9, 60.1, 60.3], [-5.0, *(0.9 * each for each in range(90))])
+    ):
         feed = Feed(tmp_path / str(number))
         now = [BEGIN]
         at: list[float] = []
@@ -272,12 +318,19 @@ def test_a_client_waits_for_readings_only_until_its_window_ends_and_for_none_onc
 
     monkeypatch.setattr(Intake, "read", noting)
     now = [BEGIN]
-    with resumed(open_client(Feed(tmp_path / "waiting").config, CLIENT, clock=lambda: now[0])) as node:
+    with resumed(
+        open_client(Feed(tmp_path / "waiting").config, CLIENT, clock=lambda: now[0])
+    ) as node:
         while node.step():
             pass
         end = node._windows._begin_of(node._windows._window_at(BEGIN) + 1)
         waits.clear()
-        for now[0], timeout_s in ((end - 30, 8.0), (end - 3, 8.0), (end + GRACE_S - 0.5, 0.01), (end + GRACE_S, 8.0)):
+        for now[0], timeout_s in (
+            (end - 30, 8.0),
+            (end - 3, 8.0),
+            (end + GRACE_S - 0.5, 0.01),
+            (end + GRACE_S, 8.0),
+        ):
             node.step(timeout_s)
     assert waits == pytest.approx([8.0, 3.0, 0.0])
 
@@ -286,7 +339,12 @@ def agreed(**more: Any) -> dict[str, Any]:
     return {
         "federation": {"name": "plant"},
         "features": [{"name": "warm", "low": 0, "high": 1}],
-        "privacy": {"mode": "formal", "counts_epsilon": 1, "hide_presence": True, **more.pop("privacy", {})},
+        "privacy": {
+            "mode": "formal",
+            "counts_epsilon": 1,
+            "hide_presence": True,
+            **more.pop("privacy", {}),
+        },
         "models": [{"name": "clusters", "algorithm": more.get("algorithm", "density_tree")}],
     }
 
@@ -317,6 +375,11 @@ def test_what_is_hidden_is_said_in_words_and_what_is_not_where_it_is_off() -> No
     assert not any("how many there are." in sentence for sentence in hidden.not_covered)
     assert resolve(parse_contract(agreed())).mode.unit.statement()["hides_presence"]
     shown = resolve(parse_contract(agreed(privacy={"hide_presence": False}))).mode.describe()
-    assert any("hide_presence = true in [privacy] hides all of this" in sentence for sentence in shown.not_covered)
-    digests = {parse_contract(agreed(privacy={"hide_presence": each})).digest for each in (True, False)}
+    assert any(
+        "hide_presence = true in [privacy] hides all of this" in sentence
+        for sentence in shown.not_covered
+    )
+    digests = {
+        parse_contract(agreed(privacy={"hide_presence": each})).digest for each in (True, False)
+    }
     assert len(digests) == 2

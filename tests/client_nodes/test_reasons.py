@@ -1,4 +1,5 @@
-"""Reasons of novel readings: the features outside the usual values of a cluster, streaks, and where both may go."""
+"""Reasons of novel readings: the features outside the usual values of a cluster, streaks, and where
+both may go."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
-from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN, VALUE_BINS, Streak, UsualValues
+from shoal.client_nodes.labelling.novelty import (
+    KNOWN_MAX,
+    KNOWN_MIN,
+    VALUE_BINS,
+    Streak,
+    UsualValues,
+)
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -48,9 +55,13 @@ def usual(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform([0.4, 0.2], [0.6, 0.3], (n, 2))
 
 
-def asked(values: UsualValues, unit: list[list[float]], novel: bool = True) -> dict[int, list[tuple[int, bool]]]:
+def asked(
+    values: UsualValues, unit: list[list[float]], novel: bool = True
+) -> dict[int, list[tuple[int, bool]]]:
     n = len(unit)
-    found = values.reasons(np.full(n, 7), np.array(unit), np.full(n, novel), np.zeros(n, dtype=bool))
+    found = values.reasons(
+        np.full(n, 7), np.array(unit), np.full(n, novel), np.zeros(n, dtype=bool)
+    )
     return {place: [one[:2] for one in several] for place, several in found.items()}
 
 
@@ -73,10 +84,14 @@ def test_the_feature_farthest_outside_comes_first_and_what_is_usual_is_not_named
         4: [(1, True)],
     }
     assert asked(values, rows, novel=False) == {}
-    (outside,) = values.reasons(np.array([7]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False]))[0]
+    (outside,) = values.reasons(
+        np.array([7]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False])
+    )[0]
     assert outside.low == pytest.approx(0.201, abs=1 / VALUE_BINS)
     assert outside.high == pytest.approx(0.299, abs=1 / VALUE_BINS)
-    (outside,) = values.reasons(np.array([7]), np.array([[1.4, 0.25]]), np.array([True]), np.array([False]))[0]
+    (outside,) = values.reasons(
+        np.array([7]), np.array([[1.4, 0.25]]), np.array([True]), np.array([False])
+    )[0]
     assert outside.low == pytest.approx(0.402, abs=1 / VALUE_BINS)
     assert outside.high == pytest.approx(0.598, abs=1 / VALUE_BINS)
 
@@ -84,27 +99,40 @@ def test_the_feature_farthest_outside_comes_first_and_what_is_usual_is_not_named
 def test_nothing_is_usual_before_enough_readings_and_nothing_is_known_of_no_cluster() -> None:
     assert asked(learnt(KNOWN_MIN - 1), [[0.5, 0.9]]) == {}
     assert asked(learnt(KNOWN_MIN), [[0.5, 0.9]]) == {0: [(1, True)]}
-    nobody = UsualValues(2).reasons(np.array([-1]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False]))
+    nobody = UsualValues(2).reasons(
+        np.array([-1]), np.array([[0.5, 0.9]]), np.array([True]), np.array([False])
+    )
     assert nobody == {}
-    assert UsualValues(2).reasons(np.empty(0, int), np.empty((0, 2)), np.empty(0, bool), np.empty(0, bool)) == {}
+    assert (
+        UsualValues(2).reasons(
+            np.empty(0, int), np.empty((0, 2)), np.empty(0, bool), np.empty(0, bool)
+        )
+        == {}
+    )
 
 
 def test_any_batching_gives_the_same_also_across_a_halving_and_a_restart() -> None:
     n = KNOWN_MAX + 500
     rng = np.random.default_rng(1)
-    unit, novel = usual(n), rng.random(n) < 0.001
+    unit = usual(n)
+    novel = rng.random(n) < 0.001
     reference = rng.integers(3, 5, n)
 
     def run(cuts: list[int], restart: bool) -> tuple[dict[int, object], bytes]:
-        values, found, start = UsualValues(2), {}, 0
+        values = UsualValues(2)
+        found = {}
+        start = 0
         for end in [*cuts, n]:
             here = slice(start, end)
             found |= {
                 start + place: several
-                for place, several in values.reasons(reference[here], unit[here], novel[here], ~novel[here]).items()
+                for place, several in values.reasons(
+                    reference[here], unit[here], novel[here], ~novel[here]
+                ).items()
             }
             if restart:
-                state, values = unpack(pack(values.state())), UsualValues(2)
+                state = unpack(pack(values.state()))
+                values = UsualValues(2)
                 values.restore(state)
             start = end
         return found, pack(values.state())
@@ -122,7 +150,8 @@ def test_old_readings_lose_weight_so_that_slow_change_becomes_usual() -> None:
 
 def test_memory_is_bounded_and_a_damaged_state_is_refused() -> None:
     values = UsualValues(2)
-    row, there = np.array([[0.5, 0.5]]), np.array([True])
+    row = np.array([[0.5, 0.5]])
+    there = np.array([True])
     for identity in range(values._clusters_max + 3):
         values.reasons(np.array([identity]), row, ~there, there)
     state = values.state()
@@ -138,7 +167,16 @@ OUTSIDE = Reason(0, True, 1.0, 2.0)
 
 
 def label(novel: bool, reasons: tuple[Reason, ...] = (OUTSIDE,)) -> Label:
-    return Label(0, 3, "day", 0.9999 if novel else 0.5, 4, 1e9, "day" if novel else "", reasons if novel else ())
+    return Label(
+        0,
+        3,
+        "day",
+        0.9999 if novel else 0.5,
+        4,
+        1e9,
+        "day" if novel else "",
+        reasons if novel else (),
+    )
 
 
 def kinds(streak: Streak, pattern: str) -> list[str]:
@@ -163,7 +201,10 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
     assert asdict(event) == asdict(SiteEvent.decode(event.encode()))
     assert (event.id, event.readings) == ("clusters/0/12/novel_streak", 3)
     assert event.outside == {FEATURES[0].name: "above"}
-    assert event.text == f"3 readings in a row are novel: {FEATURES[0].name} above its usual 1.0-2.0 in day"
+    assert (
+        event.text
+        == f"3 readings in a row are novel: {FEATURES[0].name} above its usual 1.0-2.0 in day"
+    )
     plain = Streak(CONTRACT, "attic", "clusters", 2)
     (event,) = plain.follow([label(True, ())] * 2, [(0, 1), (0, 2)])
     assert event.text.endswith("each feature is usual, their combination is not")
@@ -172,7 +213,14 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"kind": "birth"}, {"client": "no name!"}, {"readings": -1}, {"outside": {"warm": "left"}}, {"at": 1e99}]
+    "wrong",
+    [
+        {"kind": "birth"},
+        {"client": "no name!"},
+        {"readings": -1},
+        {"outside": {"warm": "left"}},
+        {"at": 1e99},
+    ],
 )
 def test_a_site_event_that_cannot_be_true_is_refused(wrong: dict[str, object]) -> None:
     good = SiteEvent("a/0/1/k", "novel_streak", "f", "c", "m", 1, 3, None)
@@ -181,7 +229,9 @@ def test_a_site_event_that_cannot_be_true_is_refused(wrong: dict[str, object]) -
         SiteEvent.decode(json.dumps({**json.loads(good.encode()), **wrong}).encode())
 
 
-def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_without(tmp_path: Path) -> None:
+def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_without(
+    tmp_path: Path,
+) -> None:
     site = Site(tmp_path, label=True, publish_labels=True, novelty_quantile=0.99, novel_streak=5)
     snapshot = known_snapshot(site.contract)
     publish(site, snapshot)
@@ -196,7 +246,10 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
     assert set(published["outside"].values()) <= {"above", "below"}
     assert "39.5" not in str(published)
     with site.readings() as log:
-        found = {key.decode(): SiteEvent.decode(record.value) for key, record in latest(log, SITE_EVENTS).items()}
+        found = {
+            key.decode(): SiteEvent.decode(record.value)
+            for key, record in latest(log, SITE_EVENTS).items()
+        }
     assert [one.kind for one in found.values()] == ["novel_streak", "novel_streak_ended"]
     begun = found["clusters/0/3004/novel_streak"]
     assert set(begun.outside or {}) <= {feature.name for feature in site.contract.features}
@@ -213,12 +266,22 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
 def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_of_the_site_only(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    file, client = create_federation(tmp_path, readings=5), "attic"
+    file = create_federation(tmp_path, readings=5)
+    client = "attic"
     more = f'[events]\nfolder = "forwarded"\n[events.webhook]\nurl = "{receiver.url}"\n'
     file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
     config = load_config(file)
     event = SiteEvent(
-        "m/0/9/novel_streak", "novel_streak", "f", client, "clusters", 1, 10, 1e9, FIRST_IDENTITY, "cellar"
+        "m/0/9/novel_streak",
+        "novel_streak",
+        "f",
+        client,
+        "clusters",
+        1,
+        10,
+        1e9,
+        FIRST_IDENTITY,
+        "cellar",
     )
     run = CliRunner()
     words = ["list", "--config", str(file), "--client", client]
@@ -226,7 +289,9 @@ def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_
     with closing(open_client_log(config, client)) as log:
         log.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         log.flush()
-    assert run.invoke(events_command, words).output == "2001-09-09T01:46:40Z clusters novel_streak\n"
+    assert (
+        run.invoke(events_command, words).output == "2001-09-09T01:46:40Z clusters novel_streak\n"
+    )
     forward = ["forward", "--config", str(file), "--until-idle", "0.1"]
     for words in (forward, [*forward, "--client", client], [*forward, "--client", client]):
         assert run.invoke(events_command, words).exit_code == 0

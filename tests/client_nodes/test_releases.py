@@ -1,4 +1,5 @@
-"""What was released is in the readings log: with all else lost, or on a second host, nothing is released again."""
+"""What was released is in the readings log: with all else lost, or on a second host, nothing is
+released again."""
 
 from __future__ import annotations
 
@@ -35,13 +36,17 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     if request.param == "kafka":
         section = f'[readings]\naddress = "kafka://{request.getfixturevalue("kafka_bootstrap")}"\n[server]\n'
         text = file.read_text(encoding="utf-8").replace("[server]\n", section)
-        file.write_text(text.replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"'), encoding="utf-8")
+        file.write_text(
+            text.replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"'), encoding="utf-8"
+        )
     found = load_config(file)
     (found.client.folder / CLIENT).mkdir(parents=True)
     with closing(open_readings(found, CLIENT)) as log:
         log.ensure(READINGS, readings_settings(found.client))
         for number, reading in enumerate(rooms(200, 0)):
-            log.publish(READINGS, Reading(1e9 + number, reading).encode(), headers=Reading.headers())
+            log.publish(
+                READINGS, Reading(1e9 + number, reading).encode(), headers=Reading.headers()
+            )
         log.flush()
     return found
 
@@ -66,13 +71,17 @@ def published(config: Config) -> int:
     return len(all_records(config.log.address, config.contract.updates_topic))
 
 
-def test_a_client_whose_checkpoint_key_and_ledger_are_lost_releases_nothing_again(config: Config) -> None:
+def test_a_client_whose_checkpoint_key_and_ledger_are_lost_releases_nothing_again(
+    config: Config,
+) -> None:
     run(config)
     before = published(config)
     assert before
     lose(config, "checkpoint.db", "noise.key", "ledger.db")
     for _ in range(2):
-        with pytest.raises(InvalidState, match=r"has released its readings up to place \d+ .* start under a new"):
+        with pytest.raises(
+            InvalidState, match=r"has released its readings up to place \d+ .* start under a new"
+        ):
             run(config)
     assert not (folder(config) / "noise.key").exists()
     assert published(config) == before
@@ -83,16 +92,21 @@ def test_a_new_checkpoint_beside_the_old_key_does_not_make_a_client_new(config: 
     # The federation's log is lost too, which would show the client what it has published.
     Path(config.log.address.removeprefix("sqlite:")).unlink()
     lose(config, "checkpoint.db")
-    Checkpoint(folder(config) / "checkpoint.db", f"client {CLIENT} of {config.contract.federation}").close()
+    Checkpoint(
+        folder(config) / "checkpoint.db", f"client {CLIENT} of {config.contract.federation}"
+    ).close()
     with pytest.raises(InvalidState, match=r"older than the ledger|has released its readings"):
         run(config)
 
 
 def test_a_second_host_is_refused_before_it_publishes(config: Config, tmp_path: Path) -> None:
-    """The host of before may have another federation's client on these readings: its ledger is what is missing."""
+    """The host of before may have another federation's client on these readings: its ledger is what
+    is missing."""
     run(config)
     elsewhere = tmp_path / "elsewhere"
-    other = config.model_copy(update={"client": config.client.model_copy(update={"folder": elsewhere})})
+    other = config.model_copy(
+        update={"client": config.client.model_copy(update={"folder": elsewhere})}
+    )
     if not config.readings.address:
         (elsewhere / CLIENT).mkdir(parents=True)
         shutil.copy(folder(config) / "readings.db", elsewhere / CLIENT / "readings.db")
@@ -101,21 +115,33 @@ def test_a_second_host_is_refused_before_it_publishes(config: Config, tmp_path: 
         run(other)
     for file in ("checkpoint.db", "noise.key"):
         (elsewhere / CLIENT / file).unlink(missing_ok=True)
-    renamed = other.model_copy(update={"contract": other.contract.model_copy(update={"federation": "another"})})
+    renamed = other.model_copy(
+        update={"contract": other.contract.model_copy(update={"federation": "another"})}
+    )
     if config.readings.address:
         topic = f"{config.contract.federation}.{{client}}.readings"
-        renamed = renamed.model_copy(update={"readings": renamed.readings.model_copy(update={"topic": topic})})
+        renamed = renamed.model_copy(
+            update={"readings": renamed.readings.model_copy(update={"topic": topic})}
+        )
     with pytest.raises(InvalidState, match="a readings log has one, for all federations"):
         run(renamed)
     assert not (elsewhere / CLIENT / "noise.key").exists()
     assert published(config) == before
 
 
-def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has_released(config: Config) -> None:
-    with closing(open_readings(config, CLIENT)) as log, closing(open_readings(config, CLIENT)) as same:
+def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has_released(
+    config: Config,
+) -> None:
+    with (
+        closing(open_readings(config, CLIENT)) as log,
+        closing(open_readings(config, CLIENT)) as same,
+    ):
         names = ("first", "second")
-        ledgers = [Ledger(folder(config) / f"{name}.db", "client attic of house", name) for name in names]
-        first, second = Releases(log, "client attic of house"), Releases(same, "client attic of house")
+        ledgers = [
+            Ledger(folder(config) / f"{name}.db", "client attic of house", name) for name in names
+        ]
+        first = Releases(log, "client attic of house")
+        second = Releases(same, "client attic of house")
         for notes, ledger in zip((first, second), ledgers, strict=True):
             notes.resume(ledger, has_state=False)
         for place, notes in ((50, first), (60, first)):
@@ -149,9 +175,13 @@ def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has
 def test_the_note_of_a_copy_does_not_hide_that_of_the_original_where_both_note_at_once(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(open_readings(config, CLIENT)) as log, closing(open_readings(config, CLIENT)) as same:
+    with (
+        closing(open_readings(config, CLIENT)) as log,
+        closing(open_readings(config, CLIENT)) as same,
+    ):
         ledger = Ledger(folder(config) / "one.db", "client attic of house", "key")
-        original, copy = Releases(log, "client attic of house"), Releases(same, "client attic of house")
+        original = Releases(log, "client attic of house")
+        copy = Releases(same, "client attic of house")
         for notes in (original, copy):
             notes.resume(ledger, has_state=True)
             notes.add({0: 50})
@@ -179,9 +209,16 @@ def test_the_note_of_a_copy_does_not_hide_that_of_the_original_where_both_note_a
 def test_of_two_hosts_whose_first_notes_cross_the_one_that_took_its_own_back_leaves_none(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(open_readings(config, CLIENT)) as log, closing(open_readings(config, CLIENT)) as same:
-        ledgers = [Ledger(folder(config) / f"{name}.db", "client attic of house", name) for name in ("first", "second")]
-        first, second = Releases(log, "client attic of house"), Releases(same, "client attic of house")
+    with (
+        closing(open_readings(config, CLIENT)) as log,
+        closing(open_readings(config, CLIENT)) as same,
+    ):
+        ledgers = [
+            Ledger(folder(config) / f"{name}.db", "client attic of house", name)
+            for name in ("first", "second")
+        ]
+        first = Releases(log, "client attic of house")
+        second = Releases(same, "client attic of house")
         for notes, ledger in zip((first, second), ledgers, strict=True):
             notes.resume(ledger, has_state=False)
             notes.add({0: 50})
@@ -217,12 +254,16 @@ def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_ba
 ) -> None:
     with closing(open_readings(config, CLIENT)) as log:
         notes = Releases(log, "client attic of house")
-        notes.resume(Ledger(folder(config) / "one.db", "client attic of house", "key"), has_state=True)
+        notes.resume(
+            Ledger(folder(config) / "one.db", "client attic of house", "key"), has_state=True
+        )
         flushes: list[str] = []
         for name in {"flush", "flush_unsynced"}.intersection(dir(log)):
             # Of the class, as one of them calls the other.
             monkeypatch.setattr(type(log), name, counted(flushes, name, getattr(type(log), name)))
-        monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("no other process has written"))
+        monkeypatch.setattr(
+            log, "read", lambda *_, **__: pytest.fail("no other process has written")
+        )
         for place in (50, 60, 70):
             notes.add({0: place})
             notes.note()
@@ -230,11 +271,16 @@ def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_ba
         assert flushes[0] == "flush"
         if not config.readings.address:
             assert flushes[1:] == ["flush_unsynced", "flush"] * 2
-        assert [note.places for note in Releases(log, "client attic of house")._found.values()] == [{0: 70}]
+        assert [note.places for note in Releases(log, "client attic of house")._found.values()] == [
+            {0: 70}
+        ]
 
 
 def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: Config) -> None:
-    with pytest.MonkeyPatch.context() as kill, resumed(open_client(config, CLIENT, clock=clock)) as node:
+    with (
+        pytest.MonkeyPatch.context() as kill,
+        resumed(open_client(config, CLIENT, clock=clock)) as node,
+    ):
 
         def dies(_: Releases) -> None:
             raise KeyboardInterrupt
@@ -244,7 +290,10 @@ def test_what_a_kill_kept_from_the_log_is_noted_before_it_is_published(config: C
             while node.step():
                 pass
     assert published(config) == 0, "nothing is published before the note"
-    with resumed(open_client(config, CLIENT, clock=clock)), closing(open_readings(config, CLIENT)) as log:
+    with (
+        resumed(open_client(config, CLIENT, clock=clock)),
+        closing(open_readings(config, CLIENT)) as log,
+    ):
         assert published(config) > 0
         assert len(latest(log, RELEASES)) == 1
     run(config)
@@ -254,7 +303,9 @@ def shared(config: Config, tmp_path: Path, **client: object) -> Config:
     """Another federation on the same site and the same readings."""
     (tmp_path / "office").mkdir()
     file = create(tmp_path / "office", 0, clients=())
-    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "office-{uuid.uuid4().hex}"')
+    text = file.read_text(encoding="utf-8").replace(
+        'name = "house"', f'name = "office-{uuid.uuid4().hex}"'
+    )
     lines = f'[readings]\nfolder = "{config.client.folder}"\n'
     if config.readings.address:
         topic = f"{config.contract.federation}.{{client}}.readings"
@@ -264,7 +315,9 @@ def shared(config: Config, tmp_path: Path, **client: object) -> Config:
     return found.model_copy(update={"client": found.client.model_copy(update=client)})
 
 
-def test_two_federations_of_a_site_read_one_log_and_spend_from_one_ledger(config: Config, tmp_path: Path) -> None:
+def test_two_federations_of_a_site_read_one_log_and_spend_from_one_ledger(
+    config: Config, tmp_path: Path
+) -> None:
     office = shared(config, tmp_path)
     run(config)
     run(office)
@@ -279,7 +332,9 @@ def test_two_federations_of_a_site_read_one_log_and_spend_from_one_ledger(config
     assert not (office.client.folder / CLIENT / "ledger.db").exists()
 
 
-def test_the_limit_of_a_client_counts_what_other_federations_have_spent(config: Config, tmp_path: Path) -> None:
+def test_the_limit_of_a_client_counts_what_other_federations_have_spent(
+    config: Config, tmp_path: Path
+) -> None:
     run(config)
     spent = sum(each.of_person() for each in read_spending(folder(config) / "ledger.db").values())
     office = shared(config, tmp_path, epsilon_max=spent + 4 * 60)
@@ -301,7 +356,9 @@ def test_two_federations_that_read_at_once_do_not_pass_the_limit_together(
     # As if the other one had always charged a moment after this one looked.
     monkeypatch.setattr(Budget, "_read_others", lambda budget: None)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(resumed(open_client(each, CLIENT, clock=clock))) for each in configs]
+        nodes = [
+            stack.enter_context(resumed(open_client(each, CLIENT, clock=clock))) for each in configs
+        ]
         for _ in range(6):
             for node in nodes:
                 node.step()
@@ -319,7 +376,9 @@ def test_a_federation_that_guarantees_nothing_does_not_share_readings_that_a_led
     file = create(tmp_path / "open", 0, mode="off", privacy="", clients=())
     # The client's log of readings may be on a broker that other tests share.
     text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"'), encoding="utf-8")
+    file.write_text(
+        text.replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"'), encoding="utf-8"
+    )
     other = load_config(file)
     readings = config.readings.model_copy(update={"folder": config.client.folder})
     with pytest.raises(SettingsError, match="give this federation readings of its own"):

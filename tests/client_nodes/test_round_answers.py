@@ -1,4 +1,5 @@
-"""Round answers: a request is answered once, before its deadline, from enough rows, also over a kill."""
+"""Round answers: a request is answered once, before its deadline, from enough rows, also over a
+kill."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from tests.client_nodes.site import Site, readings
 from tests.small_plant import snapshot_with
 
 FEATURES = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
-HEAPS = {"name": "heaps", "algorithm": "kmeans", "options": {"clusters": 2}, "rounds": {"rows_min": 10}}
+HEAPS = {
+    "name": "heaps",
+    "algorithm": "kmeans",
+    "options": {"clusters": 2},
+    "rounds": {"rows_min": 10},
+}
 MORE = {"name": "more", "algorithm": "fcm", "options": {"clusters": 3}}
 CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
 
@@ -35,9 +41,12 @@ class Requester:
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def request(self, version: int = 1, number: int = 1, within_s: float = 10.0, **other: Any) -> Snapshot:
+    def request(
+        self, version: int = 1, number: int = 1, within_s: float = 10.0, **other: Any
+    ) -> Snapshot:
         """Publish a round request for the first model."""
-        contract, now = self._site.contract, self._site.clock.now
+        contract = self._site.contract
+        now = self._site.clock.now
         model = contract.models[0]
         snapshot = snapshot_with(
             contract,
@@ -106,7 +115,9 @@ def test_a_request_is_answered_once_from_the_window(site: Site) -> None:
     assert all(np.array_equal(answer.arrays[name], wanted[name]) for name in wanted)
 
 
-def test_requests_of_a_log_created_anew_are_answered_though_their_versions_begin_at_1_again(site: Site) -> None:
+def test_requests_of_a_log_created_anew_are_answered_though_their_versions_begin_at_1_again(
+    site: Site,
+) -> None:
     site.add_readings(readings(150))
     site.run()
     Requester(site).request(version=4, number=3)
@@ -119,7 +130,9 @@ def test_requests_of_a_log_created_anew_are_answered_though_their_versions_begin
     assert (answer.round, answer.sequence) == (1, 2)
 
 
-def test_a_round_requested_again_is_answered_again_under_the_next_sequence_number(site: Site) -> None:
+def test_a_round_requested_again_is_answered_again_under_the_next_sequence_number(
+    site: Site,
+) -> None:
     site.add_readings(readings(30))
     for version in (1, 2):
         Requester(site).request(version=version)
@@ -184,7 +197,14 @@ def test_a_client_that_is_not_selected_does_not_answer(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"deadline": None}, {"fraction": 0}, {"fraction": 1.5}, {"rows_min": 0}, {"deadline": float("nan")}]
+    "wrong",
+    [
+        {"deadline": None},
+        {"fraction": 0},
+        {"fraction": 1.5},
+        {"rows_min": 0},
+        {"deadline": float("nan")},
+    ],
 )
 def test_an_invalid_request_is_ignored(site: Site, wrong: dict[str, Any]) -> None:
     site.add_readings(readings(30))
@@ -197,7 +217,9 @@ def test_an_invalid_request_is_ignored(site: Site, wrong: dict[str, Any]) -> Non
     assert len(answers(site)) == 1
 
 
-def test_an_answer_stored_but_not_published_is_published_after_a_restart_and_no_other(site: Site) -> None:
+def test_an_answer_stored_but_not_published_is_published_after_a_restart_and_no_other(
+    site: Site,
+) -> None:
     site.add_readings(readings(30))
     Requester(site).request()
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +252,9 @@ def test_a_client_without_models_in_rounds_keeps_no_rows(tmp_path: Path) -> None
 
 def test_the_window_holds_rows_after_privacy(tmp_path: Path) -> None:
     models = {"models": [HEAPS], "privacy": {"mode": "formal", "epsilon_per_reading": 4}}
-    site = Site(tmp_path, parse_contract({"federation": {"name": "plant"}, "features": FEATURES, **models}))
+    site = Site(
+        tmp_path, parse_contract({"federation": {"name": "plant"}, "features": FEATURES, **models})
+    )
     raw = readings(50)
     site.add_readings(raw)
     site.run()

@@ -18,7 +18,10 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "a row too few": {"rows": np.full((1, 2), 0.5)},
     "rows of another type": {"rows": np.zeros((2, 2), dtype=np.int64)},
     "validity of every value": {"valid": np.ones((2, 2), dtype=np.uint8)},
-    "more rows than a window": {"rows": np.full((60, 2), 0.5), "valid": np.ones(60, dtype=np.uint8)},
+    "more rows than a window": {
+        "rows": np.full((60, 2), 0.5),
+        "valid": np.ones(60, dtype=np.uint8),
+    },
     "fewer windows than none": {"closed": -1},
     "a part of a reading": {"places": 0.5},
 }

@@ -18,7 +18,9 @@ def ids(*identities: int) -> np.ndarray:
 
 def test_no_readings_are_no_trouble() -> None:
     spread = Spread()
-    assert spread.novelty(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0, dtype=bool)).shape == (0,)
+    assert spread.novelty(
+        np.empty(0, dtype=np.int64), np.empty(0), np.empty(0, dtype=bool)
+    ).shape == (0,)
     assert spread.state()["identities"] == []
 
 
@@ -48,13 +50,16 @@ def test_readings_that_do_not_count_change_nothing() -> None:
 
 def test_it_restores_as_it_was_saved() -> None:
     rng = np.random.default_rng(0)
-    spread, restored = Spread(), Spread()
+    spread = Spread()
+    restored = Spread()
     spread.novelty(ids(3, 8), rng.exponential(0.1, 200), ALL)
     state = unpack(pack(spread.state()))
     restored.restore(state)
     assert pack(restored.state()) == pack(spread.state())
     more = rng.exponential(0.1, 200)
-    np.testing.assert_array_equal(restored.novelty(ids(8, 3), more, ALL), spread.novelty(ids(8, 3), more, ALL))
+    np.testing.assert_array_equal(
+        restored.novelty(ids(8, 3), more, ALL), spread.novelty(ids(8, 3), more, ALL)
+    )
 
 
 def test_only_the_clusters_used_last_are_kept() -> None:
@@ -70,7 +75,12 @@ def test_only_the_clusters_used_last_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"identities": [1]}, {"bin": None}, {"count": np.array([-1], dtype=np.int32)}, {"row": np.array([9])}],
+    [
+        {"identities": [1]},
+        {"bin": None},
+        {"count": np.array([-1], dtype=np.int32)},
+        {"row": np.array([9])},
+    ],
     ids=str,
 )
 def test_a_damaged_state_is_reported(changed: dict[str, object]) -> None:

@@ -1,4 +1,5 @@
-"""Site events of regimes: changes, rare ones, long stays, and readings that are usual in another regime."""
+"""Site events of regimes: changes, rare ones, long stays, and readings that are usual in another
+regime."""
 
 from __future__ import annotations
 
@@ -23,20 +24,35 @@ MIDDLE = {7: 0.2, 8: 0.5, 9: 0.8}
 
 
 def stays(**settings: float) -> Stays:
-    return Stays(plant(), "attic", "m", ClientSettings(label=True, **{"regime_changed_windows": 1.0, **settings}))
+    return Stays(
+        plant(),
+        "attic",
+        "m",
+        ClientSettings(label=True, **{"regime_changed_windows": 1.0, **settings}),
+    )
 
 
 def follow(
-    one: Stays, regimes: Iterable[int], values: Sequence[float] | None = None, known: Regimes = KNOWN, first: int = 0
+    one: Stays,
+    regimes: Iterable[int],
+    values: Sequence[float] | None = None,
+    known: Regimes = KNOWN,
+    first: int = 0,
 ) -> list[tuple[str, int, int | None]]:
-    """(kind, number of the reading, other regime) of the events found in readings of these regimes, a minute apart."""
+    """(kind, number of the reading, other regime) of the events found in readings of these regimes,
+    a minute apart."""
     return [
-        (event.kind, int(event.id.split("/")[2]), event.other) for event in found(one, regimes, values, known, first)
+        (event.kind, int(event.id.split("/")[2]), event.other)
+        for event in found(one, regimes, values, known, first)
     ]
 
 
 def found(
-    one: Stays, regimes: Iterable[int], values: Sequence[float] | None = None, known: Regimes = KNOWN, first: int = 0
+    one: Stays,
+    regimes: Iterable[int],
+    values: Sequence[float] | None = None,
+    known: Regimes = KNOWN,
+    first: int = 0,
 ) -> list[SiteEvent]:
     own = list(regimes)
     at = np.arange(first, first + len(own))
@@ -57,23 +73,31 @@ def test_a_change_is_reported_once_the_client_has_stayed_elsewhere_for_a_window(
 
 
 def test_a_change_that_few_have_made_is_unseen_and_a_common_one_is_not() -> None:
-    assert follow(stays(), [7] * 20 + [9] * 9) == [("regime_changed", 27, 7), ("unseen_change", 27, 7)]
+    assert follow(stays(), [7] * 20 + [9] * 9) == [
+        ("regime_changed", 27, 7),
+        ("unseen_change", 27, 7),
+    ]
     assert follow(stays(), [7] * 20 + [8] * 9) == [("regime_changed", 27, 7)]
     assert follow(stays(unseen_change_share=0.0), [7] * 20 + [9] * 9) == [("regime_changed", 27, 7)]
 
 
 def test_a_stay_is_long_beyond_the_mean_of_all_clients_and_beyond_those_of_its_own() -> None:
-    assert follow(stays(), [7] * 400) == [("unusual_dwell", 230, None)], "50 readings times the logarithm of 100"
+    assert follow(stays(), [7] * 400) == [("unusual_dwell", 230, None)], (
+        "50 readings times the logarithm of 100"
+    )
     used = stays()
     follow(used, [8] * 9 + [7] * 600 + [8] * 9)
-    assert follow(used, [7] * 500, first=700) == [("regime_changed", 707, 8)], "this client has stayed so long before"
+    assert follow(used, [7] * 500, first=700) == [("regime_changed", 707, 8)], (
+        "this client has stayed so long before"
+    )
     (event,) = found(stays(), [7] * 400)
     assert event.text == "in regime 7 for more than 4 hours; the mean stay is 50 readings"
     assert follow(stays(unusual_dwell_share=0.0), [7] * 400) == []
 
 
 def excursion(n: int, of: int = 8) -> tuple[list[int], list[float]]:
-    """Regimes and values: enough of both regimes to know what is usual, then `n` readings like those of another one."""
+    """Regimes and values: enough of both regimes to know what is usual, then `n` readings like
+    those of another one."""
     regimes = [7] * (3 * PIECE) + [8] * (3 * PIECE) + [7] * 200
     values = [MIDDLE[one] for one in regimes]
     at = len(regimes) - 100
@@ -85,17 +109,20 @@ def test_readings_that_are_together_as_in_another_regime_are_reported_once() -> 
     quiet = {"unusual_dwell_share": 0.0}
     regimes, values = excursion(15)
     begins = len(regimes) - 100
-    assert follow(stays(**quiet), regimes, values)[2:] == [("usual_elsewhere", begins + 7 + 2 * WINDOW, 8)], (
-        "once eight of ten are, and their window is whole"
-    )
+    assert follow(stays(**quiet), regimes, values)[2:] == [
+        ("usual_elsewhere", begins + 7 + 2 * WINDOW, 8)
+    ], "once eight of ten are, and their window is whole"
     assert follow(stays(**quiet), *excursion(7))[2:] == [], "fewer"
-    assert follow(stays(**quiet), *excursion(15, 9))[2:] == [], "usual in no regime that this client knows"
+    assert follow(stays(**quiet), *excursion(15, 9))[2:] == [], (
+        "usual in no regime that this client knows"
+    )
 
 
 def test_the_readings_around_a_change_are_usual_nowhere_else() -> None:
     regimes, values = excursion(0)
     late = [7] * 30 + [8] * 200
-    early = [MIDDLE[7]] * (30 - WINDOW) + [MIDDLE[8]] * (200 + WINDOW)  # labels that lag by a window
+    # labels that lag by a window
+    early = [MIDDLE[7]] * (30 - WINDOW) + [MIDDLE[8]] * (200 + WINDOW)
     kinds = follow(stays(unusual_dwell_share=0.0, novel_streak=2), regimes + late, values + early)
     assert {kind for kind, *_ in kinds} == {"regime_changed"}
 
@@ -103,12 +130,19 @@ def test_the_readings_around_a_change_are_usual_nowhere_else() -> None:
 def test_other_regimes_and_provisional_ones_give_no_event() -> None:
     one = stays()
     follow(one, [7] * 50)
-    assert follow(one, [8] * 50, known=KNOWN._replace(digest=6), first=50) == [], "the same readings under other names"
-    assert follow(one, [7] * 9, known=KNOWN._replace(digest=6), first=100) == [("regime_changed", 107, 8)]
+    assert follow(one, [8] * 50, known=KNOWN._replace(digest=6), first=50) == [], (
+        "the same readings under other names"
+    )
+    assert follow(one, [7] * 9, known=KNOWN._replace(digest=6), first=100) == [
+        ("regime_changed", 107, 8)
+    ]
     unsettled = KNOWN._replace(settled=False)
     assert follow(stays(), [7] * 300 + [9] * 50, known=unsettled) == []
     assert stays().follow([], np.empty((0, 2)), [], KNOWN) == []
-    assert stays().follow([Label(-1, None, "", None, 3, None)], np.empty((1, 2)), [(0, 0)], KNOWN) == []
+    assert (
+        stays().follow([Label(-1, None, "", None, 3, None)], np.empty((1, 2)), [(0, 0)], KNOWN)
+        == []
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
@@ -121,12 +155,19 @@ def test_batches_and_restarts_change_no_event(size: int) -> None:
     labels = [Label(0, one, "", None, 3, None) for one in regimes]
     places = [(0, n) for n in range(len(labels))]
     whole = stays().follow(labels, unit, places, KNOWN)
-    assert {one.kind for one in whole} == {"regime_changed", "unseen_change", "unusual_dwell", "usual_elsewhere"}
-    one, events = stays(), list[SiteEvent]()
+    assert {one.kind for one in whole} == {
+        "regime_changed",
+        "unseen_change",
+        "unusual_dwell",
+        "usual_elsewhere",
+    }
+    one = stays()
+    events = list[SiteEvent]()
     for start in range(0, len(labels), size):
         part = slice(start, start + size)
         events += one.follow(labels[part], unit[part], places[part], KNOWN)
-        saved, one = unpack(pack(one.state())), stays()
+        saved = unpack(pack(one.state()))
+        one = stays()
         one.restore(saved)
     assert events == whole
     with pytest.raises(InvalidState, match="stays"):

@@ -1,4 +1,5 @@
-"""A user as the privacy unit: at most so many readings of one user are counted in a window, and a window costs once."""
+"""A user as the privacy unit: at most so many readings of one user are counted in a window, and a
+window costs once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from shoal.transports.base import beginning
 from tests.house.counting_federation import create, rooms
 from tests.house.small_federation import clock, updates_by_client
 
-EPSILON, MOST, WINDOW = 4.0, 3, 50
+EPSILON = 4.0
+MOST = 3
+WINDOW = 50
 USERS = f'counts_epsilon = {EPSILON}\nunit = "user"\nreadings_per_window_max = {MOST}'
 
 
@@ -37,7 +40,9 @@ def federation(folder: Path, users: Sequence[str | None], window: int = WINDOW) 
     with closing(open_client_log(config, "attic")) as log:
         for number, (user, values) in enumerate(zip(users, rooms(len(users), 1), strict=True)):
             own = () if user is None else ((USER_ID, user.encode()),)
-            log.publish(READINGS, Reading(1e9 + number, values).encode(), headers=(*Reading.headers(), *own))
+            log.publish(
+                READINGS, Reading(1e9 + number, values).encode(), headers=(*Reading.headers(), *own)
+            )
         log.flush()
     return config
 
@@ -55,7 +60,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     found: dict[int, int] = {}
     real = CountMechanism.release
 
-    def release(self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes) -> Ints:
+    def release(
+        self: CountMechanism, counts: Ints, window: tuple[int, int, int], plan: bytes
+    ) -> Ints:
         found[window[0]] = int(counts.sum())
         return real(self, counts, window, plan)
 
@@ -63,7 +70,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     return found
 
 
-def test_a_window_counts_at_most_so_many_readings_of_one_user(tmp_path: Path, counted: dict[int, int]) -> None:
+def test_a_window_counts_at_most_so_many_readings_of_one_user(
+    tmp_path: Path, counted: dict[int, int]
+) -> None:
     run(federation(tmp_path, ["busy"] * 200))
     assert counted
     assert set(counted.values()) == {MOST}, "in every window again"
@@ -72,26 +81,40 @@ def test_a_window_counts_at_most_so_many_readings_of_one_user(tmp_path: Path, co
 def test_users_with_few_readings_are_counted_whole(tmp_path: Path, counted: dict[int, int]) -> None:
     config = federation(tmp_path, [f"user {number // MOST}" for number in range(200)])
     run(config)
-    sizes = {number - 1: again[0].readings for number, again in updates_by_client(config)["attic"].items()}
+    sizes = {
+        number - 1: again[0].readings
+        for number, again in updates_by_client(config)["attic"].items()
+    }
     assert counted == sizes
 
 
-def test_what_is_published_has_as_many_readings_whichever_users_they_are_from(tmp_path: Path) -> None:
+def test_what_is_published_has_as_many_readings_whichever_users_they_are_from(
+    tmp_path: Path,
+) -> None:
     published = []
     for name, users in (("one", ["busy"] * 200), ("many", [str(number) for number in range(200)])):
         (tmp_path / name).mkdir()
         config = federation(tmp_path / name, users)
         run(config)
         updates = updates_by_client(config)["attic"]
-        published.append([(number, again[0].readings, len(again[0].encode())) for number, again in updates.items()])
+        published.append(
+            [
+                (number, again[0].readings, len(again[0].encode()))
+                for number, again in updates.items()
+            ]
+        )
     sizes, others = ([one[:2] for one in each] for each in published)
     assert sizes == others
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_restart_forgets_no_reading_of_a_user(tmp_path: Path, counted: dict[int, int], steps: int) -> None:
+def test_a_restart_forgets_no_reading_of_a_user(
+    tmp_path: Path, counted: dict[int, int], steps: int
+) -> None:
     config = federation(tmp_path, ["busy", "idle"] * 200, window=300)
-    small = config.model_copy(update={"client": config.client.model_copy(update={"batch_readings_max": 20})})
+    small = config.model_copy(
+        update={"client": config.client.model_copy(update={"batch_readings_max": 20})}
+    )
     for _ in range(20):
         run(small, steps)
     run(small)
@@ -99,7 +122,9 @@ def test_a_restart_forgets_no_reading_of_a_user(tmp_path: Path, counted: dict[in
     assert set(counted.values()) == {2 * MOST}
 
 
-def test_a_reading_without_a_user_id_is_rejected_and_keeps_its_place(tmp_path: Path, counted: dict[int, int]) -> None:
+def test_a_reading_without_a_user_id_is_rejected_and_keeps_its_place(
+    tmp_path: Path, counted: dict[int, int]
+) -> None:
     config = federation(tmp_path, [None, "", "known", None] * 50)
     run(config)
     assert sum(again[0].readings for again in updates_by_client(config)["attic"].values()) >= 150
@@ -126,9 +151,13 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
     limited = config.model_copy(update={"client": config.client.model_copy(update=more)})
     for _ in range(2):
         run(limited)
-        spending = read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
+        spending = read_spending(config.client.folder / "attic" / "ledger.db")[
+            "client attic of house"
+        ]
         assert [model.windows for model in spending.models] == [3], "also after a restart"
-    raised = config.model_copy(update={"client": config.client.model_copy(update={"epsilon_max": 4 * EPSILON})})
+    raised = config.model_copy(
+        update={"client": config.client.model_copy(update={"epsilon_max": 4 * EPSILON})}
+    )
     run(raised)
     spending = read_spending(config.client.folder / "attic" / "ledger.db")["client attic of house"]
     assert spending.of_person() == 4 * EPSILON
@@ -137,14 +166,23 @@ def test_the_limit_of_a_ledger_counts_windows(tmp_path: Path, batch: int) -> Non
 def test_a_rejected_reading_is_no_reading_of_its_user() -> None:
     open_window = UserReadings(PrivacyUnit("user", 2))
     valid = np.array([False, True, False, True, True])
-    assert open_window.admit(valid, [b"a"] * 5, [None] * 5).tolist() == [False, True, False, True, False]
+    assert open_window.admit(valid, [b"a"] * 5, [None] * 5).tolist() == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_repeat_is_recognised_by_user_and_time_and_in_one_window_alone() -> None:
     open_window = UserReadings(PrivacyUnit("user", 2), drop_repeats=True)
-    users, times = [b"a", b"b", b"a", b"b", b"a", b"b", b"b"], [1.0, 1.0, 1.0, 2.0, None, None, 3.0]
+    users = [b"a", b"b", b"a", b"b", b"a", b"b", b"b"]
+    times = [1.0, 1.0, 1.0, 2.0, None, None, 3.0]
     expected = [True, True, False, True, True, False, False]
-    assert open_window.admit(np.ones(3, dtype=np.bool_), users[:3], times[:3]).tolist() == expected[:3]
+    assert (
+        open_window.admit(np.ones(3, dtype=np.bool_), users[:3], times[:3]).tolist() == expected[:3]
+    )
     again = UserReadings(PrivacyUnit("user", 2), drop_repeats=True)
     again.restore(open_window.state())
     assert again.admit(np.ones(4, dtype=np.bool_), users[3:], times[3:]).tolist() == expected[3:]

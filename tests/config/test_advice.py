@@ -31,7 +31,9 @@ algorithm = "fcac"
 """
 
 
-def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: Any) -> ResolvedContract:
+def agreed(
+    algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: Any
+) -> ResolvedContract:
     names = ("first", *(f"other{number}" for number in range(len(others))))
     options = {"kmeans": {"clusters": 3}}
     models = [
@@ -48,7 +50,9 @@ def agreed(algorithm: str, d: int = 2, others: tuple[str, ...] = (), **privacy: 
 
 
 @pytest.mark.parametrize("algorithm", ["fcac", "cluster_tree", "kmeans"])
-def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(algorithm: str) -> None:
+def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(
+    algorithm: str,
+) -> None:
     for d, named in ((2, "density_tree, or cluster_tree_from_counts"), (4, "density_tree, which")):
         (found,) = advice_on(agreed(algorithm, d, epsilon_per_reading=32))
         assert found.model == "first"
@@ -57,7 +61,9 @@ def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(alg
     assert advice_on(agreed(algorithm, epsilon_per_reading=100)) == []
 
 
-def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_guarantee_too() -> None:
+def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_guarantee_too() -> (
+    None
+):
     (formal,) = advice_on(agreed("regimes", 3, epsilon_per_reading=12))
     (paper,) = advice_on(agreed("regimes", 3, mode="paper", epsilon_nominal_per_feature=4))
     assert "epsilon 4 for each feature hides regimes" in formal.text == paper.text
@@ -66,7 +72,9 @@ def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_g
     assert advice_on(agreed("fcac", 3, mode="paper", epsilon_nominal_per_feature=4)) == []
 
 
-@pytest.mark.parametrize("algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"])
+@pytest.mark.parametrize(
+    "algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"]
+)
 def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algorithm: str) -> None:
     for d in (1, 2, 3):
         assert advice_on(agreed(algorithm, d, counts_epsilon=4)) == []
@@ -74,7 +82,9 @@ def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algori
 
 def test_windows_that_are_small_for_the_readings_of_a_user_are_poor() -> None:
     def users(readings: int, algorithm: str = "density_tree", **more: Any) -> Contract:
-        return agreed(algorithm, counts_epsilon=4, unit="user", readings_per_window_max=readings, **more)
+        return agreed(
+            algorithm, counts_epsilon=4, unit="user", readings_per_window_max=readings, **more
+        )
 
     assert advice_on(users(4)) == []
     assert advice_on(users(5, window_readings=500)) == []
@@ -100,7 +110,10 @@ def test_regimes_that_would_take_very_many_readings_are_told_how_many() -> None:
     (found,) = advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=0.5))
     assert "about 13,100,000 readings" in found.text
     assert "larger window_readings, or fewer features" in found.text
-    assert advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=1, window_readings=10_000)) == []
+    assert (
+        advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=1, window_readings=10_000))
+        == []
+    )
 
 
 def test_small_windows_are_poor() -> None:
@@ -130,18 +143,28 @@ def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:
     file.write_text(FILE, encoding="utf-8")
     plain = CliRunner().invoke(check, [str(file)])
     assert plain.exit_code == 0
-    assert "advice      clusters  noisy rows at epsilon 4 per reading show hardly any clusters" in plain.stdout
+    assert (
+        "advice      clusters  noisy rows at epsilon 4 per reading show hardly any clusters"
+        in plain.stdout
+    )
     found = json.loads(CliRunner().invoke(check, [str(file), "--json"]).stdout)["advice"]
     assert [one["model"] for one in found] == ["clusters"]
 
 
 @pytest.mark.parametrize(
-    ("given", "words"), [("", "1,440 readings a day spends epsilon 5,760"), ("1", "1 reading a day")]
+    ("given", "words"),
+    [("", "1,440 readings a day spends epsilon 5,760"), ("1", "1 reading a day")],
 )
-def test_shoal_check_says_what_a_device_spends_in_a_day(tmp_path: Path, given: str, words: str) -> None:
+def test_shoal_check_says_what_a_device_spends_in_a_day(
+    tmp_path: Path, given: str, words: str
+) -> None:
     file = tmp_path / "plant.toml"
-    file.write_text(FILE + (f"[client]\nreadings_per_day = {given}\n" if given else ""), encoding="utf-8")
-    day = json.loads(CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout)["day"]
+    file.write_text(
+        FILE + (f"[client]\nreadings_per_day = {given}\n" if given else ""), encoding="utf-8"
+    )
+    day = json.loads(
+        CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout
+    )["day"]
     assert day["epsilon"] == 4 * int(given or 1440)
     assert words in day["text"]
     assert day["text"].endswith(protection(day["epsilon"]))
@@ -153,8 +176,12 @@ HIDDEN = FILE.replace(
 ).replace('"fcac"', '"density_tree"')
 
 
-@pytest.mark.parametrize(("more", "charged"), [("", "38,400"), ('unit = "user"\nreadings_per_window_max = 2', "96")])
-def test_shoal_check_says_what_hidden_presence_costs(tmp_path: Path, more: str, charged: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "charged"), [("", "38,400"), ('unit = "user"\nreadings_per_window_max = 2', "96")]
+)
+def test_shoal_check_says_what_hidden_presence_costs(
+    tmp_path: Path, more: str, charged: str
+) -> None:
     file = tmp_path / "plant.toml"
     file.write_text(HIDDEN.format(more) + "[client]\nreadings_per_day = 4800\n", encoding="utf-8")
     text = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
@@ -162,9 +189,12 @@ def test_shoal_check_says_what_hidden_presence_costs(tmp_path: Path, more: str, 
         f"Windows close by the clock, 24 a day, empty ones too, and the ledger charges each as full: epsilon {charged}"
         in text
     )
-    # 200 readings of an hour at random in 400 places: 400 (1 - (399 / 400)^200) = 157.5 are counted.
+    # 200 readings of an hour at random in 400 places: 400 (1 - (399 / 400)^200) = 157.5 are
+    # counted.
     assert "Of 4,800 readings a day at random times 21.2 % share a place" in text
-    day = json.loads(CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout)["day"]
+    day = json.loads(
+        CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout
+    )["day"]
     assert ("in 24 windows" in day["text"]) == bool(more), "windows do not close with readings"
 
 
@@ -188,11 +218,22 @@ algorithm = "{algorithm}"
 
 
 def needs(
-    tmp_path: Path, d: int, *options: str, terms: str = "", algorithm: str = "density_tree", window_s: int = 86_400
+    tmp_path: Path,
+    d: int,
+    *options: str,
+    terms: str = "",
+    algorithm: str = "density_tree",
+    window_s: int = 86_400,
 ) -> tuple[str, Any]:
     file = tmp_path / "masked.toml"
     features = "\n".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1' for n in range(d))
-    named = {"features": features, "terms": terms, "key": "ab" * 64, "algorithm": algorithm, "window_s": window_s}
+    named = {
+        "features": features,
+        "terms": terms,
+        "key": "ab" * 64,
+        "algorithm": algorithm,
+        "window_s": window_s,
+    }
     file.write_text(MASKED.format(**named), encoding="utf-8")
     text, found = (
         CliRunner().invoke(check, [str(file), *options, *as_json], catch_exceptions=False).stdout
@@ -201,15 +242,20 @@ def needs(
     return text, json.loads(found)["needs"]
 
 
-def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_clients(tmp_path: Path) -> None:
+def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_clients(
+    tmp_path: Path,
+) -> None:
     text, found = needs(tmp_path, 8)
     assert [(one["clients"], one["advised"]) for one in found] == [
         (50, False), (100, False), (200, True), (500, True), (1000, True)
     ]  # fmt: skip
     windows = [one["windows"] for one in found]
-    # The noise counts as the root of the windows, and clients count whole: half of them need four times the windows.
+    # The noise counts as the root of the windows, and clients count whole: half of them need four
+    # times the windows.
     assert windows[1] == pytest.approx(4 * windows[2], abs=4)
-    assert 5 < windows[2] < 20, "the table of the benchmark has .80 after 5 windows and .99 after 20"
+    assert 5 < windows[2] < 20, (
+        "the table of the benchmark has .80 after 5 windows and .99 after 20"
+    )
     assert "50 clients" in text
     assert "Advised against: take 200 clients or more" in text
     _, two = needs(tmp_path, 2)
@@ -227,4 +273,6 @@ def test_short_windows_take_more_of_them_and_a_budget_may_not_allow_them(tmp_pat
     assert "window_s closes them with about 200 readings" in text
     text, _ = needs(tmp_path, 4, "--clients", "150", terms="budget_days = 30")
     assert "more than its budget allows in one span" in text
-    assert needs(tmp_path, 4, algorithm="gmm_from_counts")[1] == [], "measured with density_tree alone"
+    assert needs(tmp_path, 4, algorithm="gmm_from_counts")[1] == [], (
+        "measured with density_tree alone"
+    )

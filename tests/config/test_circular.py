@@ -1,4 +1,5 @@
-"""Circular features: a direction or an hour, from the contract over noise and clusters to names and files."""
+"""Circular features: a direction or an hour, from the contract over noise and clusters to names and
+files."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ def agreed(wind: dict[str, Any] = WIND, **privacy: Any) -> Contract:
             "federation": {"name": "mast"},
             "features": [wind, {"name": "Speed", "unit": "m/s", "low": 0, "high": 20}],
             "privacy": privacy or {"mode": "off"},
-            "models": [{"name": "clusters", "algorithm": "density_tree" if "counts_epsilon" in privacy else "fcac"}],
+            "models": [
+                {
+                    "name": "clusters",
+                    "algorithm": "density_tree" if "counts_epsilon" in privacy else "fcac",
+                }
+            ],
         }
     )
 
@@ -61,12 +67,16 @@ def test_only_circular_features_change_the_digest_of_a_contract() -> None:
 
 def test_values_are_wrapped_into_the_bounds_and_none_is_clipped() -> None:
     bounds = agreed().bounds
-    inside, clipped = bounds.clip(np.array([[10.0, 1.0], [370.0, 1.0], [-350.0, 1.0], [45.0, 1.0], [405.0, 1.0]]))
+    inside, clipped = bounds.clip(
+        np.array([[10.0, 1.0], [370.0, 1.0], [-350.0, 1.0], [45.0, 1.0], [405.0, 1.0]])
+    )
     assert (inside[:, 0].tolist(), clipped) == ([370.0, 370.0, 370.0, 45.0, 405.0], 0)
     assert bounds.clip(np.array([[10.0, 21.0]]))[1] == 1
     unit = bounds.to_unit(np.array([[45.0, 0.0], [225.0, 0.0], [44.0, 0.0], [4500.0, 0.0]]))[:, 0]
     np.testing.assert_allclose(unit, [0.0, 0.5, 359 / 360, 135 / 360])
-    np.testing.assert_allclose(bounds.shown(np.array([[359 / 360, 0.5], [0.0, 0.5]])), [[44.0, 10.0], [45.0, 10.0]])
+    np.testing.assert_allclose(
+        bounds.shown(np.array([[359 / 360, 0.5], [0.0, 0.5]])), [[44.0, 10.0], [45.0, 10.0]]
+    )
 
 
 def test_a_value_of_any_turn_is_none_that_lies_outside() -> None:
@@ -95,7 +105,9 @@ def test_whole_degrees_are_spread_across_the_cut_also_where_it_is_no_end_of_what
     contract = agreed(WIND | {"step": 1})
     spread = CoarseReadings(contract.bounds, contract.steps, None, "mast", bytes(SOURCE_BYTES))
     found = spread.spread(np.repeat([[45.0, 1.0], [10.0, 1.0]], 400, axis=0), places(800))[:, 0]
-    cut, north = contract.bounds.shown(contract.bounds.to_unit(np.stack([found, found], axis=1)))[:, 0].reshape(2, 400)
+    cut, north = contract.bounds.shown(contract.bounds.to_unit(np.stack([found, found], axis=1)))[
+        :, 0
+    ].reshape(2, 400)
     for values, middle in ((cut, 45), (north, 10)):
         assert np.abs(values - middle).max() <= 0.5
         assert abs(np.mean(values > middle) - 0.5) < 0.1
@@ -104,7 +116,8 @@ def test_whole_degrees_are_spread_across_the_cut_also_where_it_is_no_end_of_what
 def described(low: float = 45) -> list[Any]:
     contract = agreed(WIND | {"low": low})
     nodes = [
-        contract.bounds.to_unit(np.array([[each, 10.0]]))[0] for each in [*range(330, 391, 5), *range(150, 211, 5)]
+        contract.bounds.to_unit(np.array([[each, 10.0]]))[0]
+        for each in [*range(330, 391, 5), *range(150, 211, 5)]
     ]
     view = ClusteringView.from_nodes(np.array(nodes), np.ones(26), [0] * 13 + [1] * 13)
     return [contract, *describe(view, contract).values()]
@@ -115,7 +128,10 @@ def test_a_cluster_is_described_around_the_circle_wherever_it_is_cut(low: float)
     contract, north, south = described(low)
     assert north.label == "Wind direction 334 to 26°"
     assert south.text(contract) == "Wind direction 154 to 206°, elsewhere 334 to 26"
-    assert north.intervals[0].middle == pytest.approx(0.0, abs=1e-6) or north.intervals[0].middle > 359.99
+    assert (
+        north.intervals[0].middle == pytest.approx(0.0, abs=1e-6)
+        or north.intervals[0].middle > 359.99
+    )
 
 
 def test_texts_are_from_0_to_below_the_period() -> None:
@@ -134,7 +150,9 @@ def test_texts_are_from_0_to_below_the_period() -> None:
         ("wind_dir", "m/s", [0, 300], 0), ("temperature", "°C", [0, 300], 0),
     ],
 )  # fmt: skip
-def test_init_knows_circles_by_name_unit_and_values(name: str, unit: str, values: list[float], period: float) -> None:
+def test_init_knows_circles_by_name_unit_and_values(
+    name: str, unit: str, values: list[float], period: float
+) -> None:
     assert period_of(name, unit, np.array(values, dtype=float)) == period
 
 
@@ -149,7 +167,9 @@ def test_init_proposes_a_circle_from_data_and_takes_kinds_from_a_sheet(
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(1)
     pairs = zip(generator.normal(0, 20, 400) % 360, generator.uniform(0, 9, 400), strict=True)
-    Path("mast.csv").write_text("wind_dir,speed\n" + "".join(f"{one:.1f},{two:.2f}\n" for one, two in pairs))
+    Path("mast.csv").write_text(
+        "wind_dir,speed\n" + "".join(f"{one:.1f},{two:.2f}\n" for one, two in pairs)
+    )
     Path("sheet.csv").write_text(
         "name,unit,lower,upper,kind,values,period\nvalve,,,,category,closed;open,\ndir,°,30,,circular,,360\nwarm,°C,0,40,,,\n"
     )
@@ -158,9 +178,17 @@ def test_init_proposes_a_circle_from_data_and_takes_kinds_from_a_sheet(
     wind = load_config(Path("mast.toml")).contract.features[0]
     assert (wind.kind, wind.period) == ("circular", 360.0)
     assert 90 < wind.low < 270
-    CliRunner().invoke(init_command, ["--sheet", "sheet.csv", "--out", "sheet.toml"], catch_exceptions=False)
+    CliRunner().invoke(
+        init_command, ["--sheet", "sheet.csv", "--out", "sheet.toml"], catch_exceptions=False
+    )
     features = load_config(Path("sheet.toml")).contract.features
     assert Counter(one.kind for one in features) == {"category": 1, "circular": 1, "number": 1}
-    assert (features[0].values, features[1].low, features[1].high) == (("closed", "open"), 30.0, 390.0)
+    assert (features[0].values, features[1].low, features[1].high) == (
+        ("closed", "open"),
+        30.0,
+        390.0,
+    )
     Path("sheet.csv").write_text("name,lower,upper,kind\ndir,0,360,circular\n")
-    assert "circular (with a period" in str(CliRunner().invoke(init_command, ["--sheet", "sheet.csv"]).exception)
+    assert "circular (with a period" in str(
+        CliRunner().invoke(init_command, ["--sheet", "sheet.csv"]).exception
+    )

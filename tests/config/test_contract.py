@@ -1,4 +1,5 @@
-"""The contract: every error is one line that names the place and what would be right, and the digest identifies it."""
+"""The contract: every error is one line that names the place and what would be right, and the
+digest identifies it."""
 
 from __future__ import annotations
 
@@ -98,9 +99,17 @@ def test_a_complete_file_becomes_the_contract(tmp_path: Path) -> None:
         ("features.0", 5, "features[1]: must be a table"),
         ("features.0.name", None, "features[1].name: is missing"),
         ("features.0.name", "", "features[1].name: String should have at least 1 character"),
-        ("features.0.name", "a\nb", "features[1].name: contains a character that cannot be printed"),
+        (
+            "features.0.name",
+            "a\nb",
+            "features[1].name: contains a character that cannot be printed",
+        ),
         ("features.0.name", "n" * 65, "features[1].name: String should have at most 64 characters"),
-        ("features.0.unit", "\x1b[31m", "features[1].unit: contains a character that cannot be printed"),
+        (
+            "features.0.unit",
+            "\x1b[31m",
+            "features[1].unit: contains a character that cannot be printed",
+        ),
         ("features.0.low", None, "features[1].low: is missing"),
         ("features.0.low", "low", "features[1].low: should be a valid number"),
         ("features.0.low", "0", "features[1].low: should be a valid number"),
@@ -118,24 +127,58 @@ def test_a_complete_file_becomes_the_contract(tmp_path: Path) -> None:
         ("privacy", None, "privacy: is missing"),
         ("privacy", "off", "privacy: must be a table"),
         ("privacy.mode", None, "privacy.mode: is missing"),
-        ("privacy.mode", "none", "privacy: unknown privacy mode 'none'; there are: formal, masked, off, paper"),
-        ("privacy.mode", "off", 'privacy: epsilon_per_reading means nothing in mode = "off"; leave it out'),
-        ("privacy.mode", "paper", 'privacy: epsilon_per_reading means nothing in mode = "paper"; leave it out'),
+        (
+            "privacy.mode",
+            "none",
+            "privacy: unknown privacy mode 'none'; there are: formal, masked, off, paper",
+        ),
+        (
+            "privacy.mode",
+            "off",
+            'privacy: epsilon_per_reading means nothing in mode = "off"; leave it out',
+        ),
+        (
+            "privacy.mode",
+            "paper",
+            'privacy: epsilon_per_reading means nothing in mode = "paper"; leave it out',
+        ),
         ("privacy", {"mode": "paper"}, 'privacy: mode = "paper" needs epsilon_nominal_per_feature'),
         ("privacy.epsilon_per_reading", None, 'privacy: mode = "formal" needs epsilon_per_reading'),
-        ("privacy.epsilon_per_reading", 0, "privacy: epsilon_per_reading must be above 0 and at most 1e+06"),
+        (
+            "privacy.epsilon_per_reading",
+            0,
+            "privacy: epsilon_per_reading must be above 0 and at most 1e+06",
+        ),
         ("privacy.epsilon_per_reading", float("inf"), "privacy.epsilon_per_reading: should be"),
-        ("privacy.epsilon_per_reading", 1e7, "privacy: epsilon_per_reading must be above 0 and at most 1e+06"),
-        ("privacy.epsilon_nominal_per_feature", 1, "privacy: epsilon_nominal_per_feature means nothing"),
+        (
+            "privacy.epsilon_per_reading",
+            1e7,
+            "privacy: epsilon_per_reading must be above 0 and at most 1e+06",
+        ),
+        (
+            "privacy.epsilon_nominal_per_feature",
+            1,
+            "privacy: epsilon_nominal_per_feature means nothing",
+        ),
         ("models", [], "models: at least 1 is needed"),
         ("models.0.name", "Clusters", "models[1].name: must be 1 to 64 of a-z"),
         ("models.0.algorithm", None, "models[1].algorithm: is missing"),
         ("models.0.options", 3, "models[1].options: must be a table"),
-        ("models.0.options.x", [1], "models[1].options: x must be true or false, a finite number, or a text"),
-        ("models.0.options.x", float("nan"), "models[1].options: x must be true or false, a finite number"),
+        (
+            "models.0.options.x",
+            [1],
+            "models[1].options: x must be true or false, a finite number, or a text",
+        ),
+        (
+            "models.0.options.x",
+            float("nan"),
+            "models[1].options: x must be true or false, a finite number",
+        ),
     ],
 )
-def test_every_error_names_the_place_and_what_would_be_right(path: str, value: Any, expected: str) -> None:
+def test_every_error_names_the_place_and_what_would_be_right(
+    path: str, value: Any, expected: str
+) -> None:
     with pytest.raises(SettingsError) as rejected:
         parse_contract(put(path, value), "x.toml")
     line = str(rejected.value)
@@ -158,7 +201,9 @@ def test_bounds_too_far_apart_to_calculate_with_are_an_error() -> None:
 
 def test_ten_thousand_features_are_one_short_error() -> None:
     features = [{"name": f"f{i}", "low": 0, "high": 1} for i in range(10_000)]
-    with pytest.raises(SettingsError, match=f"features: there are .* at most {FEATURES_MAX} are possible"):
+    with pytest.raises(
+        SettingsError, match=f"features: there are .* at most {FEATURES_MAX} are possible"
+    ):
         parse_contract(put("features", features))
 
 
@@ -228,7 +273,9 @@ def test_empty_options_are_no_options() -> None:
 
 
 def test_other_sections_are_not_part_of_the_digest() -> None:
-    assert digest_of(tables() | {"log": {"address": "sqlite:x.db"}, "client": {"label": True}}) == digest_of(tables())
+    assert digest_of(
+        tables() | {"log": {"address": "sqlite:x.db"}, "client": {"label": True}}
+    ) == digest_of(tables())
 
 
 CHANGES = [
@@ -261,7 +308,8 @@ def test_the_digest_differs_for_every_difference_in_the_contract() -> None:
 
 
 def test_the_digest_is_the_same_in_every_release() -> None:
-    # Contracts outlive releases: a digest that moved would part every federation from its own messages.
+    # Contracts outlive releases: a digest that moved would part every federation from its own
+    # messages.
     assert parse_contract(tables()).digest == "7afdbbad2ff3c31b5056ecf6516d7a44"
     assert parse_contract(copy.deepcopy(tables())) == parse_contract(tables())
 
@@ -289,7 +337,10 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         (b"\xff\xfe[\x00f\x00", "not UTF-8 text at byte 0; save it as UTF-8"),
-        (WHOLE.encode().replace("°".encode(), b"\xb0"), "not UTF-8 text at byte 72; save it as UTF-8"),
+        (
+            WHOLE.encode().replace("°".encode(), b"\xb0"),
+            "not UTF-8 text at byte 72; save it as UTF-8",
+        ),
         ("federation = ", "not TOML: "),
         ("a = 1\na = 2", "not TOML: "),
         ("\x00", "not TOML: "),
@@ -299,7 +350,9 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     ],
     ids=["utf-16", "latin-1", "cut", "twice", "nul", "json", "digits", "brackets"],
 )
-def test_a_file_that_is_not_toml_is_a_one_line_error(tmp_path: Path, content: str | bytes, expected: str) -> None:
+def test_a_file_that_is_not_toml_is_a_one_line_error(
+    tmp_path: Path, content: str | bytes, expected: str
+) -> None:
     path = written(tmp_path, content)
     with pytest.raises(SettingsError) as rejected:
         load_contract(path)
@@ -324,7 +377,9 @@ def test_a_valid_client_name_is_accepted(name: str) -> None:
     assert check_client_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "A", "a" * 65, "-a", "a_", "a b", "../a", "a/b", "a\n", " a", "ä", "a\0"])
+@pytest.mark.parametrize(
+    "name", ["", "A", "a" * 65, "-a", "a_", "a b", "../a", "a/b", "a\n", " a", "ä", "a\0"]
+)
 def test_an_invalid_client_name_is_an_error(name: str) -> None:
     with pytest.raises(SettingsError, match="1 to 64 of a-z"):
         check_client_name(name)

@@ -1,4 +1,5 @@
-"""Models that learn from counts: what the contract must declare for them, and what a reading costs in all."""
+"""Models that learn from counts: what the contract must declare for them, and what a reading costs
+in all."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_counts_need_their_own_epsilon_and_rows_theirs() -> None:
         ({"counts_epsilon": 4, "window_s": 0}, "window_s"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_the_reason(privacy: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_together_is_refused_with_the_reason(
+    privacy: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SettingsError, match=message):
         resolve(agreed(COUNTED, **privacy))
 
@@ -53,8 +56,11 @@ def test_options_that_follow_from_privacy_are_not_written(name: str) -> None:
 
 
 def test_each_stream_of_counts_costs_and_rows_cost_once() -> None:
-    careful, more = {**COUNTED, "name": "careful", "counts_epsilon": 1}, {**ROWS, "name": "more"}
-    contract = resolve(agreed(COUNTED, careful, ROWS, more, counts_epsilon=4, epsilon_per_reading=100))
+    careful = {**COUNTED, "name": "careful", "counts_epsilon": 1}
+    more = {**ROWS, "name": "more"}
+    contract = resolve(
+        agreed(COUNTED, careful, ROWS, more, counts_epsilon=4, epsilon_per_reading=100)
+    )
     assert contract.total_epsilon == 105
     spent, limit = contract.epsilon_spent
     assert 104.9 < spent <= limit == 105
@@ -78,7 +84,10 @@ def test_the_noise_of_a_model_reaches_its_algorithm() -> None:
 
 def test_the_settings_of_counts_are_agreed_on_where_they_are_written() -> None:
     plain = agreed(ROWS, epsilon_per_reading=100)
-    assert plain.digest == agreed(ROWS, epsilon_per_reading=100, window_readings=400, window_s=600).digest
+    assert (
+        plain.digest
+        == agreed(ROWS, epsilon_per_reading=100, window_readings=400, window_s=600).digest
+    )
     counted = [
         agreed(COUNTED, counts_epsilon=4),
         agreed(COUNTED, counts_epsilon=2),

@@ -1,4 +1,5 @@
-"""Settings in the environment: they win over the file and mean the same, and an error names the variable."""
+"""Settings in the environment: they win over the file and mean the same, and an error names the
+variable."""
 
 from __future__ import annotations
 
@@ -11,8 +12,22 @@ import pytest
 from shoal.cli.main import shoal
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import source_sections
-from shoal.config.sections import ClientSettings, EventSettings, ReplicaSettings, ServerSettings, UpstreamSettings
-from shoal.config.settings import CONTRACT_TABLES, OPTIONS, SECTIONS, Config, LogSettings, ReadingsSettings, load_config
+from shoal.config.sections import (
+    ClientSettings,
+    EventSettings,
+    ReplicaSettings,
+    ServerSettings,
+    UpstreamSettings,
+)
+from shoal.config.settings import (
+    CONTRACT_TABLES,
+    OPTIONS,
+    SECTIONS,
+    Config,
+    LogSettings,
+    ReadingsSettings,
+    load_config,
+)
 from shoal.errors import SettingsError
 from shoal.producers.files.source import FilesSettings
 from shoal.producers.kafka.settings import KafkaSourceSettings
@@ -70,10 +85,17 @@ def loaded(folder: Path, settings: str = "") -> Config:
     ],
 )
 def test_a_variable_wins_over_the_file_and_over_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, section: str, setting: str, meant: object
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    text: str,
+    section: str,
+    setting: str,
+    meant: object,
 ) -> None:
     if section == "log" and setting != "address":
-        monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")  # these are keys of its transport
+        # these are keys of its transport
+        monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
     before = getattr(loaded(tmp_path), section)
     written = {
         "log": '[log]\naddress = "kafka://other:9092"\nreplication = 2',
@@ -86,14 +108,18 @@ def test_a_variable_wins_over_the_file_and_over_the_default(
         assert getattr(after, setting) == meant != getattr(before, setting)
 
 
-def test_settings_without_a_variable_come_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_without_a_variable_come_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_CLIENT_PUBLISH_S", "2.5")
     client = loaded(tmp_path, "[client]\npublish_readings = 7").client
     assert (client.publish_readings, client.publish_s) == (7, 2.5)
     assert client.folder == tmp_path / "data/clients"
 
 
-def test_a_relative_path_in_a_variable_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_in_a_variable_is_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_SERVER_FOLDER", "there")
     monkeypatch.setenv("SHOAL_LOG_ADDRESS", "sqlite:there.db")
     config = loaded(tmp_path)
@@ -113,11 +139,19 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.M
     ("variable", "text", "expected"),
     [
         ("SHOAL_CLIENT_METRICS_PORT", "99999", "should be less than or equal to 65535"),
-        ("SHOAL_CLIENT_METRICS_PORT", "many", "should be a valid integer, unable to parse string as an integer"),
+        (
+            "SHOAL_CLIENT_METRICS_PORT",
+            "many",
+            "should be a valid integer, unable to parse string as an integer",
+        ),
         ("SHOAL_CLIENT_LABEL", "perhaps", "should be a valid boolean, unable to interpret input"),
         ("SHOAL_CLIENT_PUBLISH_S", "0", "should be greater than 0"),
         ("SHOAL_CLIENT_PUBLISH_S", "nan", "should be"),
-        ("SHOAL_LOG_SASL", "kerberos", "should be 'none', 'plain', 'scram-sha-256', 'scram-sha-512' or 'oauthbearer'"),
+        (
+            "SHOAL_LOG_SASL",
+            "kerberos",
+            "should be 'none', 'plain', 'scram-sha-256', 'scram-sha-512' or 'oauthbearer'",
+        ),
         ("SHOAL_LOG_TLS", "true", "no setting of [log]; unset it or correct its spelling"),
         ("SHOAL_LOG_ADRESS", "x", "no setting of [log]; unset it or correct its spelling"),
         ("SHOAL_CLIENT_publish_s", "1", "no setting of [client]; unset it or correct its spelling"),
@@ -143,13 +177,20 @@ def test_an_error_about_several_settings_names_file_and_variables(
 ) -> None:
     monkeypatch.setenv("SHOAL_LOG_ADDRESS", "kafka://broker:9092")
     monkeypatch.setenv("SHOAL_LOG_SASL", "scram-sha-512")
-    with pytest.raises(SettingsError, match=r"federation\.toml: \[log\] and SHOAL_LOG_\.\.\.: .* needs a secret_file"):
+    with pytest.raises(
+        SettingsError,
+        match=r"federation\.toml: \[log\] and SHOAL_LOG_\.\.\.: .* needs a secret_file",
+    ):
         loaded(tmp_path)
     monkeypatch.setenv("SHOAL_LOG_USER", "server")
-    assert loaded(tmp_path, '[log]\nsecret_file = "password"').log.secret_file == tmp_path / "password"
+    assert (
+        loaded(tmp_path, '[log]\nsecret_file = "password"').log.secret_file == tmp_path / "password"
+    )
 
 
-def test_no_variable_is_both_an_option_and_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_is_both_an_option_and_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Options are given as SHOAL_<COMMAND>_<OPTION>, and some sections have the names of commands."""
     context = click.Context(shoal)
     for name in shoal.list_commands(context):

@@ -32,9 +32,16 @@ def policy_of(contract: Contract) -> Policy:
 
 
 def test_a_model_that_predicts_a_feature_refuses_readings_that_may_lack_it() -> None:
-    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off", "missing": "learn"}}
+    tables = {
+        "federation": {"name": "plant"},
+        "features": FEATURES,
+        "privacy": {"mode": "off", "missing": "learn"},
+    }
     predicts = {"name": "rules", "algorithm": "tsk", "options": {"target": "damp"}}
-    with pytest.raises(SettingsError, match="predicts a feature, and cannot learn it from readings that may lack it"):
+    with pytest.raises(
+        SettingsError,
+        match="predicts a feature, and cannot learn it from readings that may lack it",
+    ):
         resolve(parse_contract(tables | {"models": [predicts]}))
     resolve(parse_contract(tables | {"models": [heaps()]}))
 
@@ -44,12 +51,20 @@ def test_a_rounds_table_left_out_empty_or_of_defaults_is_the_same() -> None:
     written: list[dict[str, Any]] = [{}, {"rounds": {}}, {"rounds": defaults}]
     digests = {agreed(heaps(**rounds)).digest for rounds in written}
     assert len(digests) == 1
-    assert agreed(heaps(rounds={"quorum": 1})).digest == agreed(heaps(rounds={"quorum": 1.0})).digest
+    assert (
+        agreed(heaps(rounds={"quorum": 1})).digest == agreed(heaps(rounds={"quorum": 1.0})).digest
+    )
 
 
 @pytest.mark.parametrize("name", sorted(Rounds.model_fields))
 def test_every_difference_in_rounds_is_another_contract(name: str) -> None:
-    other = {"between": "cache", "fraction": 0.5, "quorum": 0.5, "decay": 0.25, "robust": "clip"}.get(name, 7)
+    other = {
+        "between": "cache",
+        "fraction": 0.5,
+        "quorum": 0.5,
+        "decay": 0.25,
+        "robust": "clip",
+    }.get(name, 7)
     assert agreed(heaps(rounds={name: other})).digest != agreed(heaps()).digest
 
 
@@ -82,12 +97,16 @@ def test_invalid_rounds_are_an_error(wrong: dict[str, Any]) -> None:
 def test_every_algorithm_can_be_in_a_contract_and_has_a_policy(algorithm: str) -> None:
     options = {"clusters": 2} if rounds_algorithm(algorithm).takes("clusters") else {}
     contract = agreed({"name": "heaps", "algorithm": algorithm, "options": options})
-    assert policy_of(contract).kind == ("decay" if rounds_algorithm(algorithm).additive else "cache")
+    assert policy_of(contract).kind == (
+        "decay" if rounds_algorithm(algorithm).additive else "cache"
+    )
 
 
 def test_the_policy_is_the_one_of_the_contract() -> None:
     rounds = {"between": "cache", "decay": 0.25, "cache_rounds": 2, "late_rounds": 1}
-    assert policy_of(agreed(heaps(rounds=rounds))) == Policy("cache", decay=0.25, cache_rounds=2, late_rounds=1)
+    assert policy_of(agreed(heaps(rounds=rounds))) == Policy(
+        "cache", decay=0.25, cache_rounds=2, late_rounds=1
+    )
 
 
 def test_answers_that_are_not_sums_cannot_decay() -> None:
@@ -102,7 +121,9 @@ def test_an_unknown_option_is_an_error() -> None:
 
 def test_clusters_auto_needs_a_streaming_model() -> None:
     alone = heaps(options={})
-    with pytest.raises(SettingsError, match=r"add one of cluster_tree, .*density_tree, fcac, .*or give a number"):
+    with pytest.raises(
+        SettingsError, match=r"add one of cluster_tree, .*density_tree, fcac, .*or give a number"
+    ):
         resolve(agreed(alone))
     found = {"name": "clusters", "algorithm": "fcac"}
     with pytest.raises(SettingsError, match='name it: source = "clusters"; or give a number'):
@@ -112,15 +133,21 @@ def test_clusters_auto_needs_a_streaming_model() -> None:
 
 @pytest.mark.parametrize("source", ["more", "heaps", "nothing"])
 def test_a_source_is_a_streaming_model_of_the_file(source: str) -> None:
-    found, more = {"name": "clusters", "algorithm": "fcac"}, heaps("gmm") | {"name": "more"}
-    with pytest.raises(SettingsError, match=f'source = "{source}", must be a streaming model of this file: "clusters"'):
+    found = {"name": "clusters", "algorithm": "fcac"}
+    more = heaps("gmm") | {"name": "more"}
+    with pytest.raises(
+        SettingsError,
+        match=f'source = "{source}", must be a streaming model of this file: "clusters"',
+    ):
         resolve(agreed(heaps() | {"source": source}, found, more))
 
 
 @pytest.mark.parametrize("algorithm", ["fcac", "dbscan"])
 def test_a_model_that_starts_from_nothing_has_no_source(algorithm: str) -> None:
     named = {"name": "alone", "algorithm": algorithm, "source": "clusters"}
-    with pytest.raises(SettingsError, match=f"{algorithm} starts from no other model; leave out source"):
+    with pytest.raises(
+        SettingsError, match=f"{algorithm} starts from no other model; leave out source"
+    ):
         resolve(agreed(named, {"name": "clusters", "algorithm": "fcac"}))
 
 
@@ -128,14 +155,24 @@ def test_a_model_that_starts_from_nothing_has_no_source(algorithm: str) -> None:
 @pytest.mark.parametrize("criterion", ["gap", "silhouette"])
 def test_a_criterion_needs_a_streaming_model(algorithm: str, criterion: str) -> None:
     alone = heaps(algorithm, options={"clusters": criterion})
-    with pytest.raises(SettingsError, match=f'clusters = "{criterion}" starts from the clusters of another model: add'):
+    with pytest.raises(
+        SettingsError,
+        match=f'clusters = "{criterion}" starts from the clusters of another model: add',
+    ):
         resolve(agreed(alone))
-    resolve(agreed(alone | {"source": "clusters"}, {"name": "clusters", "algorithm": "cluster_tree"}))
+    resolve(
+        agreed(alone | {"source": "clusters"}, {"name": "clusters", "algorithm": "cluster_tree"})
+    )
 
 
 def test_only_mixtures_have_a_likelihood_to_choose_by() -> None:
     found = {"name": "clusters", "algorithm": "cluster_tree"}
-    resolve(agreed(heaps("gmm", options={"clusters": "bic", "clusters_max": 5}) | {"source": "clusters"}, found))
+    resolve(
+        agreed(
+            heaps("gmm", options={"clusters": "bic", "clusters_max": 5}) | {"source": "clusters"},
+            found,
+        )
+    )
     for algorithm, options in (
         ("kmeans", {"clusters": "bic"}),
         ("kfed", {"clusters": "gap"}),

@@ -1,4 +1,5 @@
-"""The resolved contract: what follows from a contract for each model, derived and checked in one pass."""
+"""The resolved contract: what follows from a contract for each model, derived and checked in one
+pass."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def test_each_model_has_its_algorithm_and_what_its_family_needs() -> None:
         load_algorithm(name) for name in ("density_tree", "fcac", "kmeans")
     ]
     assert counted.counts is not None
-    assert (counted.counts.stream, counted.rounds, counted.streaming) == ("counted", None, counted.algorithm)
+    assert (counted.counts.stream, counted.rounds, counted.streaming) == (
+        "counted",
+        None,
+        counted.algorithm,
+    )
     assert (rows.counts, rows.rounds, rows.options) == (None, None, {})
     assert rounds.rounds is not None
     assert (rounds.rounds.clusters, rounds.rounds.policy.kind, rounds.counts) == (2, "decay", None)
@@ -41,7 +46,12 @@ def test_models_that_learn_from_counts_alone_take_no_rows() -> None:
 def test_algorithms_that_count_alike_at_one_epsilon_share_a_stream_and_its_price() -> None:
     grid = {"name": "grid", "algorithm": "cluster_tree_from_counts"}
     contract = resolve(
-        agreed(grid, {**grid, "name": "same"}, {**grid, "name": "own", "counts_epsilon": 2}, counts_epsilon=4)
+        agreed(
+            grid,
+            {**grid, "name": "same"},
+            {**grid, "name": "own", "counts_epsilon": 2},
+            counts_epsilon=4,
+        )
     )
     streams = [model.counts.stream for model in contract.counted if model.counts is not None]
     assert streams[0] == streams[1] != streams[2]
@@ -52,7 +62,9 @@ def test_algorithms_that_count_alike_at_one_epsilon_share_a_stream_and_its_price
 
 def test_epsilons_that_are_printed_alike_share_no_stream() -> None:
     grid = {"name": "grid", "algorithm": "cluster_tree_from_counts", "counts_epsilon": 1.0000002}
-    contract = resolve(agreed(grid, {**grid, "name": "own", "counts_epsilon": 1.0000004}, counts_epsilon=4))
+    contract = resolve(
+        agreed(grid, {**grid, "name": "own", "counts_epsilon": 1.0000004}, counts_epsilon=4)
+    )
     first, second = (model.counts.stream for model in contract.counted if model.counts is not None)
     assert first != second
     assert contract.total_epsilon == pytest.approx(2.0000006, abs=1e-12), "each has its price"

@@ -1,4 +1,5 @@
-"""Settings of single processes: defaults, ranges, and paths that mean the same wherever a process starts."""
+"""Settings of single processes: defaults, ranges, and paths that mean the same wherever a process
+starts."""
 
 from __future__ import annotations
 
@@ -63,24 +64,57 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("[clients]", f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, kafka, mqtt"),
+        (
+            "[clients]",
+            f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, kafka, mqtt",
+        ),
         ("[[client]]", "[client] is not a table"),
-        ("[client]\npublish = 3", "[client]: publish: unknown name; remove it or correct its spelling"),
-        ("[client]\npublish_readings = 0", "[client]: publish_readings: should be greater than or equal to 1"),
-        ("[client]\npublish_readings = 1.5", "[client]: publish_readings: should be a valid integer"),
-        ('[client]\npublish_readings = "5"', "[client]: publish_readings: should be a valid integer"),
-        ("[client]\npublish_readings = true", "[client]: publish_readings: should be a valid integer"),
+        (
+            "[client]\npublish = 3",
+            "[client]: publish: unknown name; remove it or correct its spelling",
+        ),
+        (
+            "[client]\npublish_readings = 0",
+            "[client]: publish_readings: should be greater than or equal to 1",
+        ),
+        (
+            "[client]\npublish_readings = 1.5",
+            "[client]: publish_readings: should be a valid integer",
+        ),
+        (
+            '[client]\npublish_readings = "5"',
+            "[client]: publish_readings: should be a valid integer",
+        ),
+        (
+            "[client]\npublish_readings = true",
+            "[client]: publish_readings: should be a valid integer",
+        ),
         ("[client]\npublish_s = 0", "[client]: publish_s: should be greater than 0"),
         ("[client]\npublish_s = nan", "[client]: publish_s: should be a finite number"),
         ("[client]\npublish_s = inf", "[client]: publish_s: should be a finite number"),
-        ("[client]\npublish_s = 86401", "[client]: publish_s: should be less than or equal to 86400"),
-        ("[client]\nbatch_readings_max = 100001", "[client]: batch_readings_max: should be less than or equal to"),
+        (
+            "[client]\npublish_s = 86401",
+            "[client]: publish_s: should be less than or equal to 86400",
+        ),
+        (
+            "[client]\nbatch_readings_max = 100001",
+            "[client]: batch_readings_max: should be less than or equal to",
+        ),
         ("[client]\nlabel = 1", "[client]: label: should be a valid boolean"),
-        ("[client]\nmetrics_port = 65536", "[client]: metrics_port: should be less than or equal to 65535"),
+        (
+            "[client]\nmetrics_port = 65536",
+            "[client]: metrics_port: should be less than or equal to 65535",
+        ),
         ("[client]\nfolder = 3", "[client]: folder: is not a valid path"),
-        ("[server]\npool_clients = 0", "[server]: pool_clients: should be greater than or equal to 1"),
+        (
+            "[server]\npool_clients = 0",
+            "[server]: pool_clients: should be greater than or equal to 1",
+        ),
         ("[server]\npool_s = -1", "[server]: pool_s: should be greater than 0"),
-        ("[server]\nsnapshot_updates = 0", "[server]: snapshot_updates: should be greater than or equal to 1"),
+        (
+            "[server]\nsnapshot_updates = 0",
+            "[server]: snapshot_updates: should be greater than or equal to 1",
+        ),
         ("[server]\nport = -1", "[server]: port: should be greater than or equal to 0"),
         ("[server]\nhost = 3", "[server]: host: should be a valid string"),
         ("[log]\naddress = 3", "[log]: address: should be a valid string"),
@@ -91,27 +125,59 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
         ('[log]\naddress = "kafka:a:1"', "[log]: log address kafka:a:1: must be kafka://host:port"),
         ("[log]\ntls = true", "[log]: tls: unknown name; remove it or correct its spelling"),
         ('[log]\naddress = "kafka://a:1"\ntls = 1', "[log]: tls: should be a valid boolean"),
-        ('[readings]\naddress = "sqlite:x.db"', "[readings]: address must be kafka://host:port; leave it out"),
+        (
+            '[readings]\naddress = "sqlite:x.db"',
+            "[readings]: address must be kafka://host:port; leave it out",
+        ),
         ("[mqtt]\nport = 65536", "[mqtt]: port: should be less than or equal to 65535"),
         ('[mqtt]\nversion = "3"', "[mqtt]: version: should be '5' or '3.1.1'"),
-        ('[mqtt]\nca_file = "a"', "[mqtt]: ca_file, certificate_file and key_file are for TLS: set tls = true"),
+        (
+            '[mqtt]\nca_file = "a"',
+            "[mqtt]: ca_file, certificate_file and key_file are for TLS: set tls = true",
+        ),
         ('[mqtt]\ntls = true\nkey_file = "a"', "[mqtt]: certificate_file and key_file go together"),
         ('[mqtt]\nuser = "u"', "[mqtt]: user and secret_file go together"),
         (
             '[mqtt]\nuser_id = "who"\n[mqtt.topics]\nwarm = "one#a"\ndamp = "two#b"',
             "[mqtt]: user_id needs all features",
         ),
-        ('[mqtt]\nuser_id = "who"\n[mqtt.topics]\nwarm = "one"\ndamp = "one"', "[mqtt]: user_id needs all features"),
-        ('[mqtt]\nuser_id = "who"\nmissing = "hold"', '[mqtt]: user_id and missing = "hold" exclude each other'),
-        ('[mqtt.topics]\na = "x+"', "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #"),
-        ('[mqtt.topics]\na = "x/+y"', "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #"),
-        ('[mqtt.topics]\na = "#field"', "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #"),
-        ('[mqtt]\ntime = "t"\n[mqtt.topics]\na = "x"', "[mqtt]: topics.a: a plain number has no time"),
-        ('[mqtt.topics]\nb = "x"', "[mqtt.topics]: 'a' has no topic; there is one line for each feature: a"),
-        ('[mqtt.topics]\na = "x"\nb = "y"', "[mqtt.topics]: 'b' is no feature of this federation; there is one line"),
+        (
+            '[mqtt]\nuser_id = "who"\n[mqtt.topics]\nwarm = "one"\ndamp = "one"',
+            "[mqtt]: user_id needs all features",
+        ),
+        (
+            '[mqtt]\nuser_id = "who"\nmissing = "hold"',
+            '[mqtt]: user_id and missing = "hold" exclude each other',
+        ),
+        (
+            '[mqtt.topics]\na = "x+"',
+            "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #",
+        ),
+        (
+            '[mqtt.topics]\na = "x/+y"',
+            "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #",
+        ),
+        (
+            '[mqtt.topics]\na = "#field"',
+            "[mqtt]: topics.a: write topic or topic#field; the wildcards + and #",
+        ),
+        (
+            '[mqtt]\ntime = "t"\n[mqtt.topics]\na = "x"',
+            "[mqtt]: topics.a: a plain number has no time",
+        ),
+        (
+            '[mqtt.topics]\nb = "x"',
+            "[mqtt.topics]: 'a' has no topic; there is one line for each feature: a",
+        ),
+        (
+            '[mqtt.topics]\na = "x"\nb = "y"',
+            "[mqtt.topics]: 'b' is no feature of this federation; there is one line",
+        ),
     ],
 )
-def test_every_error_names_section_setting_and_range(tmp_path: Path, settings: str, expected: str) -> None:
+def test_every_error_names_section_setting_and_range(
+    tmp_path: Path, settings: str, expected: str
+) -> None:
     assert rejected(tmp_path, settings).startswith(expected)
 
 
@@ -129,7 +195,8 @@ def test_an_error_in_the_contract_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings, KafkaSettings]
+    "form",
+    [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings, KafkaSettings],
 )
 def test_every_setting_has_a_description_and_a_default_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
@@ -166,10 +233,15 @@ def test_a_relative_log_is_relative_to_the_file(
     assert config.log.address == meant.format(here=tmp_path, home="/home/somebody")
 
 
-def test_relative_folders_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_folders_are_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     config = config_of(tmp_path, '[client]\nfolder = "c"\n[server]\nfolder = "~/s"')
-    assert (config.client.folder, config.server.folder) == (tmp_path / "c", Path("/home/somebody/s"))
+    assert (config.client.folder, config.server.folder) == (
+        tmp_path / "c",
+        Path("/home/somebody/s"),
+    )
     config = config_of(tmp_path, '[client]\nfolder = "/abs"')
     assert config.client.folder == Path("/abs")
 
@@ -193,7 +265,9 @@ def test_a_file_name_without_a_folder_is_in_the_working_directory(
 
 
 def test_an_unknown_home_folder_is_an_error(tmp_path: Path) -> None:
-    assert "write the whole path" in rejected(tmp_path, '[client]\nfolder = "~nobody-of-this-name/x"')
+    assert "write the whole path" in rejected(
+        tmp_path, '[client]\nfolder = "~nobody-of-this-name/x"'
+    )
 
 
 def test_settings_never_change(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The upstream federation of a region: what must be the same, and what is refused with the difference in words."""
+"""The upstream federation of a region: what must be the same, and what is refused with the
+difference in words."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def write(folder: Path, name: str, above: str = "", **changed: object) -> Path:
     text = FEDERATION.format(name=name, **{**DEFAULTS, **changed})
     for algorithm in ("kmeans", "kfed"):
         text = text.replace(f'"{algorithm}"\n', f'"{algorithm}"\nsource = "rooms"\n')
-    file.write_text(text + (f'[upstream]\nfile = "{above}.toml"\n' if above else ""), encoding="utf-8")
+    file.write_text(
+        text + (f'[upstream]\nfile = "{above}.toml"\n' if above else ""), encoding="utf-8"
+    )
     return file
 
 
@@ -68,9 +71,15 @@ def test_a_region_contributes_to_the_models_of_the_same_name(tmp_path: Path) -> 
     [
         ({"high": 60}, "feature warm: high is 50.0, there it is 60.0"),
         ({"epsilon": 2}, "[privacy]: counts_epsilon is 4.0, there it is 2.0"),
-        ({"algorithm": "cluster_tree"}, "model rooms: algorithm is density_tree, there it is cluster_tree"),
+        (
+            {"algorithm": "cluster_tree"},
+            "model rooms: algorithm is density_tree, there it is cluster_tree",
+        ),
         ({"most": 10**5}, "model rooms: readings_max is 1000000, above 100000 there"),
-        ({"second": "a", "algorithm": "fcac"}, "model rooms: algorithm is density_tree, there it is fcac"),
+        (
+            {"second": "a", "algorithm": "fcac"},
+            "model rooms: algorithm is density_tree, there it is fcac",
+        ),
     ],
 )
 def test_contracts_that_do_not_fit_are_refused_with_what_differs(
@@ -84,16 +93,25 @@ def test_contracts_that_do_not_fit_are_refused_with_what_differs(
 
 def test_other_features_and_no_common_model_are_named(tmp_path: Path) -> None:
     world = write(tmp_path, "world", second="a")
-    text = world.read_text(encoding="utf-8").replace('"warm"', '"cold"').replace('"rooms"', '"halls"')
+    text = (
+        world.read_text(encoding="utf-8").replace('"warm"', '"cold"').replace('"rooms"', '"halls"')
+    )
     world.write_text(text, encoding="utf-8")
-    with pytest.raises(SettingsError, match="its features are warm, there they are cold; no model has the same name"):
+    with pytest.raises(
+        SettingsError,
+        match="its features are warm, there they are cold; no model has the same name",
+    ):
         load_upstream(load_config(write(tmp_path, "north", "world")))
 
 
 @pytest.mark.parametrize("algorithm", ["dbscan", "kfed", "cluster_tree_from_counts"])
-def test_an_algorithm_that_regions_cannot_contribute_to_is_refused(tmp_path: Path, algorithm: str) -> None:
+def test_an_algorithm_that_regions_cannot_contribute_to_is_refused(
+    tmp_path: Path, algorithm: str
+) -> None:
     write(tmp_path, "world", second_algorithm=algorithm)
-    with pytest.raises(SettingsError, match=f"model others: a region cannot contribute to {algorithm} "):
+    with pytest.raises(
+        SettingsError, match=f"model others: a region cannot contribute to {algorithm} "
+    ):
         load_upstream(load_config(write(tmp_path, "north", "world", second_algorithm=algorithm)))
 
 
@@ -103,13 +121,17 @@ def test_a_region_does_not_combine_answers_robustly(tmp_path: Path) -> None:
     text = region.read_text(encoding="utf-8")
     robust = '"kmeans"\nreadings_max = 1000\nrounds = { robust = "median" }\n'
     region.write_text(text.replace('"kmeans"\n', robust), encoding="utf-8")
-    with pytest.raises(SettingsError, match='model others: robust is "median", but a region adds up'):
+    with pytest.raises(
+        SettingsError, match='model others: robust is "median", but a region adds up'
+    ):
         load_upstream(load_config(region))
 
 
 def test_such_a_model_may_stay_in_the_region_under_another_name(tmp_path: Path) -> None:
     write(tmp_path, "world", second_algorithm="kmeans")
-    upstream = load_upstream(load_config(write(tmp_path, "north", "world", second="own", second_algorithm="kmeans")))
+    upstream = load_upstream(
+        load_config(write(tmp_path, "north", "world", second="own", second_algorithm="kmeans"))
+    )
     assert upstream is not None
     assert upstream.models == ("rooms",)
 

@@ -34,11 +34,15 @@ def wait_for(what: str, poll: Callable[[], Result | None], timeout_s: float = TI
 class Project:
     """docker-compose.yml unchanged, on free ports, with all services except those in `without`."""
 
-    def __init__(self, engine: Engine, name: str, without: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
+    def __init__(
+        self, engine: Engine, name: str, without: Sequence[str] = (), profiles: Sequence[str] = ()
+    ) -> None:
         self._engine = engine
         self._profiles = [option for profile in profiles for option in ("--profile", profile)]
         first = free_ports(4)
-        self.page, self.prometheus, sensors, alerts = (f"http://127.0.0.1:{port}" for port in range(first, first + 4))
+        self.page, self.prometheus, sensors, alerts = (
+            f"http://127.0.0.1:{port}" for port in range(first, first + 4)
+        )
         self.environment = engine.environment | {
             "COMPOSE_PROJECT_NAME": name,
             "SHOAL_PAGE_PORT": self.page.rpartition(":")[2],
@@ -47,7 +51,11 @@ class Project:
             "SHOAL_ALERTMANAGER_PORT": alerts.rpartition(":")[2],
         }
         self.name = name
-        self.services = [service for service in self.compose("config", "--services").split() if service not in without]
+        self.services = [
+            service
+            for service in self.compose("config", "--services").split()
+            if service not in without
+        ]
 
     def compose(self, *command: str) -> str:
         """Run `docker-compose COMMAND`; returns its output. Raises `EngineError`."""
@@ -83,7 +91,11 @@ class Project:
     def _containers(self, **labels: str) -> list[str]:
         """The ids of the project's containers with these labels."""
         labels["project"] = self.name
-        chosen = [word for name, value in labels.items() for word in ("--filter", f"label={LABEL}.{name}={value}")]
+        chosen = [
+            word
+            for name, value in labels.items()
+            for word in ("--filter", f"label={LABEL}.{name}={value}")
+        ]
         return self.docker("ps", "--all", "--quiet", *chosen).split()
 
     def kill(self, service: str) -> None:

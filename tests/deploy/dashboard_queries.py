@@ -33,12 +33,16 @@ class FilledQuery(NamedTuple):
 def check_every_panel(
     url: str, folder: Path, timeout_s: float = 60.0, meanwhile: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until every query returns data for every value of every variable; `AssertionError` if some never do.
+    """Wait until every query returns data for every value of every variable; `AssertionError` if
+    some never do.
 
-    `url` is that of Prometheus, `folder` holds the dashboards' JSON. No series, or series of NaN only, are no data.
-    `meanwhile` is called while some have none.
+    `url` is that of Prometheus, `folder` holds the dashboards' JSON. No series, or series of NaN
+    only, are no data. `meanwhile` is called while some have none.
     """
-    dashboards = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    dashboards = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
     assert dashboards, f"no dashboards in {folder}"
     until = time.monotonic() + timeout_s
     while True:
@@ -76,9 +80,12 @@ def empty_panels(url: str, dashboards: Mapping[str, Any]) -> list[str]:
 
 
 def values_of(url: str, variable: Mapping[str, Any]) -> list[str]:
-    """The choices of a variable: each value, and all of them together where the dashboard offers that."""
+    """The choices of a variable: each value, and all of them together where the dashboard offers
+    that."""
     query = LABEL_VALUES.fullmatch(variable["query"])
-    assert query is not None, f"variable {variable['name']}: only label_values(series, label) is known here"
+    assert query is not None, (
+        f"variable {variable['name']}: only label_values(series, label) is known here"
+    )
     match = urllib.parse.urlencode({"match[]": query["series"]})
     values: list[str] = _get(url, f"/api/v1/label/{query['label']}/values?{match}")
     if variable.get("includeAll") and len(values) > 1:
@@ -102,12 +109,19 @@ def queries(
                 written = value.replace("\\", "\\\\")
                 filled = re.sub(rf"\${name}\b", lambda _, written=written: written, filled)  # type: ignore[misc]  # of a name
             # $1 is the first group of the pattern of a label_replace.
-            assert not re.search(r"\$(?!\d)", filled), f"{dashboard} / {panel['title']}: unknown variable in {filled}"
-            yield FilledQuery(f"{dashboard} / {panel['title']} {list(chosen)}", filled, bool(target.get("instant")))
+            assert not re.search(r"\$(?!\d)", filled), (
+                f"{dashboard} / {panel['title']}: unknown variable in {filled}"
+            )
+            yield FilledQuery(
+                f"{dashboard} / {panel['title']} {list(chosen)}",
+                filled,
+                bool(target.get("instant")),
+            )
 
 
 def with_intervals(expr: str, scrape_s: float) -> str:
-    """Substitute intervals as Grafana does; the rate interval is step + scrape interval, or four scrape intervals."""
+    """Substitute intervals as Grafana does; the rate interval is step + scrape interval, or four
+    scrape intervals."""
     rate_s = max(STEP_S + scrape_s, 4 * scrape_s)
     known = {"$__rate_interval": rate_s, "$__interval": max(STEP_S, scrape_s), "$__range": RANGE_S}
     for name, seconds in known.items():
@@ -119,7 +133,9 @@ def has_data(url: str, query: FilledQuery) -> bool:
     """Whether the response has a number."""
     now = time.time()
     if query.instant:
-        answer = _get(url, "/api/v1/query?" + urllib.parse.urlencode({"query": query.expr, "time": now}))
+        answer = _get(
+            url, "/api/v1/query?" + urllib.parse.urlencode({"query": query.expr, "time": now})
+        )
         points = [series["value"] for series in answer["result"]]
     else:
         parameters = {"query": query.expr, "start": now - RANGE_S, "end": now, "step": STEP_S}
@@ -142,6 +158,8 @@ def _get(url: str, path: str) -> Any:
     except urllib.error.HTTPError as rejected:
         if rejected.code == HTTPStatus.SERVICE_UNAVAILABLE:
             raise ConnectionError("Prometheus is starting") from None
-        raise AssertionError(f"{urllib.parse.unquote_plus(path)}: {rejected.read().decode()}") from None
+        raise AssertionError(
+            f"{urllib.parse.unquote_plus(path)}: {rejected.read().decode()}"
+        ) from None
     assert response["status"] == "success", response
     return response["data"]

@@ -1,7 +1,9 @@
-"""Stand-ins for the images of docker-compose.yml and deploy/Dockerfile, built without a registry of images.
+"""Stand-ins for the images of docker-compose.yml and deploy/Dockerfile, built without a registry of
+images.
 
-debootstrap installs a Debian with all programs; each stand-in adds the paths, the user and the command of the official
-image, so that the compose file runs unchanged. Grafana has no stand-in, as Debian has no package of it.
+debootstrap installs a Debian with all programs; each stand-in adds the paths, the user and the
+command of the official image, so that the compose file runs unchanged. Grafana has no stand-in, as
+Debian has no package of it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,20 @@ HERE = Path(__file__).parent
 SUITE = "bookworm"
 PACKAGES = (
     *("python3", "python3-venv", "python3-pip", "ca-certificates", "wget"),
-    *("openjdk-17-jre-headless", "prometheus", "prometheus-alertmanager", "mosquitto", "mosquitto-clients"),
+    *(
+        "openjdk-17-jre-headless",
+        "prometheus",
+        "prometheus-alertmanager",
+        "mosquitto",
+        "mosquitto-clients",
+    ),
     *("systemd", "dbus"),  # for systemd_machine.py
 )
-LEFT_OUT = ("--exclude=./usr/share/javascript", "--exclude=./usr/share/locale", "--exclude=./usr/share/doc")
+LEFT_OUT = (
+    "--exclude=./usr/share/javascript",
+    "--exclude=./usr/share/locale",
+    "--exclude=./usr/share/doc",
+)
 """a third of the files, which no program of the stand-ins reads"""
 DEBIAN = "stand-in/debian"
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -34,7 +46,8 @@ WITHOUT = ("grafana",)
 
 
 def make_all(engine: Engine) -> None:
-    """Build every image that the compose file would pull, except those of `WITHOUT`. Raises `EngineError`."""
+    """Build every image that the compose file would pull, except those of `WITHOUT`. Raises
+    `EngineError`."""
     make_debian(engine)
     for stand_in in sorted((HERE / "images").iterdir()):
         names = names_of(stand_in.name)
@@ -43,8 +56,15 @@ def make_all(engine: Engine) -> None:
 
 def names_of(image: str) -> set[str]:
     """The names and tags of an image in this repository's files: `kafka` -> {`apache/kafka:4.3.1`}."""
-    texts = "".join((TOP / name).read_text(encoding="utf-8") for name in ("docker-compose.yml", "deploy/Dockerfile"))
-    found = set(re.findall(rf"^\s*(?:image:|FROM) ((?:[\w-]+/)?(?:[\w]+-)?{image}:\S+)", texts, re.MULTILINE))
+    texts = "".join(
+        (TOP / name).read_text(encoding="utf-8")
+        for name in ("docker-compose.yml", "deploy/Dockerfile")
+    )
+    found = set(
+        re.findall(
+            rf"^\s*(?:image:|FROM) ((?:[\w-]+/)?(?:[\w]+-)?{image}:\S+)", texts, re.MULTILINE
+        )
+    )
     assert found, f"{image} is not used"
     return found
 
@@ -56,8 +76,14 @@ def make_debian(engine: Engine) -> None:
 
 
 def debian() -> Path:
-    """The archive of its files, which is made once a month and kept beside the jars of Kafka: it takes a minute."""
-    made_of = [SUITE, *PACKAGES, *LEFT_OUT, AUTHORITIES.read_text(encoding="utf-8") if AUTHORITIES.exists() else ""]
+    """The archive of its files, which is made once a month and kept beside the jars of Kafka: it
+    takes a minute."""
+    made_of = [
+        SUITE,
+        *PACKAGES,
+        *LEFT_OUT,
+        AUTHORITIES.read_text(encoding="utf-8") if AUTHORITIES.exists() else "",
+    ]
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:16]
     cache = broker.jars().parent
     kept = cache / f"debian-{name}-{date.today():%Y-%m}.tar"
@@ -70,7 +96,16 @@ def debian() -> Path:
         # No fsync, which would take half of the time: the image need not survive a power cut.
         (root / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True)
         (root / "etc/dpkg/dpkg.cfg.d/no-fsync").write_text("force-unsafe-io\n", encoding="utf-8")
-        run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root)], os.environ)
+        run(
+            [
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(PACKAGES)}",
+                SUITE,
+                str(root),
+            ],
+            os.environ,
+        )
         shutil.rmtree(root / "var/cache/apt")
         if AUTHORITIES.exists():  # the authorities that this machine trusts
             shutil.copy(AUTHORITIES, root / "etc/ssl/certs/ca-certificates.crt")

@@ -85,11 +85,14 @@ class MonitoredFederation:
 
 @contextmanager
 def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFederation]:
-    """Two clients, a server, an endless producer, and `prometheus` (the program) that scrapes every second."""
+    """Two clients, a server, an endless producer, and `prometheus` (the program) that scrapes every
+    second."""
     first_port = free_ports(2 + len(CLIENTS))
     server_port, prometheus_port, *client_ports = range(first_port, first_port + 2 + len(CLIENTS))
     files = {
-        client: _write(folder / f"{client}.toml", FEDERATION.format(port=port, server_port=server_port))
+        client: _write(
+            folder / f"{client}.toml", FEDERATION.format(port=port, server_port=server_port)
+        )
         for client, port in zip(CLIENTS, client_ports, strict=True)
     }
     first = files[CLIENTS[0]]
@@ -97,15 +100,32 @@ def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFed
     with ExitStack() as stack:
         stack.enter_context(killed_on_exit(processes))
         for client, file in files.items():
-            processes.append(Process(["client", "--config", str(file), "--name", client, "--json"], folder / client))
-        processes.append(Process(["server", "--config", str(first), "--json"], folder / "server.log"))
+            processes.append(
+                Process(
+                    ["client", "--config", str(file), "--name", client, "--json"], folder / client
+                )
+            )
+        processes.append(
+            Process(["server", "--config", str(first), "--json"], folder / "server.log")
+        )
         _write_readings(folder / "readings.csv")
         producer = ["producer", "--config", str(first), str(folder / "readings.csv")]
-        options = ["--time-column", "time", "--loop", "--rate", "300/s", "--clients", str(len(CLIENTS))]
+        options = [
+            "--time-column",
+            "time",
+            "--loop",
+            "--rate",
+            "300/s",
+            "--clients",
+            str(len(CLIENTS)),
+        ]
         processes.append(Process([*producer, *options], folder / "producer.log"))
         ports = dict(zip(CLIENTS, client_ports, strict=True))
         url = stack.enter_context(scraped(folder, prometheus, prometheus_port, server_port, ports))
-        urls = {client: f"http://127.0.0.1:{port}" for client, port in zip(CLIENTS, client_ports, strict=True)}
+        urls = {
+            client: f"http://127.0.0.1:{port}"
+            for client, port in zip(CLIENTS, client_ports, strict=True)
+        }
         server = f"http://127.0.0.1:{server_port}"
         federation = MonitoredFederation(folder, load_config(first), url, server, urls, processes)
         until(lambda: "shoal_round_number{" in fetched(f"{server}/metrics"), federation)
@@ -115,7 +135,8 @@ def monitored_federation(folder: Path, prometheus: str) -> Iterator[MonitoredFed
 
 
 def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
-    """Wait until the model has at least two known clusters, and give the first one a name that its metric shows."""
+    """Wait until the model has at least two known clusters, and give the first one a name that its
+    metric shows."""
 
     def known() -> list[int]:
         clusters = json.loads(fetched(f"{federation.server}/v1/clusters?model={model}"))["clusters"]
@@ -124,7 +145,9 @@ def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
     until(lambda: len(known()) >= 2, federation)
     url = f"{federation.server}/v1/clusters/{known()[0]}/name?model={model}"
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps({"name": f"{NAME} {model}"}).encode(), headers, method="POST")
+    request = urllib.request.Request(
+        url, json.dumps({"name": f"{NAME} {model}"}).encode(), headers, method="POST"
+    )
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert answer.status == 202
     until(lambda: f'name="{NAME} {model}"' in fetched(f"{federation.server}/metrics"), federation)
@@ -133,7 +156,9 @@ def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
 def publish_nonsense(federation: MonitoredFederation) -> None:
     """Publish a message among the updates that no server can accept."""
     with closing(open_log(federation.config.log)) as log:
-        log.publish(federation.config.contract.updates_topic, b"nonsense", b"clusters", Update.headers())
+        log.publish(
+            federation.config.contract.updates_topic, b"nonsense", b"clusters", Update.headers()
+        )
         log.flush()
 
 
@@ -165,8 +190,8 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _write_readings(path: Path) -> None:
-    """Three clusters; now and then, for each client, the secret, a value out of bounds, one that is no number and one
-    that is missing."""
+    """Three clusters; now and then, for each client, the secret, a value out of bounds, one that is
+    no number and one that is missing."""
     rng = random.Random(5)
     rows = ["time,warm,damp"]
     start = time.time()
@@ -184,15 +209,22 @@ def _write_readings(path: Path) -> None:
 
 
 @contextmanager
-def scraped(folder: Path, program: str, port: int, server: int, clients: Mapping[str, int]) -> Iterator[str]:
+def scraped(
+    folder: Path, program: str, port: int, server: int, clients: Mapping[str, int]
+) -> Iterator[str]:
     """Prometheus with the shipped standalone configuration, on other ports, scraping every second."""
     copy = folder / "prometheus"
     shutil.copytree(DEPLOY / "prometheus", copy)
     text = (copy / "standalone.yml").read_text(encoding="utf-8")
     assert "127.0.0.1:8765" in text
-    text = text.replace("127.0.0.1:8765", f"127.0.0.1:{server}").replace("_interval: 15s", "_interval: 1s")
+    text = text.replace("127.0.0.1:8765", f"127.0.0.1:{server}").replace(
+        "_interval: 15s", "_interval: 1s"
+    )
     (copy / "standalone.yml").write_text(text, encoding="utf-8")
-    targets = [{"targets": [f"127.0.0.1:{place}"], "labels": {"client": client}} for client, place in clients.items()]
+    targets = [
+        {"targets": [f"127.0.0.1:{place}"], "labels": {"client": client}}
+        for client, place in clients.items()
+    ]
     # JSON is valid YAML.
     (copy / "clients.yml").write_text(json.dumps(targets), encoding="utf-8")
     with (folder / "prometheus.log").open("wb") as log:

@@ -15,16 +15,36 @@ from tests.deploy.image_stand_ins import AUTHORITIES, DEBIAN
 
 TOP = Path(__file__).parent.parent.parent
 BOOT = (
-    # systemd mounts file systems; and with ProtectProc= a unit's processes are visible only with SYS_PTRACE.
+    # systemd mounts file systems; and with ProtectProc= a unit's processes are visible only with
+    # SYS_PTRACE.
     *("--cap-add", "SYS_ADMIN", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"),
-    *("--security-opt", "apparmor=unconfined", "--cgroupns", "private", "--tty", "--stop-signal", "SIGRTMIN+3"),
-    *("--tmpfs", "/run:exec", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec", "--env", "container=docker"),
+    *(
+        "--security-opt",
+        "apparmor=unconfined",
+        "--cgroupns",
+        "private",
+        "--tty",
+        "--stop-signal",
+        "SIGRTMIN+3",
+    ),
+    *(
+        "--tmpfs",
+        "/run:exec",
+        "--tmpfs",
+        "/run/lock",
+        "--tmpfs",
+        "/tmp:exec",
+        "--env",
+        "container=docker",
+    ),
 )
 
 
 def checkout() -> list[str]:
     """The files and folders of a clone that are needed to install it and its units."""
-    packages = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    packages = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["packages"]
     folders = sorted({package.partition(".")[0] for package in packages})
     return ["pyproject.toml", "README.md", "LICENSE", "deploy", *folders]
 
@@ -41,12 +61,16 @@ class Machine:
     """A running machine."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._name = engine, name
+        self._engine = engine
+        self._name = name
 
     def run(self, script: str) -> str:
-        """Run a shell script in the checkout; returns its output. Raises `EngineError` at the first failing command."""
+        """Run a shell script in the checkout; returns its output. Raises `EngineError` at the first
+        failing command."""
         options = ["--env", f"PIP_CERT={AUTHORITIES}"] if AUTHORITIES.exists() else []
-        return self._engine.docker("exec", *options, "--workdir", "/root", self._name, "bash", "-ec", script)
+        return self._engine.docker(
+            "exec", *options, "--workdir", "/root", self._name, "bash", "-ec", script
+        )
 
     def properties(self, unit: str, *names: str) -> list[str]:
         """The values of properties of a unit, in the order of `names`."""

@@ -1,4 +1,5 @@
-"""The Helm chart renders, its objects have the fields that Kubernetes knows, and its rules hold in what it renders."""
+"""The Helm chart renders, its objects have the fields that Kubernetes knows, and its rules hold in
+what it renders."""
 
 from __future__ import annotations
 
@@ -25,10 +26,19 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
 FEDERATION = '[federation]\nname = "office"\n'
 VALUES: dict[str, Any] = {
     "federation": FEDERATION,
-    "log": {"address": "kafka://kafka.example:9094", "user": "u", "passwordSecret": "kafka", "caSecret": "kafka-ca"},
+    "log": {
+        "address": "kafka://kafka.example:9094",
+        "user": "u",
+        "passwordSecret": "kafka",
+        "caSecret": "kafka-ca",
+    },
     "server": {"allowedHosts": ["shoal.example"], "signingKeySecret": "signing"},
     "clients": [
-        {"name": "hall", "signingKeySecret": "hall-key", "producer": {"arguments": ["--mqtt", "--name=hall"]}},
+        {
+            "name": "hall",
+            "signingKeySecret": "hall-key",
+            "producer": {"arguments": ["--mqtt", "--name=hall"]},
+        },
         {"name": "roof", "storage": "1Gi"},
     ],
     "clientDefaults": {"metricsOnSite": True},
@@ -41,7 +51,11 @@ VALUES: dict[str, Any] = {
         "egress": [{"ports": [{"protocol": "TCP", "port": 1883}]}],
     },
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-    "prometheusRule": {"enabled": True, "docs": "http://docs.example", "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "docs": "http://docs.example",
+        "labels": {"release": "prometheus"},
+    },
     "dashboards": {"enabled": True},
 }
 OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
@@ -67,7 +81,9 @@ def helm() -> str:
         go = shutil.which("go") or "/usr/local/go/bin/go"
         if not Path(go).exists():
             without("helm", "neither it nor Go, which builds it, is on the PATH")
-        subprocess.run([go, "install", HELM], env=os.environ | {"GOBIN": str(CACHE)}, check=True, timeout=1800)
+        subprocess.run(
+            [go, "install", HELM], env=os.environ | {"GOBIN": str(CACHE)}, check=True, timeout=1800
+        )
     return str(CACHE / "helm")
 
 
@@ -109,23 +125,43 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
         text = rendered(helm, tmp_path, values).stdout
         words = [go, "run", "-mod=mod", "."]
         ended = subprocess.run(
-            words, input=text, cwd=program, capture_output=True, text=True, check=False, timeout=1200
+            words,
+            input=text,
+            cwd=program,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,
         )
         assert ended.returncode == 0, ended.stderr
         checked = int(re.findall(r"(\d+) objects", ended.stdout)[0])
         assert checked == sum(one["kind"] not in OF_THE_OPERATOR for one in objects(text))
     broken = text.replace("serviceName:", "serviceNme:")
-    ended = subprocess.run(words, input=broken, cwd=program, capture_output=True, text=True, check=False, timeout=600)
+    ended = subprocess.run(
+        words, input=broken, cwd=program, capture_output=True, text=True, check=False, timeout=600
+    )
     assert "serviceNme" in ended.stderr
 
 
 @pytest.mark.integration
 def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path: Path) -> None:
     found = objects(rendered(helm, tmp_path, VALUES).stdout)
-    kinds = {kind: [one for one in found if one["kind"] == kind] for kind in {one["kind"] for one in found}}
-    assert {"StatefulSet", "Service", "ConfigMap", "Secret", "PodDisruptionBudget", "NetworkPolicy"} <= set(kinds)
+    kinds = {
+        kind: [one for one in found if one["kind"] == kind]
+        for kind in {one["kind"] for one in found}
+    }
+    assert {
+        "StatefulSet",
+        "Service",
+        "ConfigMap",
+        "Secret",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+    } <= set(kinds)
     names = {one["metadata"]["name"] for one in kinds["StatefulSet"]}
-    assert names == {f"office-{each}" for each in ("server", "client-hall", "client-roof", "helper", "events")}
+    assert names == {
+        f"office-{each}" for each in ("server", "client-hall", "client-roof", "helper", "events")
+    }
     services = {one["metadata"]["name"] for one in kinds["Service"]}
     for one in kinds["StatefulSet"]:
         spec = one["spec"]["template"]["spec"]
@@ -143,7 +179,10 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
             there = {volume["name"] for volume in spec["volumes"]} | {"data"}
             assert mounted <= there
     (server,) = (one for one in kinds["StatefulSet"] if one["metadata"]["name"] == "office-server")
-    env = {one["name"]: one.get("value") for one in server["spec"]["template"]["spec"]["containers"][0]["env"]}
+    env = {
+        one["name"]: one.get("value")
+        for one in server["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
     assert env["SHOAL_SERVER_ALLOWED_HOSTS"].split(",")[0] == "$(POD_IP)"
     assert "shoal.example" in env["SHOAL_SERVER_ALLOWED_HOSTS"]
 
@@ -158,12 +197,18 @@ def test_metrics_of_clients_are_reached_on_their_own_site_only(helm: str, tmp_pa
 
 
 @pytest.mark.integration
-def test_alerts_and_dashboards_are_those_that_every_other_way_to_run_it_has(helm: str, tmp_path: Path) -> None:
-    found = {one["metadata"]["name"]: one for one in objects(rendered(helm, tmp_path, VALUES).stdout)}
+def test_alerts_and_dashboards_are_those_that_every_other_way_to_run_it_has(
+    helm: str, tmp_path: Path
+) -> None:
+    found = {
+        one["metadata"]["name"]: one for one in objects(rendered(helm, tmp_path, VALUES).stdout)
+    }
     shipped = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
     linked = shipped.replace("{{ $externalLabels.docs }}", "http://docs.example")
     assert linked.count("http://docs.example/how-to/alerts.html#") == linked.count("- alert:")
     assert found["office-alerts"]["spec"] == yaml.safe_load(linked)
     dashboards = (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")
-    assert found["office-dashboards"]["data"] == {one.name: one.read_text(encoding="utf-8") for one in dashboards}
+    assert found["office-dashboards"]["data"] == {
+        one.name: one.read_text(encoding="utf-8") for one in dashboards
+    }
     assert found["office-dashboards"]["metadata"]["labels"]["grafana_dashboard"] == "1"

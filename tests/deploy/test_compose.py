@@ -1,10 +1,13 @@
-"""docker-compose.yml, unchanged, on a real Docker engine: it starts, is monitored, is killed, and loses nothing.
+"""docker-compose.yml, unchanged, on a real Docker engine: it starts, is monitored, is killed, and
+loses nothing.
 
-The images that it pulls are replaced by stand-ins (see image_stand_ins.py), except Grafana's; Grafana's queries are run
-against the Prometheus of the project. The tests run in order: each continues with the state that the one before left.
+The images that it pulls are replaced by stand-ins (see image_stand_ins.py), except Grafana's;
+Grafana's queries are run against the Prometheus of the project. The tests run in order: each
+continues with the state that the one before left.
 
-The last one tests the systemd units, in a container of the same engine and Debian. `make test` brings the project up
-once and kills its services; the dashboards, `down` and `up`, and the units are left to `make integration`.
+The last one tests the systemd units, in a container of the same engine and Debian. `make test`
+brings the project up once and kills its services; the dashboards, `down` and `up`, and the units
+are left to `make integration`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from tests.deploy.image_stand_ins import WITHOUT, make_all
 from tests.deploy.systemd_machine import Machine, commands_of_the_docs, systemd_machine
 from tests.noisy_rows import noisy_rows_file
 
-# The first test also makes the images, for which a busy machine takes more than a quarter of an hour.
+# The first test also makes the images, for which a busy machine takes more than a quarter of an
+# hour.
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(1800)]
 
 MODELS = ("rooms", "fcac", "fuzzy")
@@ -91,11 +95,15 @@ def project(engine: Engine) -> Iterator[Project]:
 
 def produced(project: Project) -> dict[str, int]:
     """Readings in each client's readings log."""
-    return {client: int(project.run_in(client, END_OF_READINGS.format(client=client))) for client in CLIENTS}
+    return {
+        client: int(project.run_in(client, END_OF_READINGS.format(client=client)))
+        for client in CLIENTS
+    }
 
 
 def snapshot(project: Project) -> dict[str, Any]:
-    """The newest snapshot of the model `fcac`, which learns every reading at once; `rooms` waits for full windows."""
+    """The newest snapshot of the model `fcac`, which learns every reading at once; `rooms` waits
+    for full windows."""
     found: dict[str, Any] = wait_for("a snapshot", lambda: project.get("/v1/snapshot?model=fcac"))
     return found
 
@@ -103,7 +111,8 @@ def snapshot(project: Project) -> dict[str, Any]:
 class Names:
     """Keeps a cluster of each model named.
 
-    A name ends with its cluster, and a model that starts again with another number of clusters may end the named one.
+    A name ends with its cluster, and a model that starts again with another number of clusters may
+    end the named one.
     """
 
     def __init__(self, project: Project) -> None:
@@ -134,7 +143,8 @@ def names(project: Project) -> Names:
 
 
 def check_that_nothing_is_lost(project: Project) -> int:
-    """Stop the producers and check that clients learnt and the server absorbed every reading exactly once.
+    """Stop the producers and check that clients learnt and the server absorbed every reading
+    exactly once.
 
     Returns the number of readings. The clients have stopped when it returns.
     """
@@ -147,7 +157,9 @@ def check_that_nothing_is_lost(project: Project) -> int:
     assert readings_behind == total
     project.compose("stop", *CLIENTS)
     for client in CLIENTS:
-        last = json.loads(project.docker("logs", "--tail", "100", project.container(client)).splitlines()[-1])
+        last = json.loads(
+            project.docker("logs", "--tail", "100", project.container(client)).splitlines()[-1]
+        )
         assert last["readings"] == readings[client], client
     return total
 
@@ -170,14 +182,22 @@ def test_clusters_appear_on_the_page_and_in_prometheus(project: Project, names: 
     assert snapshot(project)["federation"] == "office"
     wait_for("every target", lambda: sum(project.query("up").values()) >= len(CLIENTS) + 1)
     wait_for("a named cluster of each model", names.are_there)
-    wait_for("clusters in Prometheus", lambda: project.query('shoal_clusters{model="rooms"}').get("rooms"))
+    wait_for(
+        "clusters in Prometheus",
+        lambda: project.query('shoal_clusters{model="rooms"}').get("rooms"),
+    )
     learned = 'shoal_readings_total{job="shoal-client",result="learned"} > 0'
     wait_for("all clients in Prometheus", lambda: set(project.query(learned)) == set(CLIENTS))
 
 
 @pytest.mark.integration
 def test_every_panel_of_every_dashboard_has_data(project: Project, names: Names) -> None:
-    check_every_panel(project.prometheus, TOP / "deploy/grafana/dashboards", timeout_s=600.0, meanwhile=names.are_there)
+    check_every_panel(
+        project.prometheus,
+        TOP / "deploy/grafana/dashboards",
+        timeout_s=600.0,
+        meanwhile=names.are_there,
+    )
 
 
 def test_every_log_line_is_an_event_with_its_level_process_and_client(project: Project) -> None:
@@ -186,9 +206,13 @@ def test_every_log_line_is_an_event_with_its_level_process_and_client(project: P
         lines = [json.loads(line) for line in project.log_lines(service)]
         assert lines[0]["event"] == "started", service
         assert all({"time", "level", "event", "process"} <= set(line) for line in lines), service
-        assert {line.get("client") for line in lines} == {None if service == "server" else f"client-{service[-1]}"}
+        assert {line.get("client") for line in lines} == {
+            None if service == "server" else f"client-{service[-1]}"
+        }
     events = [json.loads(line) for service in CLIENTS for line in project.log_lines(service)]
-    published = {(line["client"], line["model"]) for line in events if line["event"] == "updates_published"}
+    published = {
+        (line["client"], line["model"]) for line in events if line["event"] == "updates_published"
+    }
     assert published >= {(client, "rooms") for client in CLIENTS}
 
 
@@ -197,7 +221,11 @@ def test_containers_have_no_privileges_and_publish_ports_on_loopback_only(projec
         seen = project.inspect(service)
         host = seen["HostConfig"]
         assert seen["Config"]["User"] == "shoal"
-        assert (host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == (True, ["ALL"], False)
+        assert (host["ReadonlyRootfs"], host["CapDrop"], host["Privileged"]) == (
+            True,
+            ["ALL"],
+            False,
+        )
         assert host["SecurityOpt"] == ["no-new-privileges:true"]
     for service in ("kafka", "prometheus", "alertmanager", "mosquitto", *SHOAL_SERVICES):
         for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
@@ -209,10 +237,18 @@ def test_containers_have_no_privileges_and_publish_ports_on_loopback_only(projec
 def test_a_container_has_no_other_clients_key_or_volume(project: Project) -> None:
     for service in SHOAL_SERVICES:
         own = set() if service == "server" else {f"client-{service[-1]}"}
-        found = project.run_in(service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))")
+        found = project.run_in(
+            service, "import pathlib; print(*pathlib.Path('/').glob('var/lib/shoal/**/noise.key'))"
+        )
         assert {path.split("/")[-2] for path in found.split()} == own, service
-        mounted = {mount["Name"] for mount in project.inspect(service)["Mounts"] if mount["Type"] == "volume"}
-        expected = (own or {"server", "page-token"}) | ({"mqtt-password"} if service == "sensors-1" else set())
+        mounted = {
+            mount["Name"]
+            for mount in project.inspect(service)["Mounts"]
+            if mount["Type"] == "volume"
+        }
+        expected = (own or {"server", "page-token"}) | (
+            {"mqtt-password"} if service == "sensors-1" else set()
+        )
         assert mounted == {f"{project.name}_{name}" for name in expected}
 
 
@@ -235,13 +271,16 @@ def test_stopped_services_exit_with_zero(project: Project) -> None:
     project.compose("start", "client-3", "producer-3", "server")
 
 
-# The same kills outside containers, on Kafka too: tests/house/test_sigkill.py and test_kafka_outages.py.
+# The same kills outside containers, on Kafka too: tests/house/test_sigkill.py and
+# test_kafka_outages.py.
 @pytest.mark.integration
 def test_killed_services_lose_nothing(project: Project) -> None:
     for service in ("client-2", "server", "kafka", "producer-4", "client-2"):
         version = snapshot(project)["version"]
         project.kill(service)
-        wait_for("the next snapshot", lambda version=version: snapshot(project)["version"] > version)
+        wait_for(
+            "the next snapshot", lambda version=version: snapshot(project)["version"] > version
+        )
     project.compose("restart", "kafka", "server", "client-5")
     assert check_that_nothing_is_lost(project) > 0
     project.compose("start", *CLIENTS, *PRODUCERS, "sensors-1")
@@ -249,7 +288,8 @@ def test_killed_services_lose_nothing(project: Project) -> None:
 
 @pytest.mark.integration
 def test_after_down_and_up_services_resume_from_their_volumes(project: Project) -> None:
-    before, readings = snapshot(project), produced(project)
+    before = snapshot(project)
+    readings = produced(project)
     project.down()
     assert not project.compose("ps", "--quiet").split()
     project.up()
@@ -257,9 +297,13 @@ def test_after_down_and_up_services_resume_from_their_volumes(project: Project) 
     assert after["version"] >= before["version"]
     assert after["readings"] >= before["readings"]
     assert after["contract"] == before["contract"]
-    [[_, position]], [[_, was]] = after["positions"], before["positions"]
+    [[_, position]] = after["positions"]
+    [[_, was]] = before["positions"]
     assert position >= was
-    wait_for("new readings", lambda: all(produced(project)[client] > readings[client] for client in CLIENTS))
+    wait_for(
+        "new readings",
+        lambda: all(produced(project)[client] > readings[client] for client in CLIENTS),
+    )
     check_that_nothing_is_lost(project)
 
 
@@ -284,13 +328,19 @@ def test_the_units_installed_as_documented_lose_nothing(engine: Engine) -> None:
         for unit in UNITS:
             machine.run(f"kill -9 $(systemctl show --value -p MainPID {unit})")
         for unit in UNITS:
-            wait_for(unit, lambda unit=unit: machine.properties(unit, "NRestarts", "ActiveState") == ["1", "active"])
+            wait_for(
+                unit,
+                lambda unit=unit: (
+                    machine.properties(unit, "NRestarts", "ActiveState") == ["1", "active"]
+                ),
+            )
         publish_readings(machine, 120)
         wait_for("120 more", lambda: "readings=420" in machine.run(journal))
         machine.run("systemctl stop shoal.target")
         for unit in UNITS:
             wait_for(
-                f"the end of {unit}", lambda unit=unit: machine.properties(unit, "ActiveState") != ["deactivating"]
+                f"the end of {unit}",
+                lambda unit=unit: machine.properties(unit, "ActiveState") != ["deactivating"],
             )
             assert machine.properties(unit, "ActiveState", "Result", "ExecMainStatus") == [
                 "inactive",
@@ -301,4 +351,8 @@ def test_the_units_installed_as_documented_lose_nothing(engine: Engine) -> None:
         assert machine.run("stat -c %a /var/lib/private/shoal-client/attic").strip() == "700"
         # After an error that a restart cannot repair there is no restart.
         machine.run("echo nonsense > /etc/shoal/federation.toml; ! systemctl start shoal-server")
-        assert machine.properties("shoal-server", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "2", "0"]
+        assert machine.properties("shoal-server", "ActiveState", "ExecMainStatus", "NRestarts") == [
+            "failed",
+            "2",
+            "0",
+        ]

@@ -37,44 +37,61 @@ VARIABLES = {
 @pytest.mark.needs("docker")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_compose_accepts_the_file_without_warnings(version: str, file: Path, request: pytest.FixtureRequest) -> None:
+def test_compose_accepts_the_file_without_warnings(
+    version: str, file: Path, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue(version)
     command = [*VERSIONS[version], "--file", str(file), "config"]
-    read = subprocess.run(command, env=os.environ | VARIABLES, capture_output=True, text=True, check=False)
+    read = subprocess.run(
+        command, env=os.environ | VARIABLES, capture_output=True, text=True, check=False
+    )
     assert (read.returncode, read.stderr) == (0, "")
     assert read.stdout
 
 
 @pytest.mark.needs("docker")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_signing_keys_are_mounted_where_they_are_needed_only(version: str, request: pytest.FixtureRequest) -> None:
+def test_signing_keys_are_mounted_where_they_are_needed_only(
+    version: str, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue(version)
     files = [
-        option for name in ("production", "signed") for option in ("--file", str(TOP / f"deploy/compose/{name}.yml"))
+        option
+        for name in ("production", "signed")
+        for option in ("--file", str(TOP / f"deploy/compose/{name}.yml"))
     ]
     given = VARIABLES | {"SHOAL_CLIENT_KEYS": "/etc", "SHOAL_SIGNING_KEY_FILE": "/etc/hostname"}
     command = [*VERSIONS[version], *files, "config"]
-    read = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=False)
+    read = subprocess.run(
+        command, env=os.environ | given, capture_output=True, text=True, check=False
+    )
     assert (read.returncode, read.stderr) == (0, "")
     # Only the section of the services: volumes have the same names.
     section = re.search(r"^services:\n((?:  .*\n)+)", read.stdout, re.MULTILINE)
     assert section is not None
     services = dict(re.findall(r"^  (\S+):\n((?:    .*\n)+)", section[1], re.MULTILINE))
-    of_client, of_server = services["client"], services["server"]
+    of_client = services["client"]
+    of_server = services["server"]
     assert "SHOAL_CLIENT_SIGNING_KEY_FILE: /run/secrets/signing_key" in of_client
     assert "SHOAL_SERVER_CLIENT_KEYS: /run/client_keys" in of_server
-    assert all(f"source: {secret}" in of_client for secret in ("signing_key", "kafka_password", "kafka_ca"))
+    assert all(
+        f"source: {secret}" in of_client for secret in ("signing_key", "kafka_password", "kafka_ca")
+    )
     assert "source: page_token" in of_server
     assert "page_token" not in of_client, "a client does not read the page"
     assert "signing_key" not in of_server, "the server needs no client's signing key"
     assert "client_keys" not in of_client, "a client needs no public keys"
     assert "source: helper_key" in services["helper"]
-    assert not any("helper_key" in services[name] for name in ("server", "client")), "a helper is another party"
+    assert not any("helper_key" in services[name] for name in ("server", "client")), (
+        "a helper is another party"
+    )
 
 
 @pytest.mark.parametrize("file", [*FILES, TOP / "deploy/Dockerfile"], ids=lambda file: file.name)
 def test_images_are_pinned_to_exact_versions(file: Path) -> None:
-    images = re.findall(r"^\s*(?:image:|FROM) (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    images = re.findall(
+        r"^\s*(?:image:|FROM) (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert images
     for image in images:
         assert re.search(r":v?\d+\.\d+", image), image
@@ -107,7 +124,13 @@ def test_the_federation_file_is_valid_and_fits_the_containers() -> None:
 
 
 def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = set(re.findall(r"^\s+(SHOAL_\w+): ", "".join(f.read_text(encoding="utf-8") for f in FILES), re.MULTILINE))
+    named = set(
+        re.findall(
+            r"^\s+(SHOAL_\w+): ",
+            "".join(f.read_text(encoding="utf-8") for f in FILES),
+            re.MULTILINE,
+        )
+    )
     assert "SHOAL_LOG_SECRET_FILE" in named
     suitable = {
         "SHOAL_LOG_ADDRESS": "kafka://broker:9092",
@@ -144,11 +167,15 @@ def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build_requirements.txt"])
 def test_the_image_installs_the_tested_versions_by_digest(name: str) -> None:
-    assert f"--require-hashes -r deploy/{name}" in (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
+    assert f"--require-hashes -r deploy/{name}" in (TOP / "deploy/Dockerfile").read_text(
+        encoding="utf-8"
+    )
     locked = (TOP / "deploy" / name).read_text(encoding="utf-8").replace(" \\\n", " ")
     lines = [line for line in locked.splitlines() if not line.startswith("#")]
     assert lines
-    tested = (TOP / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-").splitlines()
+    tested = (
+        (TOP / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-").splitlines()
+    )
     for line in lines:
         pin, *digests = line.split()
         assert pin.lower().replace("_", "-") in tested, f"{pin} is not the version that is tested"
@@ -159,7 +186,13 @@ def test_the_image_installs_the_tested_versions_by_digest(name: str) -> None:
 def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *extras["kafka"], *extras["server"], *extras["mqtt"], *extras["sign"]]
+    needed = [
+        *project["dependencies"],
+        *extras["kafka"],
+        *extras["server"],
+        *extras["mqtt"],
+        *extras["sign"],
+    ]
     needed += extras["masked"]
     names = {re.split(r"[<>=~!\[; ]", one)[0].lower().replace("_", "-") for one in needed}
     locked = (TOP / "deploy/requirements.txt").read_text(encoding="utf-8").lower().replace("_", "-")
@@ -168,7 +201,9 @@ def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
 
 def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() -> None:
     text = FILES[0].read_text(encoding="utf-8")
-    services = dict(re.findall(r"^  (\S+):\n((?:    .*\n|\n)+)", text.split("\nservices:\n")[1], re.MULTILINE))
+    services = dict(
+        re.findall(r"^  (\S+):\n((?:    .*\n|\n)+)", text.split("\nservices:\n")[1], re.MULTILINE)
+    )
     holders = {
         secret: {name for name, section in services.items() if f"{secret}:/run/shoal/" in section}
         for secret in ("page-token", "grafana-password", "mqtt-password")
@@ -178,27 +213,39 @@ def test_no_password_is_in_the_tree_and_each_secret_reaches_only_who_needs_it() 
         "grafana-password": {"secrets", "grafana"},
         "mqtt-password": {"secrets", "mosquitto", "sensors-1", "events"},
     }
-    # A volume has the owner of the folder that the image has there: the service that makes the secrets is not root.
+    # A volume has the owner of the folder that the image has there: the service that makes the
+    # secrets is not root.
     made = re.findall(r"-(?:token|password):(/run/shoal/\w+)", services["secrets"])
     owned = re.search(
-        r"install -d -o shoal -g shoal -m 755 (.*)", (TOP / "deploy/Dockerfile").read_text(encoding="utf-8")
+        r"install -d -o shoal -g shoal -m 755 (.*)",
+        (TOP / "deploy/Dockerfile").read_text(encoding="utf-8"),
     )
     assert owned is not None
     assert owned[1].split() == made
     for name in ("server", "prometheus", "grafana", "mosquitto", "sensors-1", "events"):
-        assert re.search(r"(page-token|grafana-password|mqtt-password):/run/shoal/\w+:ro", services[name])
+        assert re.search(
+            r"(page-token|grafana-password|mqtt-password):/run/shoal/\w+:ro", services[name]
+        )
     assert not re.search(r"(PASSWORD|TOKEN|SECRET)\w*: *[^/$\s]", text), "a value and not a file"
 
 
 def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:
     first, *rest = [
-        line for line in (TOP / ".dockerignore").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+        line
+        for line in (TOP / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
     ]
     assert first == "*"
     kept = {line.removeprefix("!") for line in rest if line.startswith("!")}
-    copied = re.findall(r"^COPY (?!--)(.*) \S+$", (TOP / "deploy/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    copied = re.findall(
+        r"^COPY (?!--)(.*) \S+$",
+        (TOP / "deploy/Dockerfile").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert {
-        source.split("/")[0] if source not in kept else source for line in copied for source in line.split()
+        source.split("/")[0] if source not in kept else source
+        for line in copied
+        for source in line.split()
     } == kept
 
 
@@ -221,8 +268,12 @@ def test_services_that_have_no_business_with_each_other_share_no_network() -> No
     found = services(TOP / "docker-compose.yml")
     networks = {name: set(one.get("networks", [])) for name, one in found.items()}
     for name, one in found.items():
-        assert networks[name] or one.get("network_mode") == "none", f"{name} is in the default network"
-    reachable = {name: {other for other in networks if networks[other] & networks[name]} for name in networks}
+        assert networks[name] or one.get("network_mode") == "none", (
+            f"{name} is in the default network"
+        )
+    reachable = {
+        name: {other for other in networks if networks[other] & networks[name]} for name in networks
+    }
     assert "kafka" not in reachable["grafana"] | reachable["mosquitto"] | reachable["prometheus"]
     for number in range(1, 6):
         assert found[f"producer-{number}"]["network_mode"] == "none"
@@ -234,9 +285,18 @@ def test_the_alertmanager_file_is_valid_and_prometheus_knows_where_it_is() -> No
     alerting = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))["alerting"]
     assert alerting["alertmanagers"][0]["static_configs"][0]["targets"] == ["alertmanager:9093"]
     rules = yaml.safe_load((folder / "rules.yml").read_text(encoding="utf-8"))
-    severities = {rule["labels"]["severity"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    severities = {
+        rule["labels"]["severity"]
+        for group in rules["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
     route = yaml.safe_load((folder / "alertmanager.yml").read_text(encoding="utf-8"))["route"]
     routed = {matcher.split('"')[1] for one in route["routes"] for matcher in one["matchers"]}
     assert routed <= severities
     if amtool := shutil.which("amtool"):
-        subprocess.run([amtool, "check-config", str(folder / "alertmanager.yml")], check=True, capture_output=True)
+        subprocess.run(
+            [amtool, "check-config", str(folder / "alertmanager.yml")],
+            check=True,
+            capture_output=True,
+        )

@@ -1,4 +1,5 @@
-"""The Grafana dashboards: the committed JSON is up to date, and every panel has data from a running federation."""
+"""The Grafana dashboards: the committed JSON is up to date, and every panel has data from a running
+federation."""
 
 from __future__ import annotations
 
@@ -53,11 +54,15 @@ TRANSFORMATIONS = {
 """id -> its options"""
 OF_CLUSTERS = {"ShoalClusterBorn", "ShoalClusterGone", "ShoalClusterQuiet", "ShoalClustersJumping"}
 """alerts that tell of what the readings show"""
-COMMITTED = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
+COMMITTED = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")
+}
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory, prometheus: str) -> Iterator[MonitoredFederation]:
+def federation(
+    tmp_path_factory: pytest.TempPathFactory, prometheus: str
+) -> Iterator[MonitoredFederation]:
     with monitored_federation(tmp_path_factory.mktemp("monitored"), prometheus) as federation:
         publish_nonsense(federation)
         yield federation
@@ -86,7 +91,9 @@ def test_panels_do_not_overlap_and_have_descriptions(dashboard: Dashboard) -> No
         assert panel["description"]
         grid = panel["gridPos"]
         cells = {
-            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+            (x, y)
+            for x in range(grid["x"], grid["x"] + grid["w"])
+            for y in range(grid["y"], grid["y"] + grid["h"])
         }
         assert max(x for x, _ in cells) < 24
         assert not cells & occupied, panel["title"]
@@ -94,14 +101,23 @@ def test_panels_do_not_overlap_and_have_descriptions(dashboard: Dashboard) -> No
 
 
 def test_the_provisioned_data_source_is_the_one_the_dashboards_query() -> None:
-    source = (FOLDER.parent / "provisioning" / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
+    source = (FOLDER.parent / "provisioning" / "datasources" / "prometheus.yml").read_text(
+        encoding="utf-8"
+    )
     assert "uid: prometheus\n" in source
     for dashboard in COMMITTED.values():
         annotations = dashboard.get("annotations", {}).get("list", [])
         targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
-        for part in (*dashboard["panels"], *targets, *dashboard["templating"]["list"], *annotations):
+        for part in (
+            *dashboard["panels"],
+            *targets,
+            *dashboard["templating"]["list"],
+            *annotations,
+        ):
             assert part["datasource"] == {"type": "prometheus", "uid": "prometheus"}
-    provider = (FOLDER.parent / "provisioning" / "dashboards" / "shoal.yml").read_text(encoding="utf-8")
+    provider = (FOLDER.parent / "provisioning" / "dashboards" / "shoal.yml").read_text(
+        encoding="utf-8"
+    )
     assert "path: /etc/grafana/dashboards\n" in provider
 
 
@@ -112,9 +128,15 @@ def test_panels_transformations_and_annotations_are_of_kinds_that_grafana_has(na
         assert panel["type"] in {"stat", "timeseries", "table"}
         steps = panel.get("transformations", [])
         assert bool(steps) == (panel["type"] == "table"), panel["title"]
-        assert all(set(step["options"]) == TRANSFORMATIONS[step["id"]] for step in steps), panel["title"]
+        assert all(set(step["options"]) == TRANSFORMATIONS[step["id"]] for step in steps), panel[
+            "title"
+        ]
         # A table needs its labels as columns, and one row for each series.
-        forms = {(target["format"], target["instant"]) for target in panel["targets"] if "format" in target}
+        forms = {
+            (target["format"], target["instant"])
+            for target in panel["targets"]
+            if "format" in target
+        }
         assert forms == ({("table", True)} if panel["type"] == "table" else set()), panel["title"]
     for mark in dashboard.get("annotations", {}).get("list", []):
         assert mark["useValueForTime"] is True
@@ -124,7 +146,9 @@ def test_panels_transformations_and_annotations_are_of_kinds_that_grafana_has(na
 
 
 def test_tables_name_only_columns_that_their_query_returns() -> None:
-    tables = [panel for one in COMMITTED.values() for panel in one["panels"] if panel["type"] == "table"]
+    tables = [
+        panel for one in COMMITTED.values() for panel in one["panels"] if panel["type"] == "table"
+    ]
     assert tables
     for panel in tables:
         there = by_labels(panel["targets"][0]["expr"]) | {"Value"}
@@ -135,9 +159,13 @@ def test_tables_name_only_columns_that_their_query_returns() -> None:
                 there = {f"{options['rowField']}\\{options['columnField']}"}
             else:
                 assert set(options["renameByName"]) == there, panel["title"]
-                assert sorted(options["indexByName"].values()) == list(range(len(options["indexByName"])))
+                assert sorted(options["indexByName"].values()) == list(
+                    range(len(options["indexByName"]))
+                )
                 headings = set(options["renameByName"].values())
-        assert {one["displayName"] for one in panel.get("options", {}).get("sortBy", [])} <= headings
+        assert {
+            one["displayName"] for one in panel.get("options", {}).get("sortBy", [])
+        } <= headings
 
 
 def by_labels(expr: str) -> set[str]:
@@ -149,9 +177,14 @@ def by_labels(expr: str) -> set[str]:
 
 def test_the_dashboard_of_people_who_run_a_plant_is_the_first_that_grafana_shows() -> None:
     compose = (FOLDER.parent.parent.parent / "docker-compose.yml").read_text(encoding="utf-8")
-    assert "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: /etc/grafana/dashboards/clusters.json" in compose
+    assert (
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: /etc/grafana/dashboards/clusters.json"
+        in compose
+    )
     tags = {name: dashboard["tags"] for name, dashboard in COMMITTED.items()}
-    assert tags == {name: ["shoal"] if name == "clusters" else ["shoal", "operations"] for name in COMMITTED}
+    assert tags == {
+        name: ["shoal"] if name == "clusters" else ["shoal", "operations"] for name in COMMITTED
+    }
 
 
 def test_intervals_are_substituted_as_grafana_does() -> None:
@@ -163,7 +196,9 @@ def test_intervals_are_substituted_as_grafana_does() -> None:
 
 def test_every_value_of_every_variable_is_queried() -> None:
     panel = {"title": "t", "targets": [{"expr": 'a{m=~"$model", c="$c"} + b{m=~"$model"}'}]}
-    found = list(queries("d", panel, {"model": ["x", "y.z", "(x|y\\.z)"], "c": ["1"], "other": ["9"]}, 1))
+    found = list(
+        queries("d", panel, {"model": ["x", "y.z", "(x|y\\.z)"], "c": ["1"], "other": ["9"]}, 1)
+    )
     assert [query.expr for query in found][::2] == [
         'a{m=~"x", c="1"} + b{m=~"x"}',
         'a{m=~"(x|y\\\\.z)", c="1"} + b{m=~"(x|y\\\\.z)"}',
@@ -183,26 +218,34 @@ def test_every_panel_of_a_running_federation_has_data(federation: MonitoredFeder
 
 
 @pytest.mark.needs("Prometheus")
-def test_the_table_of_centres_has_names_and_units_and_the_values_of_the_page(federation: MonitoredFederation) -> None:
+def test_the_table_of_centres_has_names_and_units_and_the_values_of_the_page(
+    federation: MonitoredFederation,
+) -> None:
     for model in MODELS:
 
         def agree(model: str = model) -> bool:
             rows = answered(federation, CENTRES.replace("$model", model))
             found = {(labels["title"], labels["column"]): value for labels, value in rows}
-            clusters = json.loads(fetched(f"{federation.server}/v1/clusters?model={model}"))["clusters"]
+            clusters = json.loads(fetched(f"{federation.server}/v1/clusters?model={model}"))[
+                "clusters"
+            ]
             expected = {
                 (one["name"] or f"cluster {one['identity']}", column): one["centre"][place]
                 for one in clusters
                 if one["centre"] is not None
                 for place, column in enumerate(["warm in °C", "damp"])
             }
-            return any(title == f"{NAME} {model}" for title, _ in found) and found == pytest.approx(expected, rel=0.05)
+            return any(title == f"{NAME} {model}" for title, _ in found) and found == pytest.approx(
+                expected, rel=0.05
+            )
 
         until(agree, federation)
 
 
 @pytest.mark.needs("Prometheus")
-def test_births_are_marked_at_their_times_with_what_happened(federation: MonitoredFederation) -> None:
+def test_births_are_marked_at_their_times_with_what_happened(
+    federation: MonitoredFederation,
+) -> None:
     (mark,) = COMMITTED["clusters"]["annotations"]["list"]
 
     def marks_are_the_events() -> bool:
@@ -211,15 +254,23 @@ def test_births_are_marked_at_their_times_with_what_happened(federation: Monitor
             ClusterEventMessage.decode(one.value)
             for one in records_in(federation, federation.config.contract.events_topic)
         ]
-        births = {(one.text, round(1000 * one.at)) for one in events if (one.model, one.kind) == (MODELS[0], "birth")}
-        found = {(labels["text"], round(value)) for labels, value in rows if labels["event"] == "birth"}
+        births = {
+            (one.text, round(1000 * one.at))
+            for one in events
+            if (one.model, one.kind) == (MODELS[0], "birth")
+        }
+        found = {
+            (labels["text"], round(value)) for labels, value in rows if labels["event"] == "birth"
+        }
         return bool(births) and found == births
 
     until(marks_are_the_events, federation)
 
 
 @pytest.mark.needs("Prometheus")
-def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(tmp_path: Path, prometheus: str) -> None:
+def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
+    tmp_path: Path, prometheus: str
+) -> None:
     (tmp_path / "regimes").mkdir()
     config = load_config(federation_file(tmp_path / "regimes"))
     write_regimes(config, 800)
@@ -235,9 +286,13 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(tm
             web, _ = start_http_server(place, "127.0.0.1", node.metrics.registry)
             stack.callback(web.server_close)
             stack.callback(web.shutdown)
-        url = stack.enter_context(scraped(tmp_path, prometheus, port, port + 1, {"masked": port + 2}))
+        url = stack.enter_context(
+            scraped(tmp_path, prometheus, port, port + 1, {"masked": port + 2})
+        )
         found = MonitoredFederation(tmp_path, config, url, "", {}, [])
-        until(lambda: answered(found, 'shoal_masked_rounds_total{result="closed"} == 0') != [], found)
+        until(
+            lambda: answered(found, 'shoal_masked_rounds_total{result="closed"} == 0') != [], found
+        )
 
         def shown() -> bool:
             masked.clock.now += 6.0
@@ -251,7 +306,9 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(tm
 
         until(shown, found)
         (stays,) = expressions("clusters", "Stays in regimes")
-        of_each = dict(name_and_value(answered(found, stays.replace("$model", "clusters")), "cluster"))
+        of_each = dict(
+            name_and_value(answered(found, stays.replace("$model", "clusters")), "cluster")
+        )
     assert of_each.keys() == {"0", "1"}
     assert all(60 < stay < 140 for stay in of_each.values()), (
         "and no value of the words that stand there without regimes"
@@ -279,7 +336,9 @@ def answered(federation: MonitoredFederation, expr: str) -> list[tuple[dict[str,
 def test_a_panel_without_data_is_found(federation: MonitoredFederation) -> None:
     check_every_panel(federation.prometheus, FOLDER)
     broken: dict[str, Any] = json.loads(json.dumps(COMMITTED))
-    broken["client"]["panels"][5]["targets"][0]["expr"] = 'shoal_nodes{client="$client", model="gone"}'
+    broken["client"]["panels"][5]["targets"][0]["expr"] = (
+        'shoal_nodes{client="$client", model="gone"}'
+    )
     broken["operations"]["templating"]["list"][0]["query"] = "label_values(shoal_gone, instance)"
     broken["federation"]["panels"][2]["targets"][0]["expr"] = "shoal_clusters / 0 * 0"
     broken["clusters"]["annotations"]["list"][0]["target"]["expr"] = "shoal_gone"
@@ -289,7 +348,9 @@ def test_a_panel_without_data_is_found(federation: MonitoredFederation) -> None:
     assert [place.split(":")[0] for place in empty if place.startswith("client")] == [
         f"client / {COMMITTED['client']['panels'][5]['title']} ['{client}']" for client in CLIENTS
     ]
-    assert any(place.startswith("federation / Readings per second") for place in empty), "NaN is no data"
+    assert any(place.startswith("federation / Readings per second") for place in empty), (
+        "NaN is no data"
+    )
 
 
 @pytest.mark.needs("Prometheus")
@@ -303,9 +364,21 @@ def test_an_invalid_message_raises_its_alert_and_no_other(federation: MonitoredF
 
 @pytest.mark.needs("Prometheus")
 def test_a_raw_value_is_in_no_log_metric_message_or_page(federation: MonitoredFederation) -> None:
-    until(lambda: 'result="rejected"} 0.0' not in fetched(f"{federation.clients[CLIENTS[0]]}/metrics"), federation)
-    until(lambda: "nonsense" in str(records_in(federation, federation.config.contract.rejected_topic)), federation)
-    pages = [fetched(f"{place}/metrics") for place in (federation.server, *federation.clients.values())]
+    until(
+        lambda: (
+            'result="rejected"} 0.0' not in fetched(f"{federation.clients[CLIENTS[0]]}/metrics")
+        ),
+        federation,
+    )
+    until(
+        lambda: (
+            "nonsense" in str(records_in(federation, federation.config.contract.rejected_topic))
+        ),
+        federation,
+    )
+    pages = [
+        fetched(f"{place}/metrics") for place in (federation.server, *federation.clients.values())
+    ]
     pages += [
         fetched(f"{federation.server}/{page}")
         for page in ("v1/status", "v1/snapshot", "v1/snapshot?model=three", "v1/privacy")
@@ -313,8 +386,12 @@ def test_a_raw_value_is_in_no_log_metric_message_or_page(federation: MonitoredFe
     topics = [federation.config.contract.updates_topic, federation.config.contract.snapshots_topic]
     topics.append(federation.config.contract.rejected_topic)
     records = [record for topic in topics for record in records_in(federation, topic)]
-    messages = b"".join(part for record in records for part in (record.key or b"", record.value or b""))
-    assert {Update.TYPE, Snapshot.TYPE} <= {dict(record.headers)["type"].decode() for record in records}
+    messages = b"".join(
+        part for record in records for part in (record.key or b"", record.value or b"")
+    )
+    assert {Update.TYPE, Snapshot.TYPE} <= {
+        dict(record.headers)["type"].decode() for record in records
+    }
     text = federation.output() + "".join(pages)
     assert SECRET_TEXT not in text
     assert SECRET_TEXT.encode() not in messages
@@ -322,7 +399,9 @@ def test_a_raw_value_is_in_no_log_metric_message_or_page(federation: MonitoredFe
         assert not {number for number in numbers_in(text) if abs(number - value) < 1e-7 * value}
         assert struct.pack("<d", value) not in messages
     rejected = b"".join(
-        record.value or b"" for client in CLIENTS for record in rejected_readings_of(federation, client)
+        record.value or b""
+        for client in CLIENTS
+        for record in rejected_readings_of(federation, client)
     )
     assert SECRET_TEXT.encode() in rejected, "the client itself keeps what it rejected"
 

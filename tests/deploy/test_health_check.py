@@ -1,4 +1,5 @@
-"""The health check of containers: its exit code for a status of 200, for another, and without a server."""
+"""The health check of containers: its exit code for a status of 200, for another, and without a
+server."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ HEALTH_CHECK = Path(__file__).parent.parent.parent / "deploy" / "health_check.py
 class Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         needs_token = self.path == "/guarded" and self.headers["authorization"] != "Bearer a-token"
-        self.send_response(200 if self.path in ("/healthy", "/guarded") and not needs_token else 503)
+        self.send_response(
+            200 if self.path in ("/healthy", "/guarded") and not needs_token else 503
+        )
         self.end_headers()
         self.wfile.write(b"the reason\n")
 
@@ -41,7 +44,9 @@ def port() -> Iterator[int]:
 
 def check(port: int, path: str, **environment: str) -> tuple[int, str]:
     command = [sys.executable, "-IS", str(HEALTH_CHECK), str(port), path]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
     assert not ended.stderr
     return ended.returncode, ended.stdout.strip()
 
@@ -66,8 +71,26 @@ def test_it_sends_the_token_where_the_server_needs_one(port: int, tmp_path: Path
 
 
 def test_it_connects_by_tls_where_the_server_has_a_certificate(tmp_path: Path) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=shoal.example"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += [
+        "-keyout",
+        "key.pem",
+        "-out",
+        "certificate.pem",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=shoal.example",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     web = HTTPServer(("127.0.0.1", 0), Page)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

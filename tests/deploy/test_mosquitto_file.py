@@ -20,7 +20,8 @@ PLACES = {
 
 
 def with_password(folder: Path) -> Path:
-    """The file of users that start.sh makes before it starts the broker, in this folder; the password is `secret`."""
+    """The file of users that start.sh makes before it starts the broker, in this folder; the
+    password is `secret`."""
     (folder / "password").write_text("secret\n", encoding="utf-8")
     script = (SHIPPED / "start.sh").read_text(encoding="utf-8")
     here = {"/run/shoal/mqtt": str(folder), "/mosquitto/passwords": str(folder / "passwords")}
@@ -36,7 +37,8 @@ def with_password(folder: Path) -> Path:
 
 def takes(broker: Mosquitto, password: str) -> bool:
     """Whether the broker lets the user `shoal` in; without a password, somebody without a name."""
-    client, answers = Client(CallbackAPIVersion.VERSION2), []
+    client = Client(CallbackAPIVersion.VERSION2)
+    answers = []
     client.on_connect = lambda *given: answers.append(given[3])
     if password:
         client.username_pw_set("shoal", password)
@@ -58,7 +60,9 @@ def test_the_broker_of_compose_takes_the_password_that_was_made_and_no_other(
     assert "secret" not in users.read_text(encoding="utf-8")
     lines = (SHIPPED / "mosquitto.conf").read_text(encoding="utf-8").splitlines()
     asked = [
-        line.replace("/mosquitto/passwords", str(users)) for line in lines if "anonymous" in line or "/pass" in line
+        line.replace("/mosquitto/passwords", str(users))
+        for line in lines
+        if "anonymous" in line or "/pass" in line
     ]
     broker = Mosquitto(tmp_path, "\n".join(asked))
     tried = {password: takes(broker, password) for password in ("secret", "other", "")}
@@ -74,7 +78,13 @@ def test_mosquitto_starts_with_the_shipped_file_and_saves_its_state(
     lines = (SHIPPED / file).read_text(encoding="utf-8").splitlines()
     assert {"persistence true", *PLACES[file]} <= set(lines)
     # The test chooses port and folder; all other lines are the shipped ones.
-    replaced = ("listener", "persistence", "persistence_location", "log_dest", "max_queued_messages")
+    replaced = (
+        "listener",
+        "persistence",
+        "persistence_location",
+        "log_dest",
+        "max_queued_messages",
+    )
     more = "\n".join(line for line in lines if line.split(" ")[0] not in replaced)
     more = more.replace("/mosquitto/passwords", str(with_password(tmp_path)))
     broker = Mosquitto(tmp_path, more)

@@ -26,7 +26,9 @@ def test_promtool_accepts_the_configuration(promtool: str, name: str, tmp_path: 
     shutil.copytree(PROMETHEUS, tmp_path / "prometheus")
     (tmp_path / "token").touch()  # in a container it is there once the server has started
     file = tmp_path / "prometheus" / name
-    file.write_text(re.sub(r"/\S+/page/token", str(tmp_path / "token"), file.read_text(encoding="utf-8")))
+    file.write_text(
+        re.sub(r"/\S+/page/token", str(tmp_path / "token"), file.read_text(encoding="utf-8"))
+    )
     assert f"{len(ALERTS)} rules found" in run(promtool, "check", "config", str(file))
 
 
@@ -40,7 +42,10 @@ def test_the_unit_tests_of_the_alerts_pass(promtool: str) -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_is_tested_firing_and_not_firing(alert: str) -> None:
-    cases = re.findall(rf"alertname: {alert}\b[^\n]*\n?(?:\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels)?", TESTED)
+    cases = re.findall(
+        rf"alertname: {alert}\b[^\n]*\n?(?:\s+eval_time: \w+\n\s+exp_alerts:\n\s+- exp_labels)?",
+        TESTED,
+    )
     assert any("exp_labels" in case for case in cases), "firing"
     # One that fires for one series and not for its neighbours counts as both.
     assert "exp_alerts: []" in "".join(cases) or alert == "ShoalEpsilonOverLimit", "not firing"

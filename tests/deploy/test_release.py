@@ -1,4 +1,5 @@
-"""The release: equal bytes whenever it is built, notes from the changelog, checksums that show every change."""
+"""The release: equal bytes whenever it is built, notes from the changelog, checksums that show
+every change."""
 
 from __future__ import annotations
 
@@ -16,9 +17,7 @@ import shoal
 from deploy.release import NAMESPACE, ReleaseError, normalised, notes_of, version_of
 
 ROOT = Path(__file__).parent.parent.parent
-CHANGELOG = (
-    "# Changelog\n\n## [Unreleased]\n{}\n## [1.1.0] - 2026-02-01\n\n- new\n\n## [1.0.0] - 2026-01-01\n\n- first\n"
-)
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n{}\n## [1.1.0] - 2026-02-01\n\n- new\n\n## [1.0.0] - 2026-01-01\n\n- first\n"
 
 
 def packed(names: list[str], moment: int, user: str) -> bytes:
@@ -26,7 +25,10 @@ def packed(names: list[str], moment: int, user: str) -> bytes:
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name in names:
             member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.uname, member.mode = 3, moment, user, 0o664
+            member.size = 3
+            member.mtime = moment
+            member.uname = user
+            member.mode = 0o664
             archive.addfile(member, io.BytesIO(b"abc"))
     return out.getvalue()
 
@@ -60,8 +62,10 @@ def test_the_notes_are_the_section_of_the_version() -> None:
 
 @pytest.mark.integration
 def test_a_release_is_built_tried_and_signed(tmp_path: Path) -> None:
-    """Two builds of equal bytes, and the README in an empty environment: `release.py` ends with an error otherwise."""
-    key, out = tmp_path / "key", tmp_path / "dist"
+    """Two builds of equal bytes, and the README in an empty environment: `release.py` ends with an
+    error otherwise."""
+    key = tmp_path / "key"
+    out = tmp_path / "dist"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     words = [sys.executable, ROOT / "deploy" / "release.py", "--draft", "--key", key, "--out", out]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -70,9 +74,21 @@ def test_a_release_is_built_tried_and_signed(tmp_path: Path) -> None:
     assert bill["bomFormat"] == "CycloneDX"
     named = {component["name"].lower() for component in bill["components"]}
     assert {"numpy", "msgpack", "pydantic", "click", "starlette", "kafka-python"} <= named
-    verify = ["ssh-keygen", "-Y", "verify", "-f", out / "allowed_signers", "-I", "shoal", "-n", NAMESPACE]
+    verify = [
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        out / "allowed_signers",
+        "-I",
+        "shoal",
+        "-n",
+        NAMESPACE,
+    ]
     sums = out / "SHA256SUMS"
     checked = [*verify, "-s", out / "SHA256SUMS.sig"]
     subprocess.run(checked, input=sums.read_bytes(), check=True, capture_output=True)
-    assert subprocess.run(checked, input=b"x" + sums.read_bytes(), check=False, capture_output=True).returncode
+    assert subprocess.run(
+        checked, input=b"x" + sums.read_bytes(), check=False, capture_output=True
+    ).returncode
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)

@@ -1,4 +1,5 @@
-"""The cluster_tree estimator: labels are identities, and the interfaces are those of all streaming estimators."""
+"""The cluster_tree estimator: labels are identities, and the interfaces are those of all streaming
+estimators."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from shoal.protocol.codec import pack, unpack
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 
 
-def blobs(n: int = 3000, which: tuple[int, ...] = (0, 1, 2, 3), seed: int = 0) -> NDArray[np.float64]:
+def blobs(
+    n: int = 3000, which: tuple[int, ...] = (0, 1, 2, 3), seed: int = 0
+) -> NDArray[np.float64]:
     generator = np.random.default_rng(seed)
     return CORNERS[generator.choice(which, size=n)] + 0.04 * generator.normal(size=(n, 2))
 
@@ -56,7 +59,9 @@ def test_it_learns_what_the_halves_learn_from_updates_of_that_size() -> None:
     for number in range(4):
         for at, client in enumerate(clients):
             client.learn(rows[at::2][400 * number : 400 * (number + 1)])
-        contributions = [Contribution(str(at), number, client.contribute()) for at, client in enumerate(clients)]
+        contributions = [
+            Contribution(str(at), number, client.contribute()) for at, client in enumerate(clients)
+        ]
         server.absorb(contributions, b"")
     assert pack(model._federation.server.state()) == pack(server.state())
 
@@ -68,7 +73,9 @@ def test_fit_needs_two_rows_and_forgets() -> None:
     assert pack(model.fit(blobs()).state()) == pack(ClusterTree().fit(blobs()).state())
 
 
-@pytest.mark.parametrize("wrong", [{"clients": 0}, {"update_readings": 0}, {"cells_max": 3}, {"random_state": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"clients": 0}, {"update_readings": 0}, {"cells_max": 3}, {"random_state": -1}]
+)
 def test_a_parameter_out_of_range_is_refused_by_name(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         ClusterTree(**wrong).fit(blobs(50))
@@ -110,7 +117,8 @@ def test_it_works_at_the_end_of_rivers_pipeline() -> None:
     model = compose.Pipeline(preprocessing.StandardScaler(), ClusterTree())
     for reading in pd.DataFrame(blobs(600, (0, 3)), columns=["warm", "dry"]).to_dict("records"):
         model.learn_one(reading)
-    low, high = model.predict_one({"warm": 0.0, "dry": 0.0}), model.predict_one({"warm": 1.0, "dry": 1.0})
+    low = model.predict_one({"warm": 0.0, "dry": 0.0})
+    high = model.predict_one({"warm": 1.0, "dry": 1.0})
     assert min(low, high) >= 0
     assert low != high
 

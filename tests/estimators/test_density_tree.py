@@ -19,7 +19,8 @@ from shoal.privacy.gaussian import variance_for as smallest_variance
 from shoal.protocol.codec import pack, unpack
 
 CENTRES = np.array([[2.0, 25.0], [8.0, 25.0], [5.0, 85.0]])
-LOW, HIGH = [0.0, 5.0], [10.0, 105.0]
+LOW = [0.0, 5.0]
+HIGH = [10.0, 105.0]
 
 
 def plant(n: int = 20_000, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -39,7 +40,9 @@ def test_it_finds_the_clusters_in_the_units_of_the_rows(epsilon: float | None) -
     found = model(epsilon=epsilon).fit(rows)
     assert found.n_clusters_ == 3
     assert adjusted_rand_score(truth, found.labels_) > 0.98
-    nearest = np.abs((found.cluster_centers_[:, None] - CENTRES) / [10, 100]).sum(axis=2).min(axis=0)
+    nearest = (
+        np.abs((found.cluster_centers_[:, None] - CENTRES) / [10, 100]).sum(axis=2).min(axis=0)
+    )
     assert nearest.max() < 0.06
     assert sorted(found.active_.tolist()) == sorted(found.identities_.tolist())
 
@@ -58,7 +61,9 @@ def test_readings_wait_until_their_window_is_full_and_fit_closes_it() -> None:
     assert waiting.n_clusters_ == 0
     assert set(waiting.labels_) == {-1}
     assert (
-        model(clients=1, window_readings=4000, epsilon=None).fit(rows)._federation.state()["clients"]["0"]["windows"]
+        model(clients=1, window_readings=4000, epsilon=None)
+        .fit(rows)
+        ._federation.state()["clients"]["0"]["windows"]
         == 1
     )
 
@@ -66,7 +71,9 @@ def test_readings_wait_until_their_window_is_full_and_fit_closes_it() -> None:
 def test_without_a_seed_nobody_can_make_the_noise_again_but_from_the_saved_state() -> None:
     rows, _ = plant(5000)
     first, second = (model(random_state=None).fit(rows) for _ in range(2))
-    assert pack(first.state()["federation"]["server"]) != pack(second.state()["federation"]["server"])
+    assert pack(first.state()["federation"]["server"]) != pack(
+        second.state()["federation"]["server"]
+    )
     restored = model(random_state=None).restore(unpack(pack(first.state())))
     for one in (first, restored):
         one.partial_fit(rows)
@@ -89,7 +96,9 @@ def test_another_seed_is_other_noise_and_the_same_seed_the_same() -> None:
     assert states[0] == states[1] != states[2]
 
 
-@pytest.mark.parametrize(("cut", "masked"), [(1, False), (700, False), (4999, False), (700, True), (4999, True)])
+@pytest.mark.parametrize(
+    ("cut", "masked"), [(1, False), (700, False), (4999, False), (700, True), (4999, True)]
+)
 def test_a_restored_model_continues_bit_for_bit(cut: int, masked: bool) -> None:
     rows, _ = plant(5000)
     size = 40 if masked else 400
@@ -128,18 +137,26 @@ def test_one_reading_at_a_time_is_learnt_by_feature_name() -> None:
     for reading in frame.to_dict("records"):
         found.learn_one(reading)
     assert found.feature_names_in_.tolist() == ["dry", "warm"]
-    assert len({found.predict_one({"warm": warm, "dry": dry}) for warm, dry in CENTRES.tolist()}) == 3
+    assert (
+        len({found.predict_one({"warm": warm, "dry": dry}) for warm, dry in CENTRES.tolist()}) == 3
+    )
 
 
 @pytest.mark.filterwarnings("ignore:values of feature 0")
 @pytest.mark.parametrize("epsilon", [4.0, None])
-def test_gaps_between_even_numbers_are_no_valleys_where_the_step_is_given(epsilon: float | None) -> None:
+def test_gaps_between_even_numbers_are_no_valleys_where_the_step_is_given(
+    epsilon: float | None,
+) -> None:
     generator = np.random.default_rng(11)
     of = generator.integers(4, size=12_000)
-    values = np.array([[10, 30], [30, 30], [20, 20], [12, 10]])[of] + generator.normal(0, 1.5, (12_000, 2))
+    values = np.array([[10, 30], [30, 30], [20, 20], [12, 10]])[of] + generator.normal(
+        0, 1.5, (12_000, 2)
+    )
     rows = 2.0 * np.rint(values / 2.0)
     found = {
-        step: DensityTree(epsilon=epsilon, low=0.0, high=40.0, step=step, clients=20, random_state=3).fit(rows)
+        step: DensityTree(
+            epsilon=epsilon, low=0.0, high=40.0, step=step, clients=20, random_state=3
+        ).fit(rows)
         for step in (0.0, 2.0)
     }
     assert found[2.0].n_clusters_ == 4
@@ -148,7 +165,9 @@ def test_gaps_between_even_numbers_are_no_valleys_where_the_step_is_given(epsilo
 
 
 @pytest.mark.parametrize("epsilon", [4.0, None])
-def test_many_clusters_are_found_in_a_small_table_whose_tree_changes_often_enough(epsilon: float | None) -> None:
+def test_many_clusters_are_found_in_a_small_table_whose_tree_changes_often_enough(
+    epsilon: float | None,
+) -> None:
     generator = np.random.default_rng(12)
     grid = np.stack(np.meshgrid([0.1, 0.3, 0.5, 0.7], [0.15, 0.5, 0.85]), axis=-1).reshape(-1, 2)
     of = generator.integers(12, size=5000)
@@ -164,7 +183,9 @@ def test_many_clusters_are_found_in_a_small_table_whose_tree_changes_often_enoug
 
 def test_a_feature_that_shows_steps_and_has_none_is_named() -> None:
     generator = np.random.default_rng(11)
-    frame = pd.DataFrame({"warm": np.rint(generator.normal(20, 4, 200)), "dry": generator.normal(20, 4, 200)})
+    frame = pd.DataFrame(
+        {"warm": np.rint(generator.normal(20, 4, 200)), "dry": generator.normal(20, 4, 200)}
+    )
     frame.iloc[3] = np.nan
     options: dict[str, Any] = {"low": 0.0, "high": 40.0, "epsilon": None}
     with pytest.warns(UserWarning, match=r"^values of warm \(1\) are multiples"):
@@ -183,8 +204,12 @@ def test_a_step_that_cannot_be_is_refused(step: Any) -> None:
 def test_a_cluster_across_the_end_of_a_period_is_one_and_its_centre_lies_on_the_circle() -> None:
     random = np.random.default_rng(5)
     of = random.integers(2, size=8000)
-    rows = np.column_stack([np.array([355.0, 180.0])[of] + random.normal(0, 12, 8000), random.normal(0.5, 0.1, 8000)])
-    found = DensityTree(epsilon=4.0, low=0.0, period=[360.0, 0.0], step=[1.0, 0.0], clients=10, random_state=1)
+    rows = np.column_stack(
+        [np.array([355.0, 180.0])[of] + random.normal(0, 12, 8000), random.normal(0.5, 0.1, 8000)]
+    )
+    found = DensityTree(
+        epsilon=4.0, low=0.0, period=[360.0, 0.0], step=[1.0, 0.0], clients=10, random_state=1
+    )
     found.fit(rows % [360.0, 1.0])
     assert found.n_clusters_ == 2
     assert np.sort(found.cluster_centers_[:, 0]) == pytest.approx([180, 355], abs=5)
@@ -201,7 +226,9 @@ def masked(**parameters: Any) -> DensityTree:
     return model(**{"masked": True, "window_readings": 100, "epsilon": 1.0, **parameters})
 
 
-def sums_of(monkeypatch: pytest.MonkeyPatch, found: DensityTree, rows: NDArray[np.float64]) -> list[dict[str, Any]]:
+def sums_of(
+    monkeypatch: pytest.MonkeyPatch, found: DensityTree, rows: NDArray[np.float64]
+) -> list[dict[str, Any]]:
     """The arrays of every sum that is absorbed while `found` learns rows."""
     absorbed: list[dict[str, Any]] = []
     absorb = DensityTreeServer.absorb
@@ -218,8 +245,15 @@ def sums_of(monkeypatch: pytest.MonkeyPatch, found: DensityTree, rows: NDArray[n
 def test_sums_over_150_clients_find_the_clusters_at_an_epsilon_of_one_for_a_whole_window() -> None:
     rows, truth = plant(150 * 8 * 100)
     owner = np.arange(len(rows)) % 150
-    assert adjusted_rand_score(truth, masked(random_state=0).fit(rows, clients=owner).labels_) > 0.98
-    assert model(random_state=0, epsilon=0.02, window_readings=100).fit(rows, clients=owner).n_clusters_ <= 1
+    assert (
+        adjusted_rand_score(truth, masked(random_state=0).fit(rows, clients=owner).labels_) > 0.98
+    )
+    assert (
+        model(random_state=0, epsilon=0.02, window_readings=100)
+        .fit(rows, clients=owner)
+        .n_clusters_
+        <= 1
+    )
 
 
 @pytest.mark.filterwarnings("ignore:sums over few clients:UserWarning")
@@ -240,9 +274,13 @@ def test_a_sum_is_of_one_window_of_every_client_with_noise_of_the_declared_varia
 
 
 @pytest.mark.filterwarnings("ignore:sums over few clients:UserWarning")
-def test_one_client_changes_a_sum_by_no_more_than_the_clip_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_changes_a_sum_by_no_more_than_the_clip_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = GaussianNoise.draw
-    monkeypatch.setattr(GaussianNoise, "draw", lambda noise, seed, cells: 0 * drawn(noise, seed, cells))
+    monkeypatch.setattr(
+        GaussianNoise, "draw", lambda noise, seed, cells: 0 * drawn(noise, seed, cells)
+    )
     rows = np.full((100, 2), [2.0, 25.0])
     [absorbed] = sums_of(monkeypatch, masked(clients=1), rows)
     assert 23**2 < int((absorbed["count"].astype(np.int64) ** 2).sum()) <= 25**2

@@ -31,7 +31,14 @@ def test_before_the_first_row_every_prediction_is_minus_one() -> None:
     model = FCAC()
     assert model.predict([[1.0, 2.0], [3.0, 4.0]]).tolist() == [-1, -1]
     assert model.predict(np.empty((0, 2))).tolist() == []
-    for attribute in ("n_clusters_", "n_groups_", "cluster_centers_", "n_features_in_", "feature_names_in_", "labels_"):
+    for attribute in (
+        "n_clusters_",
+        "n_groups_",
+        "cluster_centers_",
+        "n_features_in_",
+        "feature_names_in_",
+        "labels_",
+    ):
         assert not hasattr(model, attribute)
 
 
@@ -56,7 +63,8 @@ def test_no_rows_change_nothing() -> None:
 
 def test_fitting_is_one_pass_of_ca_plus_and_caefc() -> None:
     rows, _ = blobs()
-    client, server = CAPlus(), CAEFC()
+    client = CAPlus()
+    server = CAEFC()
     client.learn(rows)
     client.flush()
     server.absorb([Contribution("0", 0, client.contribute())], b"7:0")
@@ -69,9 +77,13 @@ def test_fitting_is_one_pass_of_ca_plus_and_caefc() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_groups_of_nodes_are_as_many_as_there_are_clusters_and_single_nodes_are_none(seed: int) -> None:
+def test_groups_of_nodes_are_as_many_as_there_are_clusters_and_single_nodes_are_none(
+    seed: int,
+) -> None:
     generator = np.random.default_rng(seed)
-    rows = np.concatenate([generator.normal(centre, 0.05, size=(400, 2)) for centre in (0.2, 0.5, 0.8)])
+    rows = np.concatenate(
+        [generator.normal(centre, 0.05, size=(400, 2)) for centre in (0.2, 0.5, 0.8)]
+    )
     model = FCAC(clients=50).fit(generator.permutation(rows))
     nodes = np.bincount(model._view().cluster)
     assert model.n_groups_ == (nodes >= 2).sum() == 3
@@ -96,7 +108,8 @@ def test_each_named_client_learns_its_own_rows() -> None:
 
 def test_virtual_clients_get_the_rows_in_turn_over_all_calls() -> None:
     rows, _ = blobs()
-    named, dealt = FCAC(clients=3), FCAC(clients=3)
+    named = FCAC(clients=3)
+    dealt = FCAC(clients=3)
     for start in range(0, 300, 50):
         dealt.partial_fit(rows[start : start + 50])
         named.partial_fit(rows[start : start + 50], clients=np.arange(start, start + 50) % 3)
@@ -173,7 +186,14 @@ def test_each_row_must_have_a_client_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{"clients": 0}, {"clients": 1.5}, {"random_state": -1}, {"random_state": None}, {"edge_factor": -1}]
+    "params",
+    [
+        {"clients": 0},
+        {"clients": 1.5},
+        {"random_state": -1},
+        {"random_state": None},
+        {"edge_factor": -1},
+    ],
 )
 def test_invalid_parameters_are_refused_when_learning_begins(params: dict[str, Any]) -> None:
     model = FCAC(**params)
@@ -182,7 +202,9 @@ def test_invalid_parameters_are_refused_when_learning_begins(params: dict[str, A
 
 
 @pytest.mark.parametrize("learn", [FCAC.fit, FCAC.partial_fit])
-def test_all_rows_equal_are_one_cluster_for_prediction(learn: Callable[[FCAC, Floats], FCAC]) -> None:
+def test_all_rows_equal_are_one_cluster_for_prediction(
+    learn: Callable[[FCAC, Floats], FCAC],
+) -> None:
     labels = learn(FCAC(), np.ones((50, 3))).predict(np.ones((5, 3)))
     assert len(set(labels.tolist())) == 1
     assert labels[0] >= 0
@@ -210,5 +232,7 @@ print(labels.tolist())
 
 def test_without_scikit_learn_the_result_is_the_same() -> None:
     rows = np.random.default_rng(0).normal(size=(200, 2))
-    alone = subprocess.run([sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True)
+    alone = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True
+    )
     assert alone.stdout.strip() == str(FCAC(clients=2, random_state=3).fit_predict(rows).tolist())

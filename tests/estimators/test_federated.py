@@ -16,7 +16,13 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.arrays import row_blocks
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData, SettingsError
-from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
+from shoal.estimators.federated import (
+    FederatedDBSCAN,
+    FederatedFCM,
+    FederatedGMM,
+    FederatedKMeans,
+    FederatedSpectral,
+)
 from shoal.estimators.rounds import KFED, MUFC, RoundsEstimator
 from shoal.estimators.tsk import FederatedTSK
 from shoal.kernels.matching import matched_distance
@@ -43,7 +49,9 @@ def clients(seed: int = 0) -> list[NDArray[np.float64]]:
     """Each lacks one of the three clusters, and one has no rows at all."""
     generator = np.random.default_rng(seed)
     blobs = [generator.normal(size=(80, 2)) * 0.4 + centre for centre in CENTRES]
-    return [np.concatenate([blobs[i][:40], blobs[(i + 1) % 3][40:]]) for i in range(3)] + [np.empty((0, 2))]
+    return [np.concatenate([blobs[i][:40], blobs[(i + 1) % 3][40:]]) for i in range(3)] + [
+        np.empty((0, 2))
+    ]
 
 
 @pytest.mark.parametrize("estimator", FORMS, ids=repr)
@@ -64,9 +72,14 @@ def test_one_table_with_client_names_gives_the_same_result_in_the_order_of_the_t
     owner = np.repeat(["a", "b", "c"], 80)
     order = np.random.default_rng(3).permutation(240)
     dealt = FederatedKMeans(3).fit(rows[order], clients=owner[order])
-    assert matched_distance(FederatedKMeans(3).fit(tables).cluster_centers_, dealt.cluster_centers_) < 1e-9
+    assert (
+        matched_distance(FederatedKMeans(3).fit(tables).cluster_centers_, dealt.cluster_centers_)
+        < 1e-9
+    )
     np.testing.assert_array_equal(dealt.labels_, dealt.predict(rows[order]))
-    np.testing.assert_array_equal(dealt.fit_predict(rows[order], clients=owner[order]), dealt.labels_)
+    np.testing.assert_array_equal(
+        dealt.fit_predict(rows[order], clients=owner[order]), dealt.labels_
+    )
 
 
 def test_sums_are_scikit_learns_kmeans_from_the_same_start() -> None:
@@ -80,7 +93,9 @@ def test_sums_are_scikit_learns_kmeans_from_the_same_start() -> None:
 def test_a_mixture_has_weights_and_covariances() -> None:
     fitted = FederatedGMM(3, covariance="spherical").fit(clients())
     assert fitted.weights_.sum() == pytest.approx(1)
-    np.testing.assert_allclose(fitted.covariances_, 0.16 * np.eye(2)[None].repeat(3, axis=0), atol=0.05)
+    np.testing.assert_allclose(
+        fitted.covariances_, 0.16 * np.eye(2)[None].repeat(3, axis=0), atol=0.05
+    )
 
 
 def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None:
@@ -93,13 +108,18 @@ def test_every_algorithm_has_an_estimator_and_every_option_a_parameter() -> None
     reached["tsk"] = FederatedTSK().get_params()
     assert set(reached) == set(rounds_names())
     for name, params in reached.items():
-        wanted = {renamed.get(option, option) for option in set(rounds_algorithm(name).options.model_fields) - shared}
+        wanted = {
+            renamed.get(option, option)
+            for option in set(rounds_algorithm(name).options.model_fields) - shared
+        }
         assert wanted <= set(params), name
 
 
 def test_one_step_of_avg1_weighed_by_powers_is_the_sums() -> None:
     exact = FederatedFCM(3, max_rounds=9, tol=0.0).fit(clients())
-    one_step = FederatedFCM(3, average="avg1", local="step", support="powers", max_rounds=9, tol=0.0).fit(clients())
+    one_step = FederatedFCM(
+        3, average="avg1", local="step", support="powers", max_rounds=9, tol=0.0
+    ).fit(clients())
     whole_fit = FederatedFCM(3, average="avg1", max_rounds=9, tol=0.0).fit(clients())
     np.testing.assert_allclose(one_step.cluster_centers_, exact.cluster_centers_, atol=1e-9)
     assert matched_distance(whole_fit.cluster_centers_, exact.cluster_centers_) > 1e-3
@@ -121,12 +141,16 @@ def test_random_centres_within_given_bounds_do_not_depend_on_the_rows(bounds: An
 
 
 def test_a_part_of_the_clients_and_a_policy_can_be_asked_for() -> None:
-    fitted = FederatedFCM(3, fraction=0.5, policy=Policy("decay"), max_rounds=40, tol=0.0).fit(clients())
+    fitted = FederatedFCM(3, fraction=0.5, policy=Policy("decay"), max_rounds=40, tol=0.0).fit(
+        clients()
+    )
     assert fitted.n_rounds_ == 40
     assert matched_distance(CENTRES, fitted.cluster_centers_) < 1.5
 
 
-@pytest.mark.parametrize("wrong", [[], [np.empty((0, 2))], [np.ones((2, 2)), np.ones((2, 3))], [[[np.nan, 1.0]]]])
+@pytest.mark.parametrize(
+    "wrong", [[], [np.empty((0, 2))], [np.ones((2, 2)), np.ones((2, 3))], [[[np.nan, 1.0]]]]
+)
 def test_rows_that_cannot_be_learnt_from_are_refused(wrong: Any) -> None:
     with pytest.raises(InvalidData):
         FederatedKMeans(2).fit(wrong)
@@ -157,7 +181,8 @@ def test_invalid_parameters_are_refused_by_fit() -> None:
 def test_a_criterion_chooses_the_number_of_clusters(estimator: Any, criterion: str) -> None:
     generator = np.random.default_rng(0)
     centres = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
-    tables = [centre + generator.normal(size=(120, 2)) for centre in centres]  # each client has one cluster
+    # each client has one cluster
+    tables = [centre + generator.normal(size=(120, 2)) for centre in centres]
     chosen = estimator(criterion, max_clusters=6)
     if criterion == "bic" and estimator is not FederatedGMM:
         with pytest.raises(SettingsError, match="must be a number or gap or silhouette"):
@@ -195,15 +220,24 @@ def test_scikit_learn_and_scipy_are_not_needed() -> None:
 
 
 @pytest.mark.parametrize("n_clusters", [10, "bic"])
-def test_more_full_covariances_than_memory_holds_are_refused_with_what_to_do(n_clusters: int | str) -> None:
+def test_more_full_covariances_than_memory_holds_are_refused_with_what_to_do(
+    n_clusters: int | str,
+) -> None:
     rows = np.repeat(np.arange(4.0)[:, None], 50_000, axis=1)
-    with pytest.raises(SettingsError, match=r'full covariances of 50000 features.*GiB.*covariance="diag"'):
+    with pytest.raises(
+        SettingsError, match=r'full covariances of 50000 features.*GiB.*covariance="diag"'
+    ):
         FederatedGMM(n_clusters, init="box").fit([rows[:2], rows[2:]])
 
 
 def test_diagonal_covariances_take_as_many_features_as_the_refusal_says() -> None:
     rows = np.repeat(np.arange(4.0)[:, None], 50_000, axis=1)
-    assert FederatedGMM(2, covariance="diag", init="box", max_rounds=2).fit([rows[:2], rows[2:]]).n_rounds_ <= 2
+    assert (
+        FederatedGMM(2, covariance="diag", init="box", max_rounds=2)
+        .fit([rows[:2], rows[2:]])
+        .n_rounds_
+        <= 2
+    )
 
 
 def test_blocks_have_at_least_as_many_rows_as_the_algorithm_asks_for() -> None:

@@ -33,7 +33,8 @@ MODELS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_that_lack_values_are_learnt_and_labelled_by_those_that_they_have(name: str) -> None:
-    # A leaf of density_tree that was cut lately knows little yet of features that it was not cut on.
+    # A leaf of density_tree that was cut lately knows little yet of features that it was not cut
+    # on.
     whole, lacking, of = rows_with_gaps(12_000)
     model = MODELS[name]().fit(lacking)
     assert get_tags(model).input_tags.allow_nan
@@ -67,9 +68,12 @@ def test_a_saved_model_goes_on_as_the_one_that_was_saved(name: str) -> None:
 @pytest.mark.parametrize("name", ["density_tree", "cluster_tree", "fcac"])
 def test_rows_without_gaps_are_learnt_as_before_whatever_others_lack(name: str) -> None:
     whole, _, _ = rows_with_gaps(1000)
-    one, other = MODELS[name]().partial_fit(whole), MODELS[name]()
+    one = MODELS[name]().partial_fit(whole)
+    other = MODELS[name]()
     for part in np.split(whole, 4):
         other.partial_fit(part)
     if name == "density_tree":
-        assert pack(one.state()["federation"]["server"]) == pack(other.state()["federation"]["server"])
+        assert pack(one.state()["federation"]["server"]) == pack(
+            other.state()["federation"]["server"]
+        )
     assert np.isfinite(one.cluster_centers_).all()

@@ -11,7 +11,9 @@ from shoal.errors import InvalidState
 from shoal.estimators.federation import InMemoryFederation
 from shoal.protocol.codec import pack, unpack
 
-ROWS = np.random.default_rng(0).normal(size=(240, 2)) * 0.1 + np.repeat([[0.0, 0.0], [1.0, 1.0]], 120, axis=0)
+ROWS = np.random.default_rng(0).normal(size=(240, 2)) * 0.1 + np.repeat(
+    [[0.0, 0.0], [1.0, 1.0]], 120, axis=0
+)
 
 
 @pytest.fixture(params=[name for name in streaming_names() if name not in counting_names()])
@@ -22,12 +24,16 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_it_is_the_client_halves_and_the_server_half_of_the_algorithm(name: str) -> None:
     algorithm = streaming_algorithm(name)
     federation = InMemoryFederation(name, {}, 2, n_clients=2, seed=5)
-    clients, server = [algorithm.client({}, 2) for _ in range(2)], algorithm.server({}, 2)
+    clients = [algorithm.client({}, 2) for _ in range(2)]
+    server = algorithm.server({}, 2)
     for call, rows in enumerate(np.split(ROWS, 4)):
         federation.learn(rows, None)
         for number, client in enumerate(clients):
             client.learn(rows[number::2])
-        contributions = [Contribution(str(number), call, client.contribute()) for number, client in enumerate(clients)]
+        contributions = [
+            Contribution(str(number), call, client.contribute())
+            for number, client in enumerate(clients)
+        ]
         server.absorb(contributions, f"5:{call}".encode())
     assert pack(federation.server.state()) == pack(server.state())
 

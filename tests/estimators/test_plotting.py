@@ -24,7 +24,9 @@ def three_blobs(rows: int = 4500, d: int = 3) -> NDArray[np.float64]:
     return np.column_stack([rng.uniform(0.0, 1.0, (rows, d - 2)), apart])
 
 
-@pytest.fixture(scope="module", params=[FCAC(), ClusterTree(), DensityTree(epsilon=None, window_readings=100)])
+@pytest.fixture(
+    scope="module", params=[FCAC(), ClusterTree(), DensityTree(epsilon=None, window_readings=100)]
+)
 def model(request: pytest.FixtureRequest) -> Any:
     return request.param.fit(three_blobs())
 
@@ -53,7 +55,9 @@ def test_density_tree_is_drawn_in_the_units_of_the_rows() -> None:
     rows = 100 + 50 * three_blobs()
     model = DensityTree(epsilon=None, window_readings=100, low=100, high=150).fit(rows)
     ax = model.plot()
-    points = np.concatenate([np.asarray(marks.get_offsets()) for marks in ax.collections if len(marks.get_offsets())])
+    points = np.concatenate(
+        [np.asarray(marks.get_offsets()) for marks in ax.collections if len(marks.get_offsets())]
+    )
     assert points.min() >= 100
     assert points.max() <= 150
     assert points.max() > 101
@@ -90,7 +94,9 @@ def test_estimators_in_rounds_are_drawn_in_the_units_of_the_rows(model: Any) -> 
     rows = 100 + 50 * three_blobs(900)
     ax = model.fit(rows).plot(features=(1, 2))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "feature 2")
-    points = np.concatenate([np.asarray(marks.get_offsets()) for marks in ax.collections if len(marks.get_offsets())])
+    points = np.concatenate(
+        [np.asarray(marks.get_offsets()) for marks in ax.collections if len(marks.get_offsets())]
+    )
     assert len(points) >= 3
     assert 100 < points.min() < points.max() < 150
 

@@ -12,14 +12,22 @@ import shoal
 from shoal.errors import SettingsError
 
 ROWS = np.random.default_rng(2).normal(size=(3000, 2))
-STREAMING = [shoal.FCAC(clients=2), shoal.ClusterTree(clients=2), shoal.DensityTree(low=-5, high=5, epsilon=None)]
+STREAMING = [
+    shoal.FCAC(clients=2),
+    shoal.ClusterTree(clients=2),
+    shoal.DensityTree(low=-5, high=5, epsilon=None),
+]
 IN_ROUNDS = [shoal.FederatedKMeans(5, init="box"), shoal.FederatedGMM(5, tol=0.0)]
 
 
 @pytest.mark.parametrize("model", [*STREAMING, *IN_ROUNDS], ids=lambda one: type(one).__name__)
-def test_at_its_limit_a_fit_ends_with_what_is_learnt(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_its_limit_a_fit_ends_with_what_is_learnt(
+    model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     model.set_params(max_seconds=1e-9, verbose=True)
-    with pytest.warns(shoal.StoppedEarly, match="stopped at max_seconds = 1e-09 after [0-9]+ of at most") as found:
+    with pytest.warns(
+        shoal.StoppedEarly, match="stopped at max_seconds = 1e-09 after [0-9]+ of at most"
+    ) as found:
         model.fit(ROWS)
     assert len(found) == 1
     assert issubclass(shoal.StoppedEarly, ConvergenceWarning)

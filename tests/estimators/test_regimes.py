@@ -31,14 +31,19 @@ def stays(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
 
 def autoregressive(rng: np.random.Generator, n: int, d: int, phi: float | Floats) -> Floats:
     """(n, d) of variance 1."""
-    rows, steps = np.zeros((n, d)), rng.normal(size=(n, d)) * np.sqrt(1 - np.square(phi))
+    rows = np.zeros((n, d))
+    steps = rng.normal(size=(n, d)) * np.sqrt(1 - np.square(phi))
     for t in range(1, n):
         rows[t] = phi * rows[t - 1] + steps[t]
     return rows
 
 
 def stream(
-    seed: int, make: Callable[[np.random.Generator, Ints], Floats], k: int = 2, dwell: float = 200, clients: int = 4
+    seed: int,
+    make: Callable[[np.random.Generator, Ints], Floats],
+    k: int = 2,
+    dwell: float = 200,
+    clients: int = 4,
 ) -> Stream:
     """10 000 rows: what `make` gives for the regimes (n,) of each client."""
     rng = np.random.default_rng(seed)
@@ -48,7 +53,9 @@ def stream(
 
 
 def levels(*means: list[float]) -> Callable[[np.random.Generator, Ints], Floats]:
-    return lambda rng, truth: autoregressive(rng, len(truth), len(means[0]), 0.5) + np.array(means)[truth]
+    return lambda rng, truth: (
+        autoregressive(rng, len(truth), len(means[0]), 0.5) + np.array(means)[truth]
+    )
 
 
 def spreads(rng: np.random.Generator, truth: Ints) -> Floats:
@@ -57,7 +64,8 @@ def spreads(rng: np.random.Generator, truth: Ints) -> Floats:
 
 def oscillations(rng: np.random.Generator, truth: Ints) -> Floats:
     """Of the same mean and spread, and of opposite correlation in time."""
-    rows, phi = rng.normal(size=(len(truth), 3)), np.array([0.8, -0.5])[truth]
+    rows = rng.normal(size=(len(truth), 3))
+    phi = np.array([0.8, -0.5])[truth]
     for t in range(1, len(rows)):
         rows[t] = phi[t] * rows[t - 1] + np.sqrt(1 - phi[t] ** 2) * rows[t]
     return rows
@@ -76,7 +84,8 @@ FOUND: dict[str, tuple[Callable[[np.random.Generator, Ints], Floats], int, float
     "oscillation": (oscillations, 2, 500, 0.9),
     "slope": (slopes, 2, 500, 0.9),
 }
-"""how rows are made of regimes, how many there are, their dwell, and the ARI reached; nothing of it is told"""
+"""how rows are made of regimes, how many there are, their dwell, and the ARI reached; nothing of it
+is told"""
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -101,13 +110,19 @@ NULLS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "heavy tails": lambda rng: rng.standard_t(2.5, size=(5_000, 2)),
     "AR .9": lambda rng: autoregressive(rng, 5_000, 2, 0.9),
     "AR .999": lambda rng: autoregressive(rng, 5_000, 2, 0.999),
-    "AR of several speeds": lambda rng: autoregressive(rng, 5_000, 4, np.array([0.995, 0.9, 0.5, 0.0])),
+    "AR of several speeds": lambda rng: autoregressive(
+        rng, 5_000, 4, np.array([0.995, 0.9, 0.5, 0.0])
+    ),
     "random walk": lambda rng: np.cumsum(rng.normal(size=(5_000, 2)), axis=0),
-    "walk and noise": lambda rng: np.cumsum(rng.normal(size=(5_000, 2)), axis=0) * 0.1 + rng.normal(size=(5_000, 2)),
+    "walk and noise": lambda rng: (
+        np.cumsum(rng.normal(size=(5_000, 2)), axis=0) * 0.1 + rng.normal(size=(5_000, 2))
+    ),
     "cycle": lambda rng: sine(rng, 1_000, 0.3),
     "short cycle": lambda rng: sine(rng, 24, 0.1),
     "trend": lambda rng: rng.normal(size=(5_000, 2)) + 3 * np.arange(5_000)[:, None] / 5_000,
-    "volatility": lambda rng: rng.normal(size=(5_000, 2)) * np.exp(0.7 * autoregressive(rng, 5_000, 1, 0.99)),
+    "volatility": lambda rng: (
+        rng.normal(size=(5_000, 2)) * np.exp(0.7 * autoregressive(rng, 5_000, 1, 0.99))
+    ),
     "skewed": lambda rng: np.exp(autoregressive(rng, 5_000, 2, 0.95)),
     "constant": lambda rng: np.ones((5_000, 2)),
 }
@@ -121,9 +136,12 @@ def test_a_stream_in_which_nothing_stays_is_one_regime(name: str) -> None:
     assert set(model.labels_.tolist()) == {0}
     assert model.dwell_.tolist() == [np.inf]
     assert model.scale_ == 0
-    # Of a walk with noise the look before the last took a stretch for a second regime: two looks disagree.
+    # Of a walk with noise the look before the last took a stretch for a second regime: two looks
+    # disagree.
     assert not model.provisional_ or name == "walk and noise"
-    np.testing.assert_allclose(model.means_[0], rows[-BLOCKS_MAX:].mean(axis=0), atol=0.02 * (1 + np.abs(rows).max()))
+    np.testing.assert_allclose(
+        model.means_[0], rows[-BLOCKS_MAX:].mean(axis=0), atol=0.02 * (1 + np.abs(rows).max())
+    )
 
 
 def test_clients_own_levels_are_taken_unless_clients_that_never_change_tell_more() -> None:
@@ -135,12 +153,19 @@ def test_clients_own_levels_are_taken_unless_clients_that_never_change_tell_more
     gaps = np.ptp(apart.means_, axis=0)
     np.testing.assert_allclose(gaps, [2, 2], atol=0.3)
 
-    truth = np.where(clients < 4, truth, clients % 2)  # half of the clients stay in one regime for good
+    # half of the clients stay in one regime for good
+    truth = np.where(clients < 4, truth, clients % 2)
     rows = levels([0, 0], [2, 2])(np.random.default_rng(1), truth)
     alone = shoal.Regimes().fit(rows, clients=clients)
     assert adjusted_rand_score(truth, alone.labels_) > 0.9
-    assert shoal.Regimes(pool=True).fit(rows, clients=clients).labels_.tolist() == alone.labels_.tolist()
-    assert adjusted_rand_score(truth, shoal.Regimes(pool=False).fit(rows, clients=clients).labels_) < 0.7
+    assert (
+        shoal.Regimes(pool=True).fit(rows, clients=clients).labels_.tolist()
+        == alone.labels_.tolist()
+    )
+    assert (
+        adjusted_rand_score(truth, shoal.Regimes(pool=False).fit(rows, clients=clients).labels_)
+        < 0.7
+    )
 
 
 def interleaved(one: Stream) -> Stream:
@@ -151,7 +176,9 @@ def interleaved(one: Stream) -> Stream:
 
 
 def test_any_division_into_calls_finds_the_same() -> None:
-    rows, truth, clients = (part[:4_000] for part in interleaved(stream(3, levels([0, 0], [2.5, 2.5]))))
+    rows, truth, clients = (
+        part[:4_000] for part in interleaved(stream(3, levels([0, 0], [2.5, 2.5])))
+    )
     rows[np.random.default_rng(0).random(rows.shape) < 0.1] = np.nan
     models = []
     for step in (4_000, 613):
@@ -168,10 +195,12 @@ def test_any_division_into_calls_finds_the_same() -> None:
 
 def test_identities_last_while_the_stream_goes_on_and_a_regime_may_come_back() -> None:
     rng = np.random.default_rng(7)
-    both, alone = stays(rng, 9_000, 2, 150), np.zeros(9_000, dtype=np.int64)
+    both = stays(rng, 9_000, 2, 150)
+    alone = np.zeros(9_000, dtype=np.int64)
     truth = np.concatenate([both, alone, both])
     rows = levels([0, 0], [2.5, 2.5])(rng, truth)
-    model, seen = shoal.Regimes(rebuild_readings=3_000), []
+    model = shoal.Regimes(rebuild_readings=3_000)
+    seen = []
     for first in range(0, len(rows), 3_000):
         model.partial_fit(rows[first : first + 3_000])
         seen.append(model.predict(rows[:9_000]))
@@ -189,7 +218,9 @@ def test_missing_readings_cost_little_and_times_place_gaps() -> None:
     assert adjusted_rand_score(truth, missing.labels_) > 0.8
 
     kept = ~np.isnan(holes[:, 0])
-    times = pd.to_datetime("2026-01-01") + pd.to_timedelta(60 * (np.arange(len(rows)) % 2_500), unit="s")
+    times = pd.to_datetime("2026-01-01") + pd.to_timedelta(
+        60 * (np.arange(len(rows)) % 2_500), unit="s"
+    )
     gaps = shoal.Regimes(interval=60.0).fit(rows[kept], clients=clients[kept], times=times[kept])
     assert np.mean(gaps.labels_ == missing.labels_[kept]) > 0.99
 
@@ -218,7 +249,8 @@ def test_nothing_is_known_before_the_first_rows() -> None:
     with pytest.raises(AttributeError, match="fit or partial_fit"):
         _ = model.n_regimes_
     early = shoal.Regimes(rebuild_readings=2_000).partial_fit(np.zeros((10, 1)))
-    for more in (0, 1_500):  # before level and spread of the columns are known, and before the first look
+    # before level and spread of the columns are known, and before the first look
+    for more in (0, 1_500):
         early.partial_fit(np.zeros((more, 1)))
         assert early.labels_.tolist() == [-1] * more
         assert early.n_regimes_ == 0
@@ -246,7 +278,10 @@ def test_columns_may_come_in_another_order_and_a_copy_goes_on() -> None:
     model = shoal.Regimes().fit(table)
     assert model.predict(table[["b", "a"]]).tolist() == model.labels_.tolist()
     copy = pickle.loads(pickle.dumps(model))
-    assert copy.partial_fit(table).predict(table).tolist() == model.partial_fit(table).predict(table).tolist()
+    assert (
+        copy.partial_fit(table).predict(table).tolist()
+        == model.partial_fit(table).predict(table).tolist()
+    )
     with pytest.raises(InvalidData, match="features a, c were given"):
         model.predict(table.rename(columns={"b": "c"}))
 

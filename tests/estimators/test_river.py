@@ -17,7 +17,9 @@ from shoal.protocol.codec import pack
 def readings(n: int = 200) -> pd.DataFrame:
     generator = np.random.default_rng(4)
     blob = generator.integers(0, 2, n)
-    return pd.DataFrame({"warm": blob * 9 + generator.normal(size=n), "dry": generator.normal(size=n)})
+    return pd.DataFrame(
+        {"warm": blob * 9 + generator.normal(size=n), "dry": generator.normal(size=n)}
+    )
 
 
 def test_predicting_before_learning_gives_minus_one() -> None:
@@ -35,7 +37,8 @@ def test_one_reading_is_kept_and_predicted_as_minus_one() -> None:
 
 def test_reading_by_reading_is_row_by_row() -> None:
     frame = readings()
-    one, rows = FCAC(clients=2), FCAC(clients=2)
+    one = FCAC(clients=2)
+    rows = FCAC(clients=2)
     for reading in frame.to_dict("records"):
         one.learn_one(reading)
         rows.partial_fit([[reading["dry"], reading["warm"]]])
@@ -45,7 +48,8 @@ def test_reading_by_reading_is_row_by_row() -> None:
 
 def test_the_order_of_names_in_a_reading_does_not_matter() -> None:
     frame = readings()
-    one, other = FCAC(), FCAC()
+    one = FCAC()
+    other = FCAC()
     for number, reading in enumerate(frame.to_dict("records")):
         one.learn_one(reading)
         other.learn_one(dict(reversed(reading.items())) if number % 2 else reading)
@@ -54,13 +58,18 @@ def test_the_order_of_names_in_a_reading_does_not_matter() -> None:
 
 def test_many_are_learnt_from_a_frame_or_an_array() -> None:
     frame = readings()
-    by_name, by_place, by_hand = FCAC(), FCAC(), FCAC()
+    by_name = FCAC()
+    by_place = FCAC()
+    by_hand = FCAC()
     by_name.learn_many(frame[["warm", "dry"]])
     by_place.learn_many(frame[["dry", "warm"]].to_numpy())
     by_hand.partial_fit(frame[["dry", "warm"]])
     assert pack(by_name.state()) == pack(by_hand.state())
     assert pack(by_name._federation.state()) == pack(by_place._federation.state())
-    assert by_name.predict_many(frame).tolist() == by_place.predict_many(frame[["dry", "warm"]].to_numpy()).tolist()
+    assert (
+        by_name.predict_many(frame).tolist()
+        == by_place.predict_many(frame[["dry", "warm"]].to_numpy()).tolist()
+    )
     by_name.learn_many(frame[["warm", "dry"]])
     by_hand.partial_fit(frame[["dry", "warm"]])
     assert pack(by_name.state()) == pack(by_hand.state())
@@ -99,7 +108,9 @@ def test_it_works_at_the_end_of_rivers_pipeline() -> None:
     for reading in frame.to_dict("records"):
         model.learn_one(reading)
     assert model.predict_one({"warm": 9.0, "dry": 0.0}) >= 0
-    assert model.predict_one({"warm": 9.0, "dry": 0.0}) != model.predict_one({"warm": 0.0, "dry": 0.0})
+    assert model.predict_one({"warm": 9.0, "dry": 0.0}) != model.predict_one(
+        {"warm": 0.0, "dry": 0.0}
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,10 +124,12 @@ def test_it_works_at_the_end_of_rivers_pipeline() -> None:
     ids=["fcac", "cluster_tree", "scaled", "density_tree"],
 )
 def test_rivers_progressive_validation_scores_it(model: StreamingEstimator, least: float) -> None:
-    evaluate, metrics = pytest.importorskip("river.evaluate"), pytest.importorskip("river.metrics")
+    evaluate = pytest.importorskip("river.evaluate")
+    metrics = pytest.importorskip("river.metrics")
     frame = readings(400)
     rows = [(reading, int(reading["warm"] > 4.5)) for reading in frame.to_dict("records")]
-    agreement, silhouette = metrics.AdjustedRand(), metrics.Silhouette()
+    agreement = metrics.AdjustedRand()
+    silhouette = metrics.Silhouette()
     evaluate.progressive_val_score(rows, model, agreement, print_every=400, show_memory=True)
     assert agreement.get() >= least
     # It asks for the centres by feature name; the first model has learnt all rows already.

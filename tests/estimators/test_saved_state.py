@@ -86,7 +86,8 @@ def spoil(state: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_a_damaged_or_foreign_state_is_refused_and_changes_nothing(path: str, value: Any) -> None:
     state = spoil(saved(FCAC().fit(ROWS)), path, value)
     model = FCAC().fit(ROWS[:50])
-    before, labels = pack(model.state()), model.labels_
+    before = pack(model.state())
+    labels = model.labels_
     with pytest.raises(InvalidState):
         model.restore(state)
     assert pack(model.state()) == before

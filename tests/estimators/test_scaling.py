@@ -19,10 +19,13 @@ UNITS = np.array([0.001, 1000.0])
 
 
 def blobs(n: int = 1500) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Two clusters that only the first feature separates, which spreads a millionth as wide as the other."""
+    """Two clusters that only the first feature separates, which spreads a millionth as wide as the
+    other."""
     generator = np.random.default_rng(3)
     blob = generator.integers(0, 2, n)
-    return np.column_stack([blob * 8 + generator.normal(size=n), generator.normal(size=n)]) * UNITS, blob
+    return np.column_stack(
+        [blob * 8 + generator.normal(size=n), generator.normal(size=n)]
+    ) * UNITS, blob
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,8 @@ def test_a_narrow_feature_counts_as_much_as_a_wide_one(model: Any) -> None:
 def test_the_first_rows_decide_however_they_come(sizes: list[int]) -> None:
     rows, _ = blobs(1400)
     known = shoal.ClusterTree(scale="robust", clients=2).partial_fit(rows[:SCALE_ROWS])
-    model, first = shoal.ClusterTree(scale="robust", clients=2), 0
+    model = shoal.ClusterTree(scale="robust", clients=2)
+    first = 0
     for size in sizes:
         model.partial_fit(rows[first : first + size])
         first += size
@@ -61,8 +65,14 @@ def test_the_first_rows_decide_however_they_come(sizes: list[int]) -> None:
             assert (model.labels_ == -1).all()
             assert model.n_clusters_ == 0
             # Held rows are a part of the state, by pickle and without.
-            restored = shoal.ClusterTree(scale="robust", clients=2).restore(unpack(pack(model.state())))
-            assert pack(restored.state()) == pack(model.state()) == pack(pickle.loads(pickle.dumps(model)).state())
+            restored = shoal.ClusterTree(scale="robust", clients=2).restore(
+                unpack(pack(model.state()))
+            )
+            assert (
+                pack(restored.state())
+                == pack(model.state())
+                == pack(pickle.loads(pickle.dumps(model)).state())
+            )
     if first < SCALE_ROWS:
         model.partial_fit(rows[first:SCALE_ROWS])
     elif first > SCALE_ROWS:
@@ -75,12 +85,16 @@ def test_the_first_rows_decide_however_they_come(sizes: list[int]) -> None:
 
 def test_bounds_that_are_given_need_no_rows_and_a_constant_feature_keeps_its_unit() -> None:
     rows, _ = blobs()
-    model = shoal.FCAC(scale="bounds", bounds=(-0.01 * np.ones(2), [0.02, 5000.0])).partial_fit(rows[:100])
-    assert (model.labels_ >= 0).all()
-    assert pack(shoal.FCAC(scale="bounds", bounds=model.bounds).restore(unpack(pack(model.state()))).state()) == pack(
-        model.state()
+    model = shoal.FCAC(scale="bounds", bounds=(-0.01 * np.ones(2), [0.02, 5000.0])).partial_fit(
+        rows[:100]
     )
-    still = shoal.FederatedKMeans(2, scale="robust").fit(np.column_stack([rows, np.full(len(rows), 7.0)]))
+    assert (model.labels_ >= 0).all()
+    assert pack(
+        shoal.FCAC(scale="bounds", bounds=model.bounds).restore(unpack(pack(model.state()))).state()
+    ) == pack(model.state())
+    still = shoal.FederatedKMeans(2, scale="robust").fit(
+        np.column_stack([rows, np.full(len(rows), 7.0)])
+    )
     np.testing.assert_array_equal(still.cluster_centers_[:, 2], [7.0, 7.0])
 
 
@@ -99,7 +113,11 @@ def test_what_is_no_scale_is_refused() -> None:
 
 def test_a_damaged_scale_is_refused() -> None:
     rows, _ = blobs(600)
-    for learnt, key, value in ((600, "unit", np.zeros(2)), (600, "inside", None), (20, "held_names", ["a"])):
+    for learnt, key, value in (
+        (600, "unit", np.zeros(2)),
+        (600, "inside", None),
+        (20, "held_names", ["a"]),
+    ):
         state = unpack(pack(shoal.ClusterTree(scale="robust").partial_fit(rows[:learnt]).state()))
         state["federation"][key] = value
         with pytest.raises(InvalidState):

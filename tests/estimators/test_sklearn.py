@@ -16,13 +16,21 @@ from shoal.errors import InvalidData
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.density_tree import DensityTree
 from shoal.estimators.fcac import FCAC
-from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
+from shoal.estimators.federated import (
+    FederatedDBSCAN,
+    FederatedFCM,
+    FederatedGMM,
+    FederatedKMeans,
+    FederatedSpectral,
+)
 from shoal.estimators.regimes import Regimes
 from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
-TEN_FEATURES = dict.fromkeys(("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes")
+TEN_FEATURES = dict.fromkeys(
+    ("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes"
+)
 EXPECTED_TO_FAIL = {
     repr(ClusterTree(clients=3)): TOO_FEW_ROWS,
     repr(DensityTree()): TOO_FEW_ROWS,
@@ -31,7 +39,14 @@ EXPECTED_TO_FAIL = {
     repr(Regimes()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
 }
 """by estimator; ClusterTree finds the three blobs when the 50 rows come from one client"""
-STREAMING = [FCAC(), FCAC(clients=3), ClusterTree(), ClusterTree(clients=3), DensityTree(), DensityTree(epsilon=None)]
+STREAMING = [
+    FCAC(),
+    FCAC(clients=3),
+    ClusterTree(),
+    ClusterTree(clients=3),
+    DensityTree(),
+    DensityTree(epsilon=None),
+]
 OF_SEQUENCES = [Regimes()]
 IN_ROUNDS = [
     FederatedKMeans(3),
@@ -51,7 +66,8 @@ IN_ROUNDS = [
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore:values beyond low and high:UserWarning")  # scikit-learn's rows lie around 100
+# scikit-learn's rows lie around 100
+@pytest.mark.filterwarnings("ignore:values beyond low and high:UserWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn's
     [*STREAMING, *OF_SEQUENCES, *IN_ROUNDS],
     expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL.get(repr(estimator), {}),
@@ -75,7 +91,9 @@ def test_a_clone_has_the_parameters_and_no_model() -> None:
 
 
 def test_columns_are_known_by_name_and_may_come_in_any_order() -> None:
-    frame = pd.DataFrame({"warm": [float(n % 7) for n in range(40)], "dry": [100.0 * (n % 3) for n in range(40)]})
+    frame = pd.DataFrame(
+        {"warm": [float(n % 7) for n in range(40)], "dry": [100.0 * (n % 3) for n in range(40)]}
+    )
     model = FCAC().fit(frame)
     assert model.feature_names_in_.tolist() == ["warm", "dry"]
     assert model.predict(frame[["dry", "warm"]]).tolist() == model.labels_.tolist()

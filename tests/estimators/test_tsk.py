@@ -52,7 +52,9 @@ def test_the_rules_have_the_names_of_the_columns() -> None:
     assert all(rule.startswith("if warm is ") and " then power = " in rule for rule in model.rules_)
     assert model.feature_names_in_.tolist() == ["warm", "light"]
     np.testing.assert_array_equal(model.predict(frame[["light", "warm"]]), model.predict(inputs))
-    with pytest.raises(InvalidData, match="features dark, warm were given, warm, light were learnt"):
+    with pytest.raises(
+        InvalidData, match="features dark, warm were given, warm, light were learnt"
+    ):
         model.predict(frame.rename(columns={"light": "dark"}))
     assert FederatedTSK(2).fit(inputs, target).rules_[0].startswith("if x0 is ")
 
@@ -81,7 +83,9 @@ def test_its_parameters_can_be_searched() -> None:
         ([[1.0], [2.0]], ["a", "b"], None, "numbers"),
     ],
 )
-def test_targets_that_do_not_belong_to_the_rows_are_refused(X: Any, y: Any, clients: Any, what: str) -> None:
+def test_targets_that_do_not_belong_to_the_rows_are_refused(
+    X: Any, y: Any, clients: Any, what: str
+) -> None:
     with pytest.raises(InvalidData, match=what):
         FederatedTSK(1).fit(X, y, clients)
 

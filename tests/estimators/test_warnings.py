@@ -1,4 +1,5 @@
-"""What estimators say of rows that they cannot cluster as they are: clipped values, features of other scales, names."""
+"""What estimators say of rows that they cannot cluster as they are: clipped values, features of
+other scales, names."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ ROWS = RNG.uniform(100, 900, (400, 2))
 def test_values_beyond_the_bounds_are_warned_of_once_by_name_and_share() -> None:
     table = pd.DataFrame(ROWS, columns=["lux", "ppm"])
     model = shoal.DensityTree(low=[0.0, 100.0], high=[1.0, 900.0], epsilon=None)
-    with pytest.warns(UserWarning, match=r"clipped to them, and look alike: lux \(100%\)\. Give wider bounds") as found:
+    with pytest.warns(
+        UserWarning, match=r"clipped to them, and look alike: lux \(100%\)\. Give wider bounds"
+    ) as found:
         model.fit(table)
     assert len(found) == 1
     assert not any(f"{value:.1f}" in str(found[0].message) for value in ROWS[:, 0])
@@ -44,19 +47,24 @@ def test_a_few_clipped_values_are_usual(share: float) -> None:
     ids=lambda one: type(one).__name__,
 )
 def test_features_of_very_different_scales_are_warned_of(estimator: shoal.ClusterTree) -> None:
-    with pytest.warns(UserWarning, match="feature 1 spreads [0-9]+ times as wide as feature 0: distances decide"):
+    with pytest.warns(
+        UserWarning, match="feature 1 spreads [0-9]+ times as wide as feature 0: distances decide"
+    ):
         estimator.fit(ROWS * [0.001, 1.0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.fit(ROWS * [0.1, 1.0])
-        estimator.fit(np.column_stack([ROWS[:, 0], np.full(len(ROWS), 3.0)]))  # a constant decides nothing
+        # a constant decides nothing
+        estimator.fit(np.column_stack([ROWS[:, 0], np.full(len(ROWS), 3.0)]))
 
 
 def test_more_clusters_than_the_memory_is_for_are_warned_of_with_what_it_takes() -> None:
     places = np.stack(np.meshgrid(np.arange(8.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = places[RNG.integers(40, size=1500)] + RNG.normal(0.0, 0.07, (1500, 2))
     small = shoal.ClusterTree(growth_max=1.0, mass_max=400.0, cluster_mass_max=400.0, cells_max=400)
-    with pytest.warns(UserWarning, match="tells [0-9]+ clusters apart: give growth_max=[23] or more"):
+    with pytest.warns(
+        UserWarning, match="tells [0-9]+ clusters apart: give growth_max=[23] or more"
+    ):
         small.fit(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -68,13 +76,17 @@ def test_more_clusters_than_the_memory_is_for_are_warned_of_with_what_it_takes()
     [shoal.FederatedKMeans(2), shoal.FederatedDBSCAN(), shoal.FederatedSpectral(2), shoal.KFED(2)],
     ids=lambda one: type(one).__name__,
 )
-def test_estimators_in_rounds_refuse_columns_in_another_order(estimator: shoal.FederatedKMeans) -> None:
+def test_estimators_in_rounds_refuse_columns_in_another_order(
+    estimator: shoal.FederatedKMeans,
+) -> None:
     table = pd.DataFrame(ROWS, columns=["a", "b"])
     estimator.fit([table[:200], table[200:]])
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
     labels = estimator.predict(table)
     np.testing.assert_array_equal(estimator.predict(ROWS), labels)
-    with pytest.raises(InvalidData, match="features in another order: b, a, where a, b were learnt"):
+    with pytest.raises(
+        InvalidData, match="features in another order: b, a, where a, b were learnt"
+    ):
         estimator.predict(table[["b", "a"]])
     with pytest.raises(InvalidData, match="features a, c were given, a, b were learnt"):
         estimator.predict(table.rename(columns={"b": "c"}))

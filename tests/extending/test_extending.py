@@ -1,4 +1,5 @@
-"""A package outside this repository adds one extension of each kind; a federation runs on it, unchanged."""
+"""A package outside this repository adds one extension of each kind; a federation runs on it,
+unchanged."""
 
 from __future__ import annotations
 
@@ -62,18 +63,28 @@ path = "diary.txt"
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process that has the package installed beside shoal."""
     target = tmp_path_factory.mktemp("site")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--no-index"]
+    options = [
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--disable-pip-version-check",
+        "--no-index",
+    ]
     # From a copy: a build leaves files beside the sources.
     source = tmp_path_factory.mktemp("source") / "package"
     subprocess.run(["cp", "-r", str(PACKAGE), str(source)], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", target, source], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", target, source], check=True
+    )
     return {**os.environ, "PYTHONPATH": str(target)}
 
 
 def shoal(environment: dict[str, str], *words: str) -> str:
     """What a command prints. It must succeed."""
     command = [sys.executable, "-m", "shoal", *words]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    told = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 
@@ -83,7 +94,17 @@ def file(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     """The federation file of a harbour in which two clients have learnt 400 readings each."""
     file = tmp_path_factory.mktemp("harbour") / "harbour.toml"
     file.write_text(FEDERATION, encoding="utf-8")
-    producer = ("producer", "--config", str(file), "--tides", "40", "--clients", "2", "--limit", "800")
+    producer = (
+        "producer",
+        "--config",
+        str(file),
+        "--tides",
+        "40",
+        "--clients",
+        "2",
+        "--limit",
+        "800",
+    )
     shoal(environment, *producer)
     return file
 
@@ -93,17 +114,26 @@ def server(environment: dict[str, str], file: Path) -> Iterator[str]:
     """The address of a server that has absorbed what both clients have published."""
     command = [sys.executable, "-m", "shoal", "server", "--config", str(file), "--json"]
     client = [sys.executable, "-m", "shoal", "client", "--config", str(file), "--name"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
         assert process.stderr is not None
         address = next(
-            event["address"] for event in map(json.loads, process.stderr) if event.get("event") == "page_served"
+            event["address"]
+            for event in map(json.loads, process.stderr)
+            if event.get("event") == "page_served"
         )
         clients = [
-            subprocess.Popen([*client, f"client-{number}"], env=environment, stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                [*client, f"client-{number}"], env=environment, stderr=subprocess.DEVNULL
+            )
             for number in (1, 2)
         ]
         try:
-            wait_for(address, lambda status: [model["readings"] for model in status["models"]] == [800, 800])
+            wait_for(
+                address,
+                lambda status: [model["readings"] for model in status["models"]] == [800, 800],
+            )
             yield address
         finally:
             for one in (*clients, process):
@@ -122,7 +152,9 @@ def wait_for(address: str, holds: Any) -> None:
 def answer(address: str, path: str, body: Any = None) -> Any:
     """The JSON that the server answers with."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address.rstrip("/") + path, data, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        address.rstrip("/") + path, data, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=900) as response:
         return json.load(response)
 
@@ -141,7 +173,9 @@ def test_check_describes_the_federation(environment: dict[str, str], file: Path)
     assert "--tides PERIOD" in listed
 
 
-def test_a_wrong_term_of_the_mode_is_reported_as_any_other(environment: dict[str, str], file: Path) -> None:
+def test_a_wrong_term_of_the_mode_is_reported_as_any_other(
+    environment: dict[str, str], file: Path
+) -> None:
     wrong = file.with_name("wrong.toml")
     wrong.write_text(FEDERATION.replace("levels = 9", "levels = 1"), encoding="utf-8")
     command = [sys.executable, "-m", "shoal", "check", str(wrong)]
@@ -150,7 +184,9 @@ def test_a_wrong_term_of_the_mode_is_reported_as_any_other(environment: dict[str
     assert "levels" in told.stderr
 
 
-def test_the_streaming_algorithm_finds_both_tides_and_its_clusters_have_identities(server: str) -> None:
+def test_the_streaming_algorithm_finds_both_tides_and_its_clusters_have_identities(
+    server: str,
+) -> None:
     snapshot = answer(server, "/v1/snapshot?model=tides")
     found = sorted((cluster["centre"], cluster["identity"]) for cluster in snapshot["clusters"])
     assert [centre for centre, _ in found] == [[0.0, -2.0], [10.0, 2.0]]
@@ -159,7 +195,8 @@ def test_the_streaming_algorithm_finds_both_tides_and_its_clusters_have_identiti
 
 def test_the_algorithm_in_rounds_finds_the_mean_of_all_rows(server: str) -> None:
     (cluster,) = answer(server, "/v1/snapshot?model=mean")["clusters"]
-    # 1 m and 9 m, and the currents likewise, rounded to nine levels: .1 and .9 of each range become 1/8 and 7/8.
+    # 1 m and 9 m, and the currents likewise, rounded to nine levels: .1 and .9 of each range become
+    # 1/8 and 7/8.
     assert np.allclose(cluster["centre"], [5.0, 0.0])
 
 
@@ -167,7 +204,9 @@ def test_the_page_shows_both_models_and_the_mode(server: str) -> None:
     status = answer(server, "/v1/status")
     assert [model["algorithm"] for model in status["models"]] == ["corners", "middle"]
     assert status["privacy"]["title"] == "Coarse values, no guarantee"
-    labels = [cluster["label"] for cluster in status["models"][0]["clustering"]["clusters"].values()]
+    labels = [
+        cluster["label"] for cluster in status["models"][0]["clustering"]["clusters"].values()
+    ]
     assert any("Level high" in label for label in labels)
 
 
@@ -177,22 +216,37 @@ def test_predictions_tell_identities(server: str) -> None:
     assert high == again != low
 
 
-def test_events_of_its_clusters_are_published(environment: dict[str, str], file: Path, server: str) -> None:
+def test_events_of_its_clusters_are_published(
+    environment: dict[str, str], file: Path, server: str
+) -> None:
     events = [
-        json.loads(line) for line in shoal(environment, "events", "list", "--config", str(file), "--json").splitlines()
+        json.loads(line)
+        for line in shoal(
+            environment, "events", "list", "--config", str(file), "--json"
+        ).splitlines()
     ]
-    assert {event["cluster"] for event in events if event["model"] == "tides" and event["kind"] == "birth"} == {0, 1}
+    assert {
+        event["cluster"]
+        for event in events
+        if event["model"] == "tides" and event["kind"] == "birth"
+    } == {0, 1}
 
 
-def test_events_of_its_clusters_arrive_in_its_sink(environment: dict[str, str], file: Path, server: str) -> None:
+def test_events_of_its_clusters_arrive_in_its_sink(
+    environment: dict[str, str], file: Path, server: str
+) -> None:
     shoal(environment, "events", "forward", "--config", str(file), "--until-idle", "0.3")
     lines = file.with_name("diary.txt").read_text(encoding="utf-8").splitlines()
     assert {"tides birth 0", "tides birth 1", "mean birth 0"} <= set(lines)
 
 
-def test_a_wrong_setting_of_the_sink_is_reported_as_any_other(environment: dict[str, str], file: Path) -> None:
+def test_a_wrong_setting_of_the_sink_is_reported_as_any_other(
+    environment: dict[str, str], file: Path
+) -> None:
     wrong = file.with_name("wrong-sink.toml")
-    wrong.write_text(FEDERATION.replace('path = "diary.txt"', 'paths = "diary.txt"'), encoding="utf-8")
+    wrong.write_text(
+        FEDERATION.replace('path = "diary.txt"', 'paths = "diary.txt"'), encoding="utf-8"
+    )
     command = [sys.executable, "-m", "shoal", "check", str(wrong)]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert told.returncode == 2

@@ -35,7 +35,11 @@ def parts(rows: NDArray[Any], ends: NDArray[Any]) -> list[NDArray[Any]]:
 
 def edge_case(name: str) -> Vectors:
     mark = f"{name}__"
-    return {key.removeprefix(mark): value for key, value in golden("edge_cases").items() if key.startswith(mark)}
+    return {
+        key.removeprefix(mark): value
+        for key, value in golden("edge_cases").items()
+        if key.startswith(mark)
+    }
 
 
 def look(network: Network) -> dict[str, Any]:
@@ -58,13 +62,15 @@ STEP = ("case", "V_s1", "V_s2", "s1_pos", "s2_pos", "s1_id", "s2_id")
 
 
 class Recorder:
-    """Watches a network from outside, input by input, and takes the plain determinant of the initial nodes."""
+    """Watches a network from outside, input by input, and takes the plain determinant of the
+    initial nodes."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self.trace: dict[str, list[Any]] = {}
         self.initial_sigma = math.nan
-        self._learn_each, self._step = network._learn_each, network._step
+        self._learn_each = network._learn_each
+        self._step = network._step
         self._last: Step | None = None
         network._learn_each = self._watched_rows  # type: ignore[method-assign]  # calls it
         network._step = self._watched_step  # type: ignore[method-assign]  # calls it
@@ -78,16 +84,27 @@ class Recorder:
         return self._last
 
     def _watched(self, row: NDArray[np.float64]) -> None:
-        before, ids, n = look(self.network), self.network.node_ids.copy(), len(self.network.weights)
+        before = look(self.network)
+        ids = self.network.node_ids.copy()
+        n = len(self.network.weights)
         sigma_mean = self.network.mean_sigma if n else math.nan
         if n == 0 and self.network.n_learnt == 0:
             self.initial_sigma = self.network.last_sigma or math.nan
         initial = np.vstack([self.network.weights, row])
         self._learn_each(row[None])
-        after, last = look(self.network), self._last
+        after = look(self.network)
+        last = self._last
         entry = {
             f"{name}_after": after[name]
-            for name in ("last_sigma", "V_threshold", "n_nodes", "n_edges", "n_active", "num_signal", "lifetime")
+            for name in (
+                "last_sigma",
+                "V_threshold",
+                "n_nodes",
+                "n_edges",
+                "n_active",
+                "num_signal",
+                "lifetime",
+            )
         }
         entry |= {
             "V_threshold_before": before["V_threshold"],
@@ -95,20 +112,28 @@ class Recorder:
             # A node made and removed by the same input is not counted.
             "n_nodes_deleted": len(set(ids) - set(self.network.node_ids)),
             "n_edges_deleted": after["n_deleted_edges"] - before["n_deleted_edges"],
-            "det_after": math.nan if before["n_active"] else plain_determinant(initial, self.initial_sigma),
+            "det_after": math.nan
+            if before["n_active"]
+            else plain_determinant(initial, self.initial_sigma),
         }
         if forms.PROCESS.choice == NUMPY:
             assert last is not None
-            found = [ids[position] if position >= 0 else -1 for position in (last.first, last.second)]
+            found = [
+                ids[position] if position >= 0 else -1 for position in (last.first, last.second)
+            ]
             distances = (last.distance_first, last.distance_second)
-            entry |= dict(zip(STEP, (last.case, *distances, last.first, last.second, *found), strict=True))
+            entry |= dict(
+                zip(STEP, (last.case, *distances, last.first, last.second, *found), strict=True)
+            )
         for name, value in entry.items():
             self.trace.setdefault(name, []).append(value)
 
 
 def plain_similarities(points: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
     """(k, k) correntropies, written down without any of our kernels."""
-    similarities: NDArray[np.float64] = np.exp(-((points[:, None] - points[None]) ** 2) / (2 * sigma**2)).mean(axis=2)
+    similarities: NDArray[np.float64] = np.exp(
+        -((points[:, None] - points[None]) ** 2) / (2 * sigma**2)
+    ).mean(axis=2)
     return similarities
 
 
@@ -117,13 +142,15 @@ def plain_determinant(points: NDArray[np.float64], sigma: float) -> float:
 
 
 def assert_same_trace(recorder: Recorder, expected: Vectors, counter: bool = True) -> None:
-    """Every array of the golden trace. `counter` False leaves out the input counter, which ours never restarts."""
+    """Every array of the golden trace. `counter` False leaves out the input counter, which ours
+    never restarts."""
     names = [key.removeprefix("trace_") for key in expected if key.startswith("trace_")]
     if forms.PROCESS.choice == COMPILED:
         names = [name for name in names if name not in STEP]
     assert sorted(names) == sorted(recorder.trace)
     for name in names:
-        theirs, ours = expected[f"trace_{name}"], np.array(recorder.trace[name])
+        theirs = expected[f"trace_{name}"]
+        ours = np.array(recorder.trace[name])
         if name == "num_signal_after" and not counter:
             continue
         if name == "det_after":

@@ -20,7 +20,8 @@ from tests.golden.golden_files import (
 
 @pytest.mark.parametrize("name", ["caplus_blobs2d", "caplus_optdigits_client0"])
 def test_one_stream_ends_where_the_published_program_ends(name: str) -> None:
-    expected, network = golden(name), CAPlus()
+    expected = golden(name)
+    network = CAPlus()
     recorder = Recorder(network)
     network.learn(expected["X"])
     assert_same_trace(recorder, expected)
@@ -28,7 +29,8 @@ def test_one_stream_ends_where_the_published_program_ends(name: str) -> None:
 
 
 def test_three_rounds_of_one_blob_after_the_other_end_where_the_published_program_ends() -> None:
-    expected, network = golden("caplus_blobs2d_rounds"), CAPlus()
+    expected = golden("caplus_blobs2d_rounds")
+    network = CAPlus()
     recorder = Recorder(network)
     for rows in parts(expected["X"], expected["round_end"]):
         network.learn(rows)
@@ -37,15 +39,20 @@ def test_three_rounds_of_one_blob_after_the_other_end_where_the_published_progra
 
 
 def test_one_feature_is_enough() -> None:
-    expected, network = edge_case("caplus_d1"), CAPlus()
+    expected = edge_case("caplus_d1")
+    network = CAPlus()
     recorder = Recorder(network)
     network.learn(expected["X"])
     assert_same_trace(recorder, expected)
     assert_same_state(network, expected)
 
 
-@pytest.mark.parametrize("name", ["caplus_blobs2d", "caplus_optdigits_client0", "caefc_blobs2d", "fcac_optdigits_iid"])
-def test_the_similarities_of_the_initial_nodes_are_those_of_the_published_program(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["caplus_blobs2d", "caplus_optdigits_client0", "caefc_blobs2d", "fcac_optdigits_iid"]
+)
+def test_the_similarities_of_the_initial_nodes_are_those_of_the_published_program(
+    name: str,
+) -> None:
     expected = golden(name)
     matrix = expected["diversity_matrix"]
     if name == "fcac_optdigits_iid":
@@ -57,8 +64,11 @@ def test_the_similarities_of_the_initial_nodes_are_those_of_the_published_progra
 
 
 def test_the_vectors_of_one_client_are_the_first_of_the_federation() -> None:
-    client, federation, digits = golden("caplus_optdigits_client0"), golden("fcac_optdigits_iid"), golden("optdigits")
+    client = golden("caplus_optdigits_client0")
+    federation = golden("fcac_optdigits_iid")
+    digits = golden("optdigits")
     np.testing.assert_array_equal(client["X"], digits["X"][client["row_index"]])
     np.testing.assert_array_equal(
-        client["final_count"], parts(federation["client_node_count"], federation["client_node_end"])[0]
+        client["final_count"],
+        parts(federation["client_node_count"], federation["client_node_end"])[0],
     )

@@ -1,4 +1,5 @@
-"""Whole federations against the authors' program: clients, their contributions, the order of learning, the server."""
+"""Whole federations against the authors' program: clients, their contributions, the order of
+learning, the server."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics import (
+    adjusted_mutual_info_score,
+    adjusted_rand_score,
+    normalized_mutual_info_score,
+)
 
 from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.caefc import feed_order, legacy_permutation
@@ -41,10 +46,12 @@ def federation(request: pytest.FixtureRequest) -> Federation:
     expected = golden(request.param)
     if "client_rows" in expected:
         digits = golden("optdigits")
-        clean, truth = digits["X"].astype(float), digits["y"]
+        clean = digits["X"].astype(float)
+        truth = digits["y"]
         seen = clean[expected["client_rows"]]
     else:
-        clean, truth = expected["X"], expected["true_label"]
+        clean = expected["X"]
+        truth = expected["true_label"]
         seen = expected.get("noised", clean)
     clients = []
     for rows in parts(seen, expected["client_end"]):
@@ -55,11 +62,17 @@ def federation(request: pytest.FixtureRequest) -> Federation:
 
 
 def test_every_client_ends_where_the_published_one_ends(federation: Federation) -> None:
-    expected, clients = federation.expected, federation.clients
-    np.testing.assert_array_equal(np.cumsum([len(c.weights) for c in clients]), expected["client_node_end"])
-    np.testing.assert_array_equal(np.concatenate([c.counts for c in clients]), expected["client_node_count"])
+    expected = federation.expected
+    clients = federation.clients
+    np.testing.assert_array_equal(
+        np.cumsum([len(c.weights) for c in clients]), expected["client_node_end"]
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([c.counts for c in clients]), expected["client_node_count"]
+    )
     np.testing.assert_array_equal([c.n_active or 0 for c in clients], expected["client_n_active"])
-    weights, sigmas = np.concatenate([c.weights for c in clients]), np.concatenate([c.sigmas for c in clients])
+    weights = np.concatenate([c.weights for c in clients])
+    sigmas = np.concatenate([c.sigmas for c in clients])
     assert_close(weights, expected["client_node_weight"])
     assert_close(sigmas, expected["client_node_sigma"])
     assert_close([c.vigilance for c in clients], expected["client_V_threshold"])
@@ -68,16 +81,20 @@ def test_every_client_ends_where_the_published_one_ends(federation: Federation) 
 def test_the_nodes_are_fed_in_the_published_order(federation: Federation) -> None:
     expected = federation.expected
     counts = parts(expected["client_node_count"], expected["client_node_end"])
-    np.testing.assert_array_equal([np.percentile(count, 75) for count in counts], expected["client_percentile75"])
+    np.testing.assert_array_equal(
+        [np.percentile(count, 75) for count in counts], expected["client_percentile75"]
+    )
     high, low = feed_order(counts, legacy_permutation(0))
     assert len(high) == expected["server_n_high"]
     np.testing.assert_array_equal(np.concatenate([high, low]), expected["server_feed_order"])
 
 
 def test_the_server_ends_where_the_published_one_ends(federation: Federation) -> None:
-    expected, server = federation.expected, CAEFC()
+    expected = federation.expected
+    server = CAEFC()
     recorder = Recorder(server)
-    # The published order counts on the clients' nodes in order of creation; what a client contributes is sorted.
+    # The published order counts on the clients' nodes in order of creation; what a client
+    # contributes is sorted.
     contributions = [
         Contribution(f"client{i}", 1, {"weight": client.weights, "count": client.counts})
         for i, client in enumerate(federation.clients)
@@ -108,7 +125,10 @@ def test_the_noise_of_the_noisy_file_has_the_stated_scale() -> None:
     expected = golden("fcac_blobs2d_eps25")
     ends = expected["client_end"]
     for clean, noised, reach in zip(
-        parts(expected["X"], ends), parts(expected["noised"], ends), expected["sensitivity"], strict=True
+        parts(expected["X"], ends),
+        parts(expected["noised"], ends),
+        expected["sensitivity"],
+        strict=True,
     ):
         assert_close(np.ptp(clean, axis=0), reach)
         assert_close(noised, clean + expected["unit_noise"] * reach / expected["epsilon"])

@@ -36,7 +36,8 @@ class AttackedRounds(ServerFixture):
         self, to: Snapshot, client: str, arrays: dict[str, NDArray[Any]] | None = None, **other: Any
     ) -> Update:
         """The honest answer of a client, or one with forged arrays or fields."""
-        model, rows = self.contract.models[0], SITES.get(client, SITES["attic"])
+        model = self.contract.models[0]
+        rows = SITES.get(client, SITES["attic"])
         self._sequence[client] += 1
         fields: dict[str, Any] = {
             "federation": self.contract.federation,
@@ -55,7 +56,9 @@ class AttackedRounds(ServerFixture):
 
     def honest_arrays(self, to: Snapshot, client: str = "attic") -> dict[str, NDArray[Any]]:
         """The arrays of an honest answer, to forge others from."""
-        answered = rounds_algorithm(self.contract.models[0].algorithm).answer(to.arrays, SITES[client])
+        answered = rounds_algorithm(self.contract.models[0].algorithm).answer(
+            to.arrays, SITES[client]
+        )
         return {name: array.copy() for name, array in answered.items()}
 
     def newest(self) -> Snapshot:
@@ -63,7 +66,8 @@ class AttackedRounds(ServerFixture):
         return self.snapshots()[-1]
 
     def run_round(self, node: ServerNode) -> Snapshot:
-        """All honest clients answer the newest request; the snapshot after it. A model that sleeps is woken first."""
+        """All honest clients answer the newest request; the snapshot after it. A model that sleeps
+        is woken first."""
         if self.newest().round_request is None:
             self.clock.now += self.contract.models[0].rounds.wake_s
             step_all(node)
@@ -85,7 +89,9 @@ def step_all(node: ServerNode) -> None:
 
 def within_the_box(snapshot: Snapshot) -> bool:
     """Whether all centres lie where readings can, away from its corners."""
-    return bool((snapshot.arrays["centre"] > 0.05).all() and (snapshot.arrays["centre"] < 0.95).all())
+    return bool(
+        (snapshot.arrays["centre"] > 0.05).all() and (snapshot.arrays["centre"] < 0.95).all()
+    )
 
 
 def filled(arrays: dict[str, NDArray[Any]], **values: float) -> dict[str, NDArray[Any]]:

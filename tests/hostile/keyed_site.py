@@ -1,4 +1,5 @@
-"""A server whose clients sign their updates or do not: an attacker has the keys of its own names, as clients have."""
+"""A server whose clients sign their updates or do not: an attacker has the keys of its own names,
+as clients have."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ KEYS = "keys"
 
 
 class KeyedSite(ServerFixture):
-    """As `ServerFixture`; with `keyed` the server asks for signatures, and every update sent is signed."""
+    """As `ServerFixture`; with `keyed` the server asks for signatures, and every update sent is
+    signed."""
 
-    def __init__(self, folder: Path, keyed: bool, contract: Contract | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, keyed: bool, contract: Contract | None = None, **settings: Any
+    ) -> None:
         self._keys = folder / KEYS if keyed else None
         if self._keys is not None:
             self._keys.mkdir(parents=True)
@@ -29,7 +33,8 @@ class KeyedSite(ServerFixture):
 
     def record_of(self, update: Update) -> tuple[str, bytes, tuple[tuple[str, bytes], ...]]:
         """Key, value and headers of the record of an update."""
-        value, headers = update.encode(), update.headers()
+        value = update.encode()
+        headers = update.headers()
         if self._keys is not None:
             file = server_file(self._keys, update.client)
             key = update.client.encode().ljust(32, b"\0")[:32]
@@ -40,4 +45,6 @@ class KeyedSite(ServerFixture):
 
     def reasons(self) -> list[str]:
         """Why records were rejected, sorted."""
-        return sorted(dict(record.headers)["reason"].decode() for record in self.rejected().values())
+        return sorted(
+            dict(record.headers)["reason"].decode() for record in self.rejected().values()
+        )

@@ -28,7 +28,9 @@ class ServedPage:
     """A server process that has started to serve its page."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, authority: Path | None) -> None:
-        self.process, self._log, self._authority = process, log, authority
+        self.process = process
+        self._log = log
+        self._authority = authority
         wait_until(lambda: self.address() is not None or process.poll() is not None)
         assert process.poll() is None, self.log_text()
         address = self.address()
@@ -55,14 +57,21 @@ class ServedPage:
         return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S)
 
     def request(
-        self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET", body: str | None = None
+        self,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        method: str = "GET",
+        body: str | None = None,
     ) -> Answer:
-        """One request on a connection of its own; its host name is 127.0.0.1 unless `headers` has another."""
+        """One request on a connection of its own; its host name is 127.0.0.1 unless `headers` has
+        another."""
         if self._authority is None:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         else:
             trusting = ssl.create_default_context(cafile=self._authority)
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=trusting)
+            connection = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=TIMEOUT_S, context=trusting
+            )
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers or {}))
             response = connection.getresponse()
@@ -73,10 +82,11 @@ class ServedPage:
 def serving(
     folder: Path, settings: str = "", *, files_max: int | None = None, authority: Path | None = None
 ) -> Iterator[ServedPage]:
-    """`shoal server` on an embedded log in `folder`, with more lines for [server]; killed at the end.
+    """`shoal server` on an embedded log in `folder`, with more lines for [server]; killed at the
+    end.
 
-    `files_max`: the process may open so many files and sockets at once. `authority`: the page is served over TLS, with
-    a certificate that this file vouches for.
+    `files_max`: the process may open so many files and sockets at once. `authority`: the page is
+    served over TLS, with a certificate that this file vouches for.
     """
     file = write_federation(folder)
     file.write_text(file.read_text(encoding="utf-8") + settings, encoding="utf-8")
@@ -88,7 +98,8 @@ def serving(
 def started(
     file: Path, program: list[str], *, files_max: int | None = None, authority: Path | None = None
 ) -> Iterator[ServedPage]:
-    """The server of a federation file, run by a Python program with the arguments of `shoal`; killed at the end."""
+    """The server of a federation file, run by a Python program with the arguments of `shoal`;
+    killed at the end."""
     folder = file.parent
     command = [sys.executable, *program, "server", "--config", str(file), "--json"]
     if files_max is not None:
@@ -100,7 +111,9 @@ def started(
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=folder,
-            env={name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")},
+            env={
+                name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")
+            },
         )
     try:
         yield ServedPage(process, log, authority)

@@ -1,4 +1,5 @@
-"""`shoal server` on a machine so busy that each update takes long: `slow_server.py SECONDS ARGUMENT...`."""
+"""`shoal server` on a machine so busy that each update takes long: `slow_server.py SECONDS
+ARGUMENT...`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""The soak: a federation of real processes under a stream of hostile messages, with a kill every 20 seconds.
+"""The soak: a federation of real processes under a stream of hostile messages, with a kill every 20
+seconds.
 
     python -m tests.hostile.soak --minutes 60 --out benchmarks/results
 
-A server with its page, three clients and a producer run on the embedded log, whose topics are kept small by retention.
-Changed messages go into the topic of updates all the time. In the first half a process at random is killed every
-`--kill-every` seconds and started again; in the second half all run on, as a process that is killed cannot show what
-it loses slowly. Memory, open descriptors and disk of the last quarter must be those of the third, no process may have
-ended by itself, both models must have published, and all processes must end in order.
+A server with its page, three clients and a producer run on the embedded log, whose topics are kept
+small by retention. Changed messages go into the topic of updates all the time. In the first half a
+process at random is killed every `--kill-every` seconds and started again; in the second half all
+run on, as a process that is killed cannot show what it loses slowly. Memory, open descriptors and
+disk of the last quarter must be those of the third, no process may have ended by itself, both
+models must have published, and all processes must end in order.
 """
 
 from __future__ import annotations
@@ -120,7 +122,10 @@ class Soak:
         config = ["--config", str(file)]
         rate = ["--synthetic", "gaussians", "--clients", str(CLIENTS), "--rate", f"{RATE}/s"]
         commands = {"server": ["server", *config], "producer": ["producer", *config, *rate]}
-        commands |= {f"client-{n}": ["client", *config, "--name", f"client-{n}"] for n in range(1, CLIENTS + 1)}
+        commands |= {
+            f"client-{n}": ["client", *config, "--name", f"client-{n}"]
+            for n in range(1, CLIENTS + 1)
+        }
         for name, arguments in commands.items():
             self.processes[name] = Process(arguments, self.folder / f"{name}.txt")
         self.memory = {name: [] for name in commands}
@@ -128,7 +133,8 @@ class Soak:
 
     def run(self, seconds: float, kill_every: float) -> None:
         """Send, sample and kill until the time is over."""
-        config, rng = load_config(self.folder / "soak.toml"), random.Random(self.seed)
+        config = load_config(self.folder / "soak.toml")
+        rng = random.Random(self.seed)
         begun = time.monotonic()
         calm = begun + seconds / 2
         killed_at = sampled_at = begun
@@ -138,7 +144,9 @@ class Soak:
                 seeds = valid(config, log)
                 for _ in range(HOSTILE_PER_S if seeds else 0):
                     case = changed(self.seed + self.hostile, seeds)
-                    log.publish(config.contract.updates_topic, case.value, case.key.encode(), case.headers)
+                    log.publish(
+                        config.contract.updates_topic, case.value, case.key.encode(), case.headers
+                    )
                     self.hostile += 1
                 log.flush()
                 if now >= sampled_at + SAMPLE_S:
@@ -148,11 +156,13 @@ class Soak:
                     name = rng.choice(sorted(self.processes))
                     self.processes[name].kill()
                     self.restart(name)
-                    self.kills, killed_at = self.kills + 1, now
+                    self.kills = self.kills + 1
+                    killed_at = now
                 time.sleep(1.0)
 
     def sample(self, at: float) -> None:
-        """Memory, descriptors and bytes on the disk; a process that has ended by itself is noted and restarted."""
+        """Memory, descriptors and bytes on the disk; a process that has ended by itself is noted
+        and restarted."""
         self.times.append(round(at, 1))
         for name, process in self.processes.items():
             if not process.running():
@@ -162,7 +172,9 @@ class Soak:
             self.memory[name].append(process.resident_bytes())
             self.descriptors[name].append(process.open_descriptors())
         logs = {f"{name}.txt" for name in self.processes}
-        found = (path for path in self.folder.rglob("*") if path.is_file() and path.name not in logs)
+        found = (
+            path for path in self.folder.rglob("*") if path.is_file() and path.name not in logs
+        )
         sizes = {str(path.relative_to(self.folder)): size_of(path) for path in found}
         self.disk.append(sum(sizes.values()))
         ordered = sorted(sizes, key=lambda name: -sizes[name])[:6]
@@ -174,8 +186,12 @@ class Soak:
         self.processes[name] = self.processes[name].restarted()
 
     def has_started(self, name: str) -> bool:
-        """Whether it has written that it runs since it was started last, so that it listens to signals."""
-        return "started" in self.processes[name].log_text()[self.restarted_at.get(name, 0) :] or name == "producer"
+        """Whether it has written that it runs since it was started last, so that it listens to
+        signals."""
+        return (
+            "started" in self.processes[name].log_text()[self.restarted_at.get(name, 0) :]
+            or name == "producer"
+        )
 
     def report(self) -> dict[str, Any]:
         """What was measured, and whether it is as it must be."""
@@ -184,17 +200,28 @@ class Soak:
         config = load_config(self.folder / "soak.toml")
         with closing(open_log(config.log)) as log:
             newest = newest_snapshots(config, log)
-        growth = {name: growth_of(samples) for name, samples in self.memory.items()} | {"disk": growth_of(self.disk)}
-        growth |= {f"{name}, descriptors": growth_of(samples) for name, samples in self.descriptors.items()}
+        growth = {name: growth_of(samples) for name, samples in self.memory.items()} | {
+            "disk": growth_of(self.disk)
+        }
+        growth |= {
+            f"{name}, descriptors": growth_of(samples) for name, samples in self.descriptors.items()
+        }
         flat = all(value is not None and value <= GROWTH_MAX for value in growth.values())
         return {
-            "passed": flat and not self.ended and set(codes.values()) == {0} and set(newest) == {"clusters", "centres"},
+            "passed": flat
+            and not self.ended
+            and set(codes.values()) == {0}
+            and set(newest) == {"clusters", "centres"},
             "kills": self.kills,
             "hostile_messages": self.hostile,
             "ended_by_themselves": self.ended,
             "exit_codes": codes,
             "growth": growth,
-            "memory_mib": {name: round(median(samples) / MIB, 1) for name, samples in self.memory.items() if samples},
+            "memory_mib": {
+                name: round(median(samples) / MIB, 1)
+                for name, samples in self.memory.items()
+                if samples
+            },
             "disk_mib": round(median(self.disk) / MIB, 2) if self.disk else None,
             "largest_mib": self.largest,
             "snapshots": {name: snapshot.version for name, snapshot in newest.items()},
@@ -203,10 +230,17 @@ class Soak:
         }
 
     def curve(self) -> dict[str, list[float]]:
-        """At most `POINTS` medians: seconds, MiB of memory of each process and on the disk, open descriptors."""
+        """At most `POINTS` medians: seconds, MiB of memory of each process and on the disk, open
+        descriptors."""
         columns: dict[str, list[float]] = {"s": list(self.times)}
-        columns |= {f"{name}, MiB": [size / MIB for size in samples] for name, samples in self.memory.items()}
-        columns |= {f"{name}, descriptors": [*map(float, samples)] for name, samples in self.descriptors.items()}
+        columns |= {
+            f"{name}, MiB": [size / MIB for size in samples]
+            for name, samples in self.memory.items()
+        }
+        columns |= {
+            f"{name}, descriptors": [*map(float, samples)]
+            for name, samples in self.descriptors.items()
+        }
         columns["disk, MiB"] = [size / MIB for size in self.disk]
         shortest = min(map(len, columns.values()))
         columns = {name: samples[:shortest] for name, samples in columns.items()}
@@ -222,7 +256,8 @@ def newest_snapshots(config: Config, log: Any) -> dict[str, Snapshot]:
 
 
 def valid(config: Config, log: Any) -> list[Message]:
-    """Valid messages of a stranger that the hostile ones are changed from: none before there are snapshots."""
+    """Valid messages of a stranger that the hostile ones are changed from: none before there are
+    snapshots."""
     newest = newest_snapshots(config, log)
     made = [an_update(config.contract, "stranger", 1, rows=30)]
     if "centres" in newest:
@@ -244,7 +279,10 @@ def growth_of(samples: list[int]) -> float | None:
 def thinned(samples: list[float]) -> list[float]:
     """Medians of at most `POINTS` runs of equal length."""
     length = max(1, -(-len(samples) // POINTS))
-    return [round(median(samples[start : start + length]), 2) for start in range(0, len(samples), length)]
+    return [
+        round(median(samples[start : start + length]), 2)
+        for start in range(0, len(samples), length)
+    ]
 
 
 def size_of(path: Path) -> int:
@@ -261,7 +299,8 @@ def page_of(report: dict[str, Any], minutes: float) -> str:
     times = columns.pop("s")
     figures = zip(*columns.values(), strict=True)
     lines = [
-        [f"{s / 60:.1f}", *(f"{one:.4g}" for one in each)] for s, each in list(zip(times, figures, strict=True))[3::4]
+        [f"{s / 60:.1f}", *(f"{one:.4g}" for one in each)]
+        for s, each in list(zip(times, figures, strict=True))[3::4]
     ]
     part, growth = max(report["growth"].items(), key=lambda item: item[1] or 0.0)
     return (
@@ -270,17 +309,25 @@ def page_of(report: dict[str, Any], minutes: float) -> str:
         f"messages, {report['kills']} kills in the first half; {len(report['ended_by_themselves'])} processes ended "
         f"by themselves.\nThe last quarter beside the third: at most {100 * (growth or 0.0):+.1f} % ({part}), where "
         f"{100 * GROWTH_MAX:.0f} % are allowed. A server that is no longer killed grows once, by 145 MiB: it\n"
-        "loads the compiled kernels (Numba) after the work of 5,000 rows.\n\n" + table(["minute", *columns], lines)
+        "loads the compiled kernels (Numba) after the work of 5,000 rows.\n\n"
+        + table(["minute", *columns], lines)
     )
 
 
 @click.command()
 @click.option("--minutes", type=float, default=10.0, show_default=True)
-@click.option("--kill-every", type=float, default=20.0, show_default=True, help="Seconds between two kills.")
+@click.option(
+    "--kill-every", type=float, default=20.0, show_default=True, help="Seconds between two kills."
+)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for soak.json and soak.md.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for soak.json and soak.md.",
+)
 def main(minutes: float, kill_every: float, seed: int, out: Path | None) -> None:
-    """Run the soak and print what was measured as JSON; exit code 1 when anything is not as it must be."""
+    """Run the soak and print what was measured as JSON; exit code 1 when anything is not as it must
+    be."""
     with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
         soak = Soak(Path(folder), seed)
         soak.start()
@@ -294,7 +341,9 @@ def main(minutes: float, kill_every: float, seed: int, out: Path | None) -> None
                         process.kill()
     if out is not None:
         write(out, "soak", report, page_of(report, minutes))
-    click.echo(json.dumps({name: value for name, value in report.items() if name != "curve"}, indent=1))
+    click.echo(
+        json.dumps({name: value for name, value in report.items() if name != "curve"}, indent=1)
+    )
     raise SystemExit(0 if report["passed"] else 1)
 
 

@@ -21,7 +21,14 @@ from shoal.config.settings import Config, load_config
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
-from shoal.transports.kafka.consumer import BATCH_BYTES_MAX, DECODERS, UNREADABLE, BatchTooLarge, batches_of, gunzip
+from shoal.transports.kafka.consumer import (
+    BATCH_BYTES_MAX,
+    DECODERS,
+    UNREADABLE,
+    BatchTooLarge,
+    batches_of,
+    gunzip,
+)
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update
@@ -67,8 +74,15 @@ with resumed(open_server(load_config(Path(sys.argv[1])))) as node:
 
 
 def run_server(file: Path) -> tuple[int, int]:
-    """(peak of its memory in MiB, updates behind its newest snapshot) of a server in a process of its own."""
-    ran = subprocess.run([sys.executable, "-c", SERVER, file], capture_output=True, text=True, check=False, timeout=300)
+    """(peak of its memory in MiB, updates behind its newest snapshot) of a server in a process of
+    its own."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SERVER, file],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert ran.returncode == 0, ran.stderr
     peak, updates = map(int, ran.stdout.split())
     return peak, updates
@@ -81,9 +95,12 @@ def rejected_of(config: Config) -> list[Record]:
 
 @pytest.fixture
 def attacked(tmp_path: Path, kafka_bootstrap: str) -> tuple[Path, Config, Callable[[int], None]]:
-    """A federation on Kafka: its file, its configuration, and a function that sends it so many zeros, compressed."""
+    """A federation on Kafka: its file, its configuration, and a function that sends it so many
+    zeros, compressed."""
     file = tmp_path / "plant.toml"
-    file.write_text(FILE.format(name=f"plant-{uuid.uuid4().hex[:12]}", address=f"kafka://{kafka_bootstrap}"))
+    file.write_text(
+        FILE.format(name=f"plant-{uuid.uuid4().hex[:12]}", address=f"kafka://{kafka_bootstrap}")
+    )
     config = load_config(file)
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
@@ -122,7 +139,9 @@ def test_the_server_goes_on_and_keeps_the_length_and_the_digest(
         assert len(record.value or b"") <= 4096
         length = headers.get("value_bytes") or headers["original.packed_bytes"]
         assert int(length) > 0
-        assert re.fullmatch(rb"[0-9a-f]{64}", headers.get("value_sha256") or headers["original.packed_sha256"])
+        assert re.fullmatch(
+            rb"[0-9a-f]{64}", headers.get("value_sha256") or headers["original.packed_sha256"]
+        )
     assert f"original.{UNREADABLE}" in dict(kept[-1].headers)
     assert run_server(file)[1] == 2, "nor does it come again at the next start"
 
@@ -132,7 +151,10 @@ def test_every_decoder_stops_at_the_limit() -> None:
     assert gunzip(gzip.compress(b"abc") + gzip.compress(b"def")) == b"abcdef"
     with batches_of(MIB), pytest.raises(BatchTooLarge) as refused:
         gunzip(packed)
-    assert (refused.value.packed, refused.value.sha256) == (len(packed), hashlib.sha256(packed).hexdigest())
+    assert (refused.value.packed, refused.value.sha256) == (
+        len(packed),
+        hashlib.sha256(packed).hexdigest(),
+    )
     assert len(gunzip(packed)) == 3 * MIB, "outside, the limit is that of the largest record"
     with pytest.raises(CorruptRecordError):
         gunzip(packed[:100])
@@ -148,14 +170,18 @@ def test_every_decoder_stops_at_the_limit() -> None:
     assert BATCH_BYTES_MAX > 32 * MIB
 
 
-def test_a_record_beyond_the_limit_of_its_topic_is_set_aside_cut_on_the_embedded_log(tmp_path: Path) -> None:
+def test_a_record_beyond_the_limit_of_its_topic_is_set_aside_cut_on_the_embedded_log(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     topic = site.contract.updates_topic
     with site.log():
         pass
     # Who can write to the file can write what the log would refuse.
     with closing(sqlite3.connect(tmp_path / "federation.db")) as file:
-        (kept,) = file.execute("SELECT record_bytes_max FROM topics WHERE name = ?", (topic,)).fetchone()
+        (kept,) = file.execute(
+            "SELECT record_bytes_max FROM topics WHERE name = ?", (topic,)
+        ).fetchone()
         file.execute("UPDATE topics SET record_bytes_max = ? WHERE name = ?", (32 * MIB, topic))
         file.commit()
         with closing(SqliteLog(tmp_path / "federation.db")) as log:

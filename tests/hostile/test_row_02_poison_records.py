@@ -1,4 +1,5 @@
-"""Row 2: whatever one record raises, it is set aside with the reason, and the models are as they were before it."""
+"""Row 2: whatever one record raises, it is set aside with the reason, and the models are as they
+were before it."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("fragile")
 @pytest.mark.parametrize("stored_every", [1, 1000])
-def test_a_record_that_fails_in_absorbing_leaves_the_model_as_without_it(tmp_path: Path, stored_every: int) -> None:
+def test_a_record_that_fails_in_absorbing_leaves_the_model_as_without_it(
+    tmp_path: Path, stored_every: int
+) -> None:
     poisoned = ServerFixture(tmp_path / "poisoned", batch_updates_max=stored_every)
     clean = ServerFixture(tmp_path / "clean", batch_updates_max=stored_every)
     before = [("attic", 1), ("cellar", 1), ("attic", 2)]
@@ -72,7 +75,9 @@ def test_a_record_that_fails_in_absorbing_leaves_the_model_as_without_it(tmp_pat
 
 
 @pytest.mark.usefixtures("fragile")
-def test_a_first_update_that_fails_in_merging_is_left_out_and_its_client_is_put_into_quarantine(tmp_path: Path) -> None:
+def test_a_first_update_that_fails_in_merging_is_left_out_and_its_client_is_put_into_quarantine(
+    tmp_path: Path,
+) -> None:
     poisoned = ServerFixture(tmp_path / "poisoned", pool_clients=3)
     clean = ServerFixture(tmp_path / "clean", pool_clients=2)
     poisoned.send(*updates_of(poisoned, ("attic", 1), ("poison", 1), ("cellar", 1)))

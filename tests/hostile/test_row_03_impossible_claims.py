@@ -1,4 +1,5 @@
-"""Row 3: an answer that claims more rows than its readings must not move a model, in this round or in any later one."""
+"""Row 3: an answer that claims more rows than its readings must not move a model, in this round or
+in any later one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from tests.hostile.attacked_rounds import AttackedRounds, filled, step_all, with
 from tests.server_node.rounds_harness import SITES
 
 
-def test_an_answer_with_more_rows_than_readings_is_set_aside_and_moves_nothing(tmp_path: Path) -> None:
+def test_an_answer_with_more_rows_than_readings_is_set_aside_and_moves_nothing(
+    tmp_path: Path,
+) -> None:
     site = AttackedRounds(tmp_path)
     with site.server() as node:
         step_all(node)
@@ -34,7 +37,9 @@ def test_a_client_does_not_weigh_more_than_the_contract_allows(tmp_path: Path) -
     with site.server() as node:
         step_all(node)
         first = site.newest()
-        forged = filled(site.honest_arrays(first), count=most, inertia=0.0) | {"sum": np.full((3, 2), float(most))}
+        forged = filled(site.honest_arrays(first), count=most, inertia=0.0) | {
+            "sum": np.full((3, 2), float(most))
+        }
         site.send(site.make_answer(first, "liar", forged, readings=3 * most))
         step_all(node)
         assert within_the_box(site.run_round(node))

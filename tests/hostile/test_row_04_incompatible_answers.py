@@ -1,4 +1,5 @@
-"""Row 4: an answer that keeps the others from being combined is found, and its client named and quarantined."""
+"""Row 4: an answer that keeps the others from being combined is found, and its client named and
+quarantined."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ def test_the_incompatible_answer_is_found_and_its_client_quarantined(
     with site.server() as node, caplog.at_level(logging.WARNING, "shoal"):
         step_all(node)
         first = site.newest()
-        odd = {"count": np.array([77.0, 0.0, 0.0]), "sum": np.zeros((3, 2)), "inertia": np.array([1.0])}
+        odd = {
+            "count": np.array([77.0, 0.0, 0.0]),
+            "sum": np.zeros((3, 2)),
+            "inertia": np.array([1.0]),
+        }
         odd["sum"][0] = 77 * 0.5
         site.send(site.make_answer(first, "odd", odd, readings=77))
         newest = site.run_round(node)
@@ -47,11 +52,15 @@ def test_the_incompatible_answer_is_found_and_its_client_quarantined(
         assert site.run_round(node).round >= 2
         assert caplog.text.count("round_failed") == 1, "it counts no more"
     named = [
-        record.__dict__["fields"]["client"] for record in caplog.records if record.getMessage() == "incompatible_client"
+        record.__dict__["fields"]["client"]
+        for record in caplog.records
+        if record.getMessage() == "incompatible_client"
     ]
     assert named == ["odd"]
     with site.server() as node:
-        assert [entry.client for entry in node.status().quarantined] == ["odd"], "also after a restart"
+        assert [entry.client for entry in node.status().quarantined] == ["odd"], (
+            "also after a restart"
+        )
         assert within_the_box(site.run_round(node))
 
 
@@ -67,10 +76,14 @@ def test_no_client_is_blamed_for_what_all_fail_at() -> None:
 
 def test_of_two_answers_that_exclude_each_other_the_unusual_one_is_incompatible() -> None:
     answers = answers_of(6, odd=500.0)
-    assert incompatible_clients(answers, lambda clients: not {"odd", "client-0"} <= set(clients)) == ["odd"]
+    assert incompatible_clients(
+        answers, lambda clients: not {"odd", "client-0"} <= set(clients)
+    ) == ["odd"]
 
 
 def test_several_incompatible_answers_are_found_together() -> None:
     answers = answers_of(6, odd=500.0, strange=900.0)
-    found = incompatible_clients(answers, lambda clients: len(clients) == 1 or not {"odd", "strange"} & set(clients))
+    found = incompatible_clients(
+        answers, lambda clients: len(clients) == 1 or not {"odd", "strange"} & set(clients)
+    )
     assert found == ["odd", "strange"]

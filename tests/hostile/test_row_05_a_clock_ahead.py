@@ -1,4 +1,5 @@
-"""Row 5: a client whose clock is eight days ahead publishes; no unread update of the others is removed for that."""
+"""Row 5: a client whose clock is eight days ahead publishes; no unread update of the others is
+removed for that."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ TOP = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "kafka"])
-def test_a_clock_that_is_days_ahead_removes_nothing(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_clock_that_is_days_ahead_removes_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     address = "sqlite:federation.db"
     if kind == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
@@ -34,7 +37,9 @@ def test_a_clock_that_is_days_ahead_removes_nothing(kind: str, tmp_path: Path, r
         ensure_topics(log, config.contract, config.log)
         for sequence in range(1, UPDATES + 1):
             update = an_update(config.contract, sequence=sequence)
-            log.publish(topic, update.encode(), config.contract.update_key(update.model), Update.headers())
+            log.publish(
+                topic, update.encode(), config.contract.update_key(update.model), Update.headers()
+            )
         log.flush()
     for _ in range(2):
         ahead = [sys.executable, str(Path(__file__).parent / "publish_ahead.py"), str(file)]

@@ -1,4 +1,5 @@
-"""Row 6: connections that are never used, requests that never end, and processes with few descriptors.
+"""Row 6: connections that are never used, requests that never end, and processes with few
+descriptors.
 
 Whatever sockets do, the page answers, the server goes on, and its log stays short.
 """
@@ -58,8 +59,12 @@ def is_closed(one: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sent", [b"", HALF_A_REQUEST, HALF_A_BODY], ids=["nothing", "half a header", "half a body"])
-def test_requests_that_never_end_are_closed_while_the_page_answers(tmp_path: Path, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", HALF_A_REQUEST, HALF_A_BODY], ids=["nothing", "half a header", "half a body"]
+)
+def test_requests_that_never_end_are_closed_while_the_page_answers(
+    tmp_path: Path, sent: bytes
+) -> None:
     with serving(tmp_path, "request_s = 1.0\nrequests_per_s = 0.0\n") as page, ExitStack() as stack:
         connections = []
         for number in range(MANY):
@@ -77,9 +82,14 @@ def test_requests_that_never_end_are_closed_while_the_page_answers(tmp_path: Pat
 def test_connections_without_a_tls_handshake_are_closed_while_the_page_answers(
     certificate: Path, tmp_path: Path
 ) -> None:
-    files = "".join(f'{name}_file = "{certificate}/{name}.pem"\n' for name in ("certificate", "key"))
+    files = "".join(
+        f'{name}_file = "{certificate}/{name}.pem"\n' for name in ("certificate", "key")
+    )
     authority = certificate / "certificate.pem"
-    with serving(tmp_path, f"request_s = 1.0\n{files}", authority=authority) as page, ExitStack() as stack:
+    with (
+        serving(tmp_path, f"request_s = 1.0\n{files}", authority=authority) as page,
+        ExitStack() as stack,
+    ):
         connections = [opened(page, stack) for _ in range(600)]
         assert page.request("/livez").status == 200
         for one in connections:
@@ -102,13 +112,17 @@ def test_a_header_and_a_body_sent_byte_by_byte_do_not_keep_a_connection(tmp_path
 
 
 def test_a_response_that_is_not_read_does_not_keep_its_connection(tmp_path: Path) -> None:
-    with serving(tmp_path, "request_s = 0.5\nrequests_per_s = 0.0\n") as page, socket.socket() as reader:
+    with (
+        serving(tmp_path, "request_s = 0.5\nrequests_per_s = 0.0\n") as page,
+        socket.socket() as reader,
+    ):
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         reader.connect(("127.0.0.1", page.port))
         reader.settimeout(280)
         request = b"GET /page.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         with contextlib.suppress(ConnectionError):
-            while True:  # until the server has waited long enough for one of its responses to be read
+            # until the server has waited long enough for one of its responses to be read
+            while True:
                 reader.sendall(request)
         assert page.request("/livez").status == 200
 
@@ -149,7 +163,9 @@ def test_as_many_event_streams_open_as_may_and_not_one_more(tmp_path: Path) -> N
         assert statuses.count(b"HTTP/1.1 503") == 151 - SUBSCRIBERS_MAX
 
 
-def test_one_address_gets_so_many_requests_a_second_and_health_is_always_answered(tmp_path: Path) -> None:
+def test_one_address_gets_so_many_requests_a_second_and_health_is_always_answered(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path, "requests_per_s = 5.0\n") as page:
         answers = [page.request("/v1/privacy") for _ in range(60)]
         refused = [answer for answer in answers if answer.status == 429]

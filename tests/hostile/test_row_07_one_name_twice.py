@@ -1,4 +1,5 @@
-"""Row 7: a client from an older copy stops at its start; of two with one name the later stops at its next start."""
+"""Row 7: a client from an older copy stops at its start; of two with one name the later stops at
+its next start."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ MODELS = '\n[client]\nfolder = "clients"\npublish_readings = 50\n'
 
 def federation(folder: Path) -> Config:
     file = folder / "plant.toml"
-    file.write_text(FILE.format(name="plant", address="sqlite:federation.db") + "snapshot_updates = 1\n" + MODELS)
+    file.write_text(
+        FILE.format(name="plant", address="sqlite:federation.db")
+        + "snapshot_updates = 1\n"
+        + MODELS
+    )
     return load_config(file)
 
 
@@ -66,8 +71,11 @@ def reasons(config: Config) -> list[bytes]:
         return [dict(record.headers)["reason"] for record in found]
 
 
-def test_a_client_from_an_older_copy_stops_at_its_start_and_the_newest_copy_goes_on(tmp_path: Path) -> None:
-    config, clock = federation(tmp_path), Clock()
+def test_a_client_from_an_older_copy_stops_at_its_start_and_the_newest_copy_goes_on(
+    tmp_path: Path,
+) -> None:
+    config = federation(tmp_path)
+    clock = Clock()
     feed(config, 1)
     run_client(config, clock)
     attic = config.client.folder / "attic"
@@ -78,7 +86,10 @@ def test_a_client_from_an_older_copy_stops_at_its_start_and_the_newest_copy_goes
     shutil.move(attic, tmp_path / "newest")
     shutil.copytree(tmp_path / "older", attic)
     feed(config, 3)
-    with pytest.raises(InvalidState, match="Restore the newest copy"), resumed(open_client(config, "attic")):
+    with (
+        pytest.raises(InvalidState, match="Restore the newest copy"),
+        resumed(open_client(config, "attic")),
+    ):
         pass
     assert run_server(config) == 4
     assert reasons(config) == [], "nothing was published"
@@ -90,7 +101,8 @@ def test_a_client_from_an_older_copy_stops_at_its_start_and_the_newest_copy_goes
 
 
 def test_of_two_machines_with_one_name_the_later_one_stops(tmp_path: Path) -> None:
-    config, clock = federation(tmp_path), Clock()
+    config = federation(tmp_path)
+    clock = Clock()
     feed(config, 1)
     run_client(config, clock)
     assert run_server(config) == 2
@@ -111,7 +123,9 @@ def test_of_two_machines_with_one_name_the_later_one_stops(tmp_path: Path) -> No
     assert run_server(config) == 4
 
 
-def test_an_update_that_comes_again_is_a_repeated_one_and_another_with_its_number_is_none(tmp_path: Path) -> None:
+def test_an_update_that_comes_again_is_a_repeated_one_and_another_with_its_number_is_none(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     first = an_update(site.contract, sequence=1)
     site.send(first, first, an_update(site.contract, sequence=2))
@@ -119,7 +133,9 @@ def test_an_update_that_comes_again_is_a_repeated_one_and_another_with_its_numbe
     assert not site.rejected()
     site.send(first, replace(first, made_at=first.made_at + 1), replace(first, readings=1))
     site.run()
-    assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [b"conflict"] * 2
+    assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [
+        b"conflict"
+    ] * 2
     before = site.snapshots()[-1].updates
     site.delete_checkpoint()
     site.run(rebuild=True)

@@ -1,4 +1,5 @@
-"""Row 8: whatever is written into the file of the embedded log, the server sets it aside and goes on."""
+"""Row 8: whatever is written into the file of the embedded log, the server sets it aside and goes
+on."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def insert(path: Path, topic: str) -> None:
         (first,) = db.execute("SELECT next FROM marks WHERE topic = ?", (number,)).fetchone()
         for offset, row in enumerate(ROWS, first):
             db.execute(
-                f"INSERT INTO rows_{number}_0 ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (offset, *row, None)[:7]
+                f"INSERT INTO rows_{number}_0 ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (offset, *row, None)[:7],
             )
         db.execute("UPDATE marks SET next = ? WHERE topic = ?", (first + len(ROWS), number))
 
@@ -90,7 +92,12 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
         for topic in (contract.updates_topic, contract.snapshots_topic):
             insert(tmp_path / "federation.db", topic)
         update = an_update(contract)
-        log.publish(contract.updates_topic, update.encode(), contract.update_key(update.model), Update.headers())
+        log.publish(
+            contract.updates_topic,
+            update.encode(),
+            contract.update_key(update.model),
+            Update.headers(),
+        )
         log.flush()
 
         def rejected() -> int:
@@ -98,7 +105,11 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
 
         wait_until(lambda: not page.running() or rejected() == len(ROWS))
         assert page.running(), page.log_text()
-        wait_until(lambda: json.loads(page.request("/v1/status").body)["clients"]["name"] == [update.client])
+        wait_until(
+            lambda: (
+                json.loads(page.request("/v1/status").body)["clients"]["name"] == [update.client]
+            )
+        )
 
 
 def test_a_key_of_forged_rows_can_be_written_again(tmp_path: Path) -> None:
@@ -123,16 +134,21 @@ def test_a_forged_generation_ends_no_server_and_keeps_none_from_starting(tmp_pat
     def forge() -> None:
         with closing(open_log(config.log)) as log:
             ensure_topics(log, config.contract, config.log)
-            log.publish(config.contract.snapshots_topic, forged.encode(), LEASE_KEY, Lease.headers())
+            log.publish(
+                config.contract.snapshots_topic, forged.encode(), LEASE_KEY, Lease.headers()
+            )
             log.flush()
 
     forge()
     for _ in range(2):
         with started(file, ["-m", "shoal"]) as page:
-            wait_until(lambda page=page: not page.running() or page.request("/readyz").status == 200)
+            wait_until(
+                lambda page=page: not page.running() or page.request("/readyz").status == 200
+            )
             seen = len(page.events("lease_rejected"))
 
-            # Again and again: the server's own next lease, under the same key, may replace one that it has not read.
+            # Again and again: the server's own next lease, under the same key, may replace one that
+            # it has not read.
             def rejected(page: ServedPage = page, seen: int = seen) -> bool:
                 forge()
                 return not page.running() or len(page.events("lease_rejected")) > seen
@@ -149,11 +165,22 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
 
         def publish(version: int) -> None:
             snapshot: Snapshot = replace(a_snapshot(contract), version=version)
-            log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
+            log.publish(
+                contract.snapshots_topic,
+                snapshot.encode(),
+                snapshot.model.encode(),
+                Snapshot.headers(),
+            )
             log.flush()
 
         follower = Snapshots(contract, Validator(resolve(contract)), log)
-        for version, newest in ((1, 1), (FORGED, 1), (2, 2), (2 + VERSIONS_AHEAD_MAX + 1, 2), (3, 3)):
+        for version, newest in (
+            (1, 1),
+            (FORGED, 1),
+            (2, 2),
+            (2 + VERSIONS_AHEAD_MAX + 1, 2),
+            (3, 3),
+        ):
             publish(version)
             follower.follow()
             found = follower.newest("clusters")
@@ -167,7 +194,9 @@ def test_a_forged_version_hides_no_snapshot(tmp_path: Path) -> None:
         late.follow()
         found = late.newest("clusters")
         assert found is not None
-        assert found.version == 4, "a client that starts while the forged one is the newest sees the next true one"
+        assert found.version == 4, (
+            "a client that starts while the forged one is the newest sees the next true one"
+        )
 
 
 def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path) -> None:
@@ -183,9 +212,16 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
         wait_until(lambda: len(page.events("lease_acquired")) == 1)
         log.publish(contract.snapshots_topic, forged_lease.encode(), LEASE_KEY, Lease.headers())
         forged = a_snapshot(contract, version=9)
-        log.publish(contract.snapshots_topic, forged.encode(), forged.model.encode(), Snapshot.headers())
+        log.publish(
+            contract.snapshots_topic, forged.encode(), forged.model.encode(), Snapshot.headers()
+        )
         update = an_update(contract)
-        log.publish(contract.updates_topic, update.encode(), contract.update_key(update.model), Update.headers())
+        log.publish(
+            contract.updates_topic,
+            update.encode(),
+            contract.update_key(update.model),
+            Update.headers(),
+        )
         log.flush()
         wait_until(lambda: len(page.events("unsigned_records")) > 0)
         with closing(open_federation_log(config)) as signed:
@@ -198,7 +234,8 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
 
             wait_until(lambda: newest_version() > 0)
             assert newest_version() < 9, "the forged snapshot is not believed"
-            # Compaction may have left the forged lease alone under its key until the server renews its own.
+            # Compaction may have left the forged lease alone under its key until the server renews
+            # its own.
             wait_until(lambda: LEASE_KEY in latest(signed, contract.snapshots_topic))
         assert set(latest(log, contract.snapshots_topic)) >= {LEASE_KEY}
 
@@ -206,7 +243,8 @@ def test_with_a_server_key_only_signed_leases_and_snapshots_count(tmp_path: Path
 def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) -> None:
     with closing(open_log(f"sqlite:{tmp_path / 'log.db'}")) as log:
         log.ensure("snapshots", TopicSettings())
-        before, own = PrivateKey(b"k" * 32), PrivateKey(b"n" * 32)
+        before = PrivateKey(b"k" * 32)
+        own = PrivateKey(b"n" * 32)
         signed = SignedTopic(log, "snapshots", PublicKeys([before.public]), before)
         signed.publish("snapshots", b"one", b"model", (("type", b"snapshot"), ("v", b"1")))
         signed.flush()
@@ -223,6 +261,8 @@ def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) 
         assert [one.value for one in records] == [b"one"]
         assert signed.read("snapshots", after)[0] == []
         rotated = SignedTopic(log, "snapshots", PublicKeys([own.public, before.public]), own)
-        assert [one.value for one in rotated.read("snapshots", beginning(log, "snapshots"))[0]] == [b"one"]
+        assert [one.value for one in rotated.read("snapshots", beginning(log, "snapshots"))[0]] == [
+            b"one"
+        ]
         foreign = SignedTopic(log, "snapshots", PublicKeys([own.public]))
         assert list(foreign.read("snapshots", beginning(log, "snapshots"))[0]) == []

@@ -1,4 +1,5 @@
-"""Row 9: many names with large answers fill neither memory nor checkpoint: what is beyond a quota is rejected."""
+"""Row 9: many names with large answers fill neither memory nor checkpoint: what is beyond a quota
+is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ KFED = {"clusters": 512}
 NAMES = [f"made-up-{number}" for number in range(120)]
 
 
-def test_answers_beyond_the_quota_are_rejected_and_the_checkpoint_stays_small(tmp_path: Path) -> None:
+def test_answers_beyond_the_quota_are_rejected_and_the_checkpoint_stays_small(
+    tmp_path: Path,
+) -> None:
     site = AttackedRounds(tmp_path, "kfed", KFED, between="cache", answers_bytes_max=100_000)
     metrics = ServerMetrics()
     with site.server(metrics=metrics) as node:
@@ -29,7 +32,8 @@ def test_answers_beyond_the_quota_are_rejected_and_the_checkpoint_stays_small(tm
         known = {name for name, *_ in node.models()["heaps"].clients.totals()}
         assert 0 < len(known) < len(NAMES) / 10
         states = states_of(node)
-        # The quota bounds the answers kept; the rest is of 512 clusters: snapshot, lineage and open bins of history.
+        # The quota bounds the answers kept; the rest is of 512 clusters: snapshot, lineage and open
+        # bins of history.
         assert len(pack(unpack(states["heaps"])["rounds"]["policy_state"]["cached"])) <= 100_000
         assert sum(map(len, states.values())) < 3.2 * 100_000
     assert set(site.reasons()) == {"quota"}
@@ -41,7 +45,10 @@ def test_one_answer_has_a_quota_of_its_own(tmp_path: Path) -> None:
     with site.server() as node:
         step_all(node)
         first = site.newest()
-        large = {"prototype": np.random.default_rng(1).random((512, 2)), "count": np.full(512, 100.0)}
+        large = {
+            "prototype": np.random.default_rng(1).random((512, 2)),
+            "count": np.full(512, 100.0),
+        }
         site.send(site.make_answer(first, "large", large, readings=512 * 100))
         step_all(node)
         assert not node.models()["heaps"].clients.names()
@@ -53,7 +60,10 @@ def test_an_answer_with_more_centres_than_were_asked_for_is_rejected(tmp_path: P
     with site.server() as node:
         step_all(node)
         first = site.newest()
-        large = {"prototype": np.random.default_rng(1).random((37_000, 2)), "count": np.ones(37_000)}
+        large = {
+            "prototype": np.random.default_rng(1).random((37_000, 2)),
+            "count": np.ones(37_000),
+        }
         site.send(site.make_answer(first, "large", large, readings=37_000))
         step_all(node)
         assert site.run_round(node).clients == len(SITES)
@@ -68,7 +78,9 @@ def test_only_the_named_clients_are_processed(tmp_path: Path) -> None:
     assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [b"client"]
 
 
-def test_there_are_no_more_clients_than_the_quota_and_a_rebuild_has_the_same(tmp_path: Path) -> None:
+def test_there_are_no_more_clients_than_the_quota_and_a_rebuild_has_the_same(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path, clients_max=3)
     names = [(name, number) for number in (1, 2) for name in ("attic", *NAMES[:5], "cellar")]
     site.send(*updates_of(site, *names))

@@ -1,4 +1,5 @@
-"""Row 10: an update in a client's name with the largest number there is does not make its own updates repeated ones."""
+"""Row 10: an update in a client's name with the largest number there is does not make its own
+updates repeated ones."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from shoal.protocol.checks import COUNT_MAX
 from tests.server_node.server_fixture import ServerFixture, updates_of
 
 
-def test_the_clients_own_updates_are_absorbed_whatever_number_was_sent_first(tmp_path: Path) -> None:
+def test_the_clients_own_updates_are_absorbed_whatever_number_was_sent_first(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     site.send(*updates_of(site, ("attic", COUNT_MAX - 5)))
     site.run()
@@ -27,7 +30,8 @@ def test_far_numbers_sent_between_the_clients_own_change_nothing_for_it(tmp_path
     site.send(*updates_of(site, *named))
     site.run()
     with site.server() as node:
-        # What is no jump downwards from the newest run is refused; every number of the client's own is processed.
+        # What is no jump downwards from the newest run is refused; every number of the client's own
+        # is processed.
         clients = node.models()["clusters"].clients
         assert all(clients.knows("attic", number) for number in range(1, 20))
     site.send(*updates_of(site, ("attic", 20)))

@@ -1,4 +1,5 @@
-"""Row 12: a first start after retention has removed records: refused with their number, or counted and logged."""
+"""Row 12: a first start after retention has removed records: refused with their number, or counted
+and logged."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ LOST = 25
 def shoal(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shoal", *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-    return subprocess.run(command, cwd=folder, env=clean | environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=clean | environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_client_that_starts_late_says_how_many_readings_are_gone_and_skips_them_only_if_it_may(
@@ -45,14 +48,28 @@ def test_a_client_that_starts_late_says_how_many_readings_are_gone_and_skips_the
     with closing(open_readings(load_config(file), "client-1")) as log:
         first, end = log.bounds("readings")[0]
     assert (first > 0, end) == (True, READINGS)
-    run = ["client", "--config", str(file), "--name", "client-1", "--until-idle", "0.5", "--no-wait", "--json"]
+    run = [
+        "client",
+        "--config",
+        str(file),
+        "--name",
+        "client-1",
+        "--until-idle",
+        "0.5",
+        "--no-wait",
+        "--json",
+    ]
     refused = shoal(tmp_path, *run)
     assert refused.returncode == 4
     assert f"{first} records are lost" in refused.stderr
     assert "accept_gap = true" in refused.stderr
     skipped = shoal(tmp_path, *run, SHOAL_CLIENT_ACCEPT_GAP="true")
     assert skipped.returncode == 0, skipped.stderr
-    gaps = [line for line in map(json.loads, skipped.stderr.splitlines()) if line["event"] == "gap_accepted"]
+    gaps = [
+        line
+        for line in map(json.loads, skipped.stderr.splitlines())
+        if line["event"] == "gap_accepted"
+    ]
     assert [(gap["level"], gap["records_lost"]) for gap in gaps] == [("warning", first)]
     assert json.loads(skipped.stdout)["readings"] == READINGS - first
 
@@ -62,9 +79,13 @@ def test_a_server_that_starts_late_says_how_many_updates_are_gone(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     bootstrap = request.getfixturevalue("kafka_bootstrap") if kind == "kafka" else ""
-    file = write_federation(tmp_path, address=f"kafka://{bootstrap}" if bootstrap else "sqlite:federation.db")
+    file = write_federation(
+        tmp_path, address=f"kafka://{bootstrap}" if bootstrap else "sqlite:federation.db"
+    )
     if not bootstrap:
-        kept = file.read_text(encoding="utf-8").replace("[client]", "updates_retention_bytes = 30000\n[client]")
+        kept = file.read_text(encoding="utf-8").replace(
+            "[client]", "updates_retention_bytes = 30000\n[client]"
+        )
         file.write_text(kept, encoding="utf-8")
     config = load_config(file)
     topic = config.contract.updates_topic
@@ -72,7 +93,9 @@ def test_a_server_that_starts_late_says_how_many_updates_are_gone(
         ensure_topics(log, config.contract, config.log)
         for sequence in range(1, 2 * LOST + 1):
             update = an_update(config.contract, sequence=sequence)
-            log.publish(topic, update.encode(), config.contract.update_key(update.model), Update.headers())
+            log.publish(
+                topic, update.encode(), config.contract.update_key(update.model), Update.headers()
+            )
             log.flush()
         if bootstrap:
             admin = KafkaAdminClient(bootstrap_servers=bootstrap)

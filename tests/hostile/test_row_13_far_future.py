@@ -40,5 +40,7 @@ def test_a_time_is_compared_with_the_arrival_and_not_with_a_clock() -> None:
     batch = decode_batch([record(*one) for one in times], 2, ahead_s=60.0)
     assert batch.times == [100.0, None, 160.0, 1e11]
     assert [one.reason for one in batch.rejected] == ["time"]
-    assert len(decode_batch([record(*one) for one in times], 2).times) == 5, "without a limit all are taken"
+    assert len(decode_batch([record(*one) for one in times], 2).times) == 5, (
+        "without a limit all are taken"
+    )
     assert decode_batch([], 2, ahead_s=60.0).records == 0

@@ -1,4 +1,5 @@
-"""Row 14: clipped readings, stuck and failed rounds, and repeats are told by a warning, a metric and an alert each."""
+"""Row 14: clipped readings, stuck and failed rounds, and repeats are told by a warning, a metric
+and an alert each."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.client_nodes.site import Site, readings
 from tests.hostile.attacked_rounds import AttackedRounds, step_all
 from tests.small_plant import plant
 
-RULES = (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
+RULES = (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml").read_text(
+    encoding="utf-8"
+)
 
 
 def events(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, object]]:
@@ -27,7 +30,8 @@ def test_a_feature_whose_readings_are_clipped_is_named_with_the_share(
     algorithm: str, percent: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = (Model(name="clusters", algorithm=algorithm),)
-    site, metrics = Site(tmp_path, plant().model_copy(update={"models": models})), ClientMetrics()
+    site = Site(tmp_path, plant().model_copy(update={"models": models}))
+    metrics = ClientMetrics()
     values = np.clip(readings(3 * WINDOW_READINGS), 0, 45)
     values[np.arange(len(values)) % 100 < percent, 0] = 1e6
     site.add_readings(values)
@@ -37,7 +41,9 @@ def test_a_feature_whose_readings_are_clipped_is_named_with_the_share(
     (told,) = events(caplog, "readings_clipped")
     assert told["feature"] == "warm"
     assert told["share"] == pytest.approx(percent / 100, abs=0.001)
-    assert metrics.readings_clipped.labels(feature="warm")._value.get() == percent * len(values) // 100
+    assert (
+        metrics.readings_clipped.labels(feature="warm")._value.get() == percent * len(values) // 100
+    )
     assert metrics.readings_clipped.labels(feature="damp")._value.get() == 0
     assert "1000000" not in caplog.text
 
@@ -54,7 +60,8 @@ def test_usual_clipping_is_no_warning_and_a_lasting_one_is_told_once() -> None:
 
 
 def test_a_round_that_stays_open_shows_since_when(tmp_path: Path) -> None:
-    site, metrics = AttackedRounds(tmp_path), ServerMetrics()
+    site = AttackedRounds(tmp_path)
+    metrics = ServerMetrics()
     opened = metrics.round_opened_at.labels(model="heaps")._value
     with site.server(metrics=metrics) as node:
         step_all(node)

@@ -1,4 +1,5 @@
-"""Row 15: a client that sends without end has a quota; the others are read, and a rebuild refuses the same records."""
+"""Row 15: a client that sends without end has a quota; the others are read, and a rebuild refuses
+the same records."""
 
 from __future__ import annotations
 
@@ -65,8 +66,12 @@ def test_a_flood_is_cut_and_the_others_are_read(tmp_path: Path) -> None:
     site.send(*updates_of(site, *flood[:100], *calm, *flood[100:]))
     first = site.run()
     with site.server() as node:
-        totals = {client: updates for client, updates, *_ in node.models()["clusters"].clients.totals()}
-    assert {client: totals[client] for client, _ in calm} == dict.fromkeys(("attic", "cellar", "garden"), 1)
+        totals = {
+            client: updates for client, updates, *_ in node.models()["clusters"].clients.totals()
+        }
+    assert {client: totals[client] for client, _ in calm} == dict.fromkeys(
+        ("attic", "cellar", "garden"), 1
+    )
     assert 30 <= totals["flood"] < 200
     rejected = set(site.rejected())
     assert len(rejected) == 200 - totals["flood"]
@@ -79,7 +84,9 @@ def test_a_flood_is_cut_and_the_others_are_read(tmp_path: Path) -> None:
 def test_a_flood_delays_the_update_of_another_client_by_no_more_records_than_its_quota(
     tmp_path: Path, rate: float
 ) -> None:
-    site = ServerFixture(tmp_path, client_updates_per_s=rate, snapshot_updates=1, batch_updates_max=1)
+    site = ServerFixture(
+        tmp_path, client_updates_per_s=rate, snapshot_updates=1, batch_updates_max=1
+    )
     site.send(*updates_of(site, *(("flood", number) for number in range(1, 201)), ("calm", 1)))
     times = [record.timestamp_ms / 1000 for record in site.records_in(site.contract.updates_topic)]
     site.run()

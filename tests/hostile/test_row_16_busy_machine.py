@@ -1,4 +1,5 @@
-"""Row 16: on a busy machine a step takes long; the lease is renewed, the page answers and what it shows goes on."""
+"""Row 16: on a busy machine a step takes long; the lease is renewed, the page answers and what it
+shows goes on."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
     file = write_federation(tmp_path, address=address, batch_updates_max=200)
-    file.write_text(file.read_text(encoding="utf-8") + "lease_renew_s = 0.25\nstep_s = 0.5\n", encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8") + "lease_renew_s = 0.25\nstep_s = 0.5\n", encoding="utf-8"
+    )
     return file
 
 
@@ -61,9 +64,12 @@ def test_a_server_whose_updates_take_long_keeps_its_lease_and_shows_each_step(fi
         wait_until(lambda: len(page.events("lease_acquired")) == 1)
         other_file = file.with_name("other.toml")
         other_file.write_text(
-            file.read_text(encoding="utf-8").replace('folder = "server"', 'folder = "other"'), encoding="utf-8"
+            file.read_text(encoding="utf-8").replace('folder = "server"', 'folder = "other"'),
+            encoding="utf-8",
         )
-        other = Process(["server", "--config", str(other_file), "--no-page"], file.with_name("other.txt"))
+        other = Process(
+            ["server", "--config", str(other_file), "--no-page"], file.with_name("other.txt")
+        )
         with killed_on_exit([other]):
             wait_until(read)
             assert other.wait() == 5, "another server has taken the lease of one that runs"

@@ -1,4 +1,5 @@
-"""Row 17: the updates topic gets more partitions under a running server, which notices it and says what to do.
+"""Row 17: the updates topic gets more partitions under a running server, which notices it and says
+what to do.
 
 The embedded log has as many partitions as a topic was declared with, and nothing that adds any.
 """
@@ -17,7 +18,9 @@ from tests.house.small_federation import write_federation
 
 
 @pytest.mark.needs("Kafka")
-def test_a_topic_that_grows_ends_the_server_with_what_to_do(kafka_bootstrap: str, tmp_path: Path) -> None:
+def test_a_topic_that_grows_ends_the_server_with_what_to_do(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
     file = write_federation(tmp_path, address=f"kafka://{kafka_bootstrap}")
     topic = load_config(file).contract.updates_topic
     with started(file, ["-m", "shoal"]) as page:

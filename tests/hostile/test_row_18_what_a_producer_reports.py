@@ -1,4 +1,5 @@
-"""Row 18: a producer on a full disk, with a quote that is never closed, and with an empty file says what is so."""
+"""Row 18: a producer on a full disk, with a quote that is never closed, and with an empty file says
+what is so."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def producer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         # A file may have 1 MiB: what a full disk does to a process, without one.
         command = ["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *command[:-1]]
     with (folder / "producer.txt").open("w") as errors:
-        return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True)
+        return subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
 
 
 def stored(folder: Path) -> dict[str, int]:
@@ -40,9 +43,15 @@ def test_on_a_full_disk_as_many_readings_are_reported_as_are_stored(tmp_path: Pa
     # One client's log is full long before the other's: each batch has readings of both.
     rows = "".join(f"{n % 40},{n % 90},{CLIENTS[n % 10 == 0]}\n" for n in range(60_000))
     (tmp_path / "rows.csv").write_text("warm,damp,site\n" + rows, encoding="utf-8")
-    running = producer(tmp_path, "rows.csv", "--split", "column:site", "--speed", "max", "--json", "--full")
+    running = producer(
+        tmp_path, "rows.csv", "--split", "column:site", "--speed", "max", "--json", "--full"
+    )
     log = tmp_path / "producer.txt"
-    wait_until(lambda: log.read_text(encoding="utf-8").count('"retrying"') >= 3 or running.poll() is not None)
+    wait_until(
+        lambda: (
+            log.read_text(encoding="utf-8").count('"retrying"') >= 3 or running.poll() is not None
+        )
+    )
     running.send_signal(signal.SIGTERM)
     output, _ = running.communicate()
     assert running.returncode == 0, log.read_text(encoding="utf-8")
@@ -66,7 +75,11 @@ def test_a_quote_that_is_never_closed_costs_its_own_row_and_is_named(tmp_path: P
     totals = json.loads(running.communicate()[0])
     assert (totals["published"], totals["faults"]) == (20_000, {"unclosed": 2})
     lines = map(json.loads, (tmp_path / "producer.txt").read_text(encoding="utf-8").splitlines())
-    named = [(line["file"], line["line"], line["reason"]) for line in lines if line["event"] == "row_unreadable"]
+    named = [
+        (line["file"], line["line"], line["reason"])
+        for line in lines
+        if line["event"] == "row_unreadable"
+    ]
     assert named == [("rows.csv", 18, "unclosed"), ("rows.csv", 19_992, "unclosed")]
 
 

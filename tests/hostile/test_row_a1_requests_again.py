@@ -1,4 +1,5 @@
-"""Row A1: an observer publishes an operator's release, or unlearning, again byte for byte, and nothing changes."""
+"""Row A1: an observer publishes an operator's release, or unlearning, again byte for byte, and
+nothing changes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def test_a_signed_request_that_is_published_again_changes_nothing(tmp_path: Path
         (record,) = quarantine_records(site.contract, "cellar", action, "", made_at)
         return record.key.decode(), record.value, record.headers + sign(record)
 
-    begun, released, again = request("quarantine", 1e9), request("release", 1e9 + 1), request("quarantine", 1e9 + 2)
+    begun = request("quarantine", 1e9)
+    released = request("release", 1e9 + 1)
+    again = request("quarantine", 1e9 + 2)
     site.publish(begun, released, again, released, begun, released)
     site.run()
     assert reasons(site) == {"repeated": 3}
@@ -35,7 +38,9 @@ def test_a_signed_request_that_is_published_again_changes_nothing(tmp_path: Path
         )
 
 
-def test_an_unlearning_that_is_published_again_after_a_release_erases_nothing_more(tmp_path: Path) -> None:
+def test_an_unlearning_that_is_published_again_after_a_release_erases_nothing_more(
+    tmp_path: Path,
+) -> None:
     site = KeyedSite(tmp_path, keyed=True)
     site.send(*updates_of(site, ("attic", 1), ("cellar", 1)))
     sign = request_signer(site.settings)
@@ -44,7 +49,8 @@ def test_an_unlearning_that_is_published_again_after_a_release_erases_nothing_mo
         (record,) = quarantine_records(site.contract, "cellar", action, "", made_at)
         return record.key.decode(), record.value, record.headers + sign(record)
 
-    unlearn, release = request("unlearn", 1e9), request("release", 1e9 + 1)
+    unlearn = request("unlearn", 1e9)
+    release = request("release", 1e9 + 1)
     site.publish(unlearn, release)
     site.run()
     site.send(*updates_of(site, ("cellar", 2), ("cellar", 3)))

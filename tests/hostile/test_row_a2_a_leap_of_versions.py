@@ -1,4 +1,5 @@
-"""Row A2: a forged snapshot of a far version, or an old one published again, keeps no client from the true ones."""
+"""Row A2: a forged snapshot of a far version, or an old one published again, keeps no client from
+the true ones."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Topic:
     """The topic of snapshots, and a client that follows it."""
 
     def __init__(self, log: Log, contract: Contract) -> None:
-        self._log, self._contract = log, contract
+        self._log = log
+        self._contract = contract
         ensure_topics(log, contract)
         self._snapshot = a_snapshot(contract)
         self._client = Snapshots(contract, Validator(resolve(contract)), log)
@@ -48,14 +50,18 @@ class Topic:
         """The same once snapshots of these versions have been published."""
         for version in versions:
             value = replace(self._snapshot, version=version).encode()
-            self._log.publish(self._contract.snapshots_topic, value, b"clusters", Snapshot.headers())
+            self._log.publish(
+                self._contract.snapshots_topic, value, b"clusters", Snapshot.headers()
+            )
             self._log.flush()
         return self.newest()
 
     def lease(self, generation: int) -> None:
         """A server takes the lease."""
         lease = Lease(self._contract.federation, "i", f"p{generation}", generation, 5.0, "a server")
-        self._log.publish(self._contract.snapshots_topic, lease.encode(), LEASE_KEY, Lease.headers())
+        self._log.publish(
+            self._contract.snapshots_topic, lease.encode(), LEASE_KEY, Lease.headers()
+        )
         self._log.flush()
 
     def warnings(self) -> int:
@@ -114,8 +120,10 @@ def test_a_client_that_reads_rarely_takes_the_newest_at_once(topic: Topic) -> No
 @pytest.mark.parametrize("forged", [1, 2])
 def test_clients_in_rounds_go_on_answering(tmp_path: Path, forged: int) -> None:
     file = create_rounds_federation(tmp_path, KMEANS, readings=100)
-    config, clock = load_config(file), Clock()
-    topic, deadline_s = config.contract.snapshots_topic, config.contract.models[0].rounds.deadline_s
+    config = load_config(file)
+    clock = Clock()
+    topic = config.contract.snapshots_topic
+    deadline_s = config.contract.models[0].rounds.deadline_s
     with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
         box.run_until_idle()
         true = Snapshot.decode(latest(log, topic)[b"heaps"].value, Snapshot.headers())

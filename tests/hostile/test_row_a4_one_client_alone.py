@@ -1,6 +1,8 @@
-"""Row A4: what one client of many sends, alone or among the others, neither displaces nor links nor removes clusters.
+"""Row A4: what one client of many sends, alone or among the others, neither displaces nor links nor
+removes clusters.
 
-The log of either kind gives the models the same updates in the same order, so the models alone are tested here.
+The log of either kind gives the models the same updates in the same order, so the models alone are
+tested here.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def test_uniform_rows_of_one_client_leave_the_clusters_of_the_others(claimed: in
 
 
 @pytest.mark.parametrize("readings", [50.0, 4000.0, 20_000.0])
-def test_of_many_clients_that_send_alike_none_is_bound_whatever_the_size_of_their_updates(readings: float) -> None:
+def test_of_many_clients_that_send_alike_none_is_bound_whatever_the_size_of_their_updates(
+    readings: float,
+) -> None:
     shares = ClientShares()
     assert all(shares.admit(f"client-{number % 10}", readings) == 1.0 for number in range(60))
     lone = [shares.admit("client-1", readings) for _ in range(10 + int(4000 / readings))]
@@ -115,7 +119,9 @@ def test_large_updates_beside_those_of_slow_clients_count_whole() -> None:
         assert all(shares.admit(name, 200.0) == 1.0 for name in slow)
     assert all(shares.admit(name, 10.0) == 1.0 for name in slow)
     assert shares.admit("fast", 400.0) == 1.0
-    assert shares.admit("fast", 100_000.0) <= 0.02, "of a claim far beyond, four updates by default count"
+    assert shares.admit("fast", 100_000.0) <= 0.02, (
+        "of a claim far beyond, four updates by default count"
+    )
 
 
 VARIANCE = count_noise(1.0).variance
@@ -128,7 +134,8 @@ def test_noise_of_a_client_that_takes_readings_away_window_by_window_counts_a_fe
     d: int, each: str
 ) -> None:
     grid = Grid(d)
-    net, random = NetCounts(grid, VARIANCE), np.random.default_rng(3)
+    net = NetCounts(grid, VARIANCE)
+    random = np.random.default_rng(3)
     near = np.abs(grid.corners - 0.5).max(axis=1) < 0.25
     taking = np.where(near, TAKING[each], 0)
     windows = [net.take("alone", taking) for _ in range(400)]
@@ -144,9 +151,12 @@ def strip(grid: Grid, low: float, high: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("others", "linked"), [(9, True), (2, False)])
-def test_cells_that_one_client_alone_has_between_two_parts_of_others_are_links(others: int, linked: bool) -> None:
+def test_cells_that_one_client_alone_has_between_two_parts_of_others_are_links(
+    others: int, linked: bool
+) -> None:
     grid = Grid(2)
-    net, two = NetCounts(grid, 0.0), 10 * strip(grid, 0.0, 0.3) + 10 * strip(grid, 0.7, 1.0)
+    net = NetCounts(grid, 0.0)
+    two = 10 * strip(grid, 0.0, 0.3) + 10 * strip(grid, 0.7, 1.0)
     assert all(net.take(f"client-{number}", two) for number in range(others))
     assert net.take("alone", strip(grid, 0.3, 0.7))
     found = links(grid, (others * two + strip(grid, 0.3, 0.7)).astype(np.float64), net.owners())
@@ -175,11 +185,15 @@ def test_of_very_many_clients_those_that_sent_last_are_remembered() -> None:
 
 
 def test_a_client_that_takes_readings_away_from_a_cluster_of_density_tree_leaves_it_there() -> None:
-    algorithm, noise, random = streaming_algorithm("density_tree"), count_noise(1.0), np.random.default_rng(8)
+    algorithm = streaming_algorithm("density_tree")
+    noise = count_noise(1.0)
+    random = np.random.default_rng(8)
     assert isinstance(algorithm, CountingAlgorithm)
     options = {"noise_variance": noise.variance, "window_readings": ROWS}
-    server, counter = algorithm.server(options, 2), algorithm.counter(options, 2)
-    names, valid = [f"client-{number}" for number in range(9)], np.ones(ROWS, dtype=np.bool_)
+    server = algorithm.server(options, 2)
+    counter = algorithm.counter(options, 2)
+    names = [f"client-{number}" for number in range(9)]
+    valid = np.ones(ROWS, dtype=np.bool_)
     for number, client in enumerate([*names * 10, *[*names, *["alone"] * 3] * 10]):
         counter.adopt(server.snapshot())
         counted = counter.count(honest_rows(random)[0], valid, client.encode(), number)
@@ -187,20 +201,27 @@ def test_a_client_that_takes_readings_away_from_a_cluster_of_density_tree_leaves
         if client == "alone":
             rows = CLUSTERS[0] + random.normal(0.0, SPREAD, (ROWS, 2))
             near = counter.count(rows, valid, client.encode(), number).counts
-            private = least_of(algorithm, options, lambda counts, window=counted: window.update(counts), near > 0)
+            private = least_of(
+                algorithm, options, lambda counts, window=counted: window.update(counts), near > 0
+            )
         server.absorb([Contribution(client, number + 1, counted.update(private))], b"")
     rows, labels = honest_rows(random, 3000)
     assert scores(labels, server.predict(rows))["ari"] > 0.99
 
 
 def least_of(
-    algorithm: CountingAlgorithm, options: dict[str, float], update: Callable[[Ints], Arrays], near: Bools
+    algorithm: CountingAlgorithm,
+    options: dict[str, float],
+    update: Callable[[Ints], Arrays],
+    near: Bools,
 ) -> Ints:
     """The counts that take most readings away in the cells `near`, of those that the checks allow."""
     assert algorithm.check_claims is not None
     for each in range(120, 0, -1):
         counts = np.where(near, -each, 0)
         with suppress(InvalidData):
-            algorithm.check_claims(options, update(counts), Claims(ROWS, Box(np.zeros(2), np.ones(2))))
+            algorithm.check_claims(
+                options, update(counts), Claims(ROWS, Box(np.zeros(2), np.ones(2)))
+            )
             return counts
     raise AssertionError("nothing can be taken away")

@@ -1,4 +1,5 @@
-"""Row A5: no client can pose as a region, and a region adds up no more windows than its readings make."""
+"""Row A5: no client can pose as a region, and a region adds up no more windows than its readings
+make."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from tests.server_node.rounds_harness import HEAPS, rows_of
 
 EPSILON = 4.0
 WINDOW = 400
-CONTRACT = agreed(COUNTED | {"options": {"grow_readings": 800}}, counts_epsilon=EPSILON, window_readings=WINDOW)
+CONTRACT = agreed(
+    COUNTED | {"options": {"grow_readings": 800}}, counts_epsilon=EPSILON, window_readings=WINDOW
+)
 HONEST = 10
 
 
@@ -39,9 +42,12 @@ class CountedSite(KeyedSite):
         """Honest windows of each client one after the other, each counted under the newest plan."""
         noise = count_noise(EPSILON)
         for window, client in product(range(1, number + 1), clients):
-            plan, rows = CountingPlan.from_arrays(self.plan(), 2), rows_of(window, WINDOW)
+            plan = CountingPlan.from_arrays(self.plan(), 2)
+            rows = rows_of(window, WINDOW)
             counted = plan.count(rows, np.ones(WINDOW, dtype=np.bool_), client.encode(), window)
-            private = counted.counts + noise.draw(client.encode() + window.to_bytes(4, "little"), len(counted.counts))
+            private = counted.counts + noise.draw(
+                client.encode() + window.to_bytes(4, "little"), len(counted.counts)
+            )
             self.send(self.update(client, counted.update(private), WINDOW, window))
             self.run()
 
@@ -68,7 +74,9 @@ class CountedSite(KeyedSite):
             made_at=1e9,
         )
 
-    def region_update(self, client: str, readings: int, windows: int, count: int, sequence: int = 1) -> RegionUpdate:
+    def region_update(
+        self, client: str, readings: int, windows: int, count: int, sequence: int = 1
+    ) -> RegionUpdate:
         """An update that takes readings away in every cell."""
         plan = CountingPlan.from_arrays(self.plan(), 2)
         own = plan.count(np.full((1, 2), 0.5), np.ones(1, dtype=np.bool_), b"x", 1)
@@ -86,7 +94,9 @@ class CountedSite(KeyedSite):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_a_client_that_poses_as_a_region_is_rejected_and_moves_nothing(tmp_path: Path, keyed: bool) -> None:
+def test_a_client_that_poses_as_a_region_is_rejected_and_moves_nothing(
+    tmp_path: Path, keyed: bool
+) -> None:
     site = CountedSite(tmp_path, keyed, CONTRACT, regions=("north",))
     site.find_clusters()
     model = site.run()
@@ -97,7 +107,9 @@ def test_a_client_that_poses_as_a_region_is_rejected_and_moves_nothing(tmp_path:
     assert site.reasons() == ["client"]
 
 
-def test_a_region_cannot_claim_the_noise_of_more_windows_than_its_readings_make(tmp_path: Path) -> None:
+def test_a_region_cannot_claim_the_noise_of_more_windows_than_its_readings_make(
+    tmp_path: Path,
+) -> None:
     site = CountedSite(tmp_path, False, CONTRACT, regions=("north",))
     site.find_clusters()
     site.send(site.region_update("north", 4000, windows=4000, count=-10))
@@ -106,7 +118,9 @@ def test_a_region_cannot_claim_the_noise_of_more_windows_than_its_readings_make(
     assert site.active() == len(HEAPS)
 
 
-def test_named_regions_count_as_clients_beside_those_that_are_named_or_that_are_too_many(tmp_path: Path) -> None:
+def test_named_regions_count_as_clients_beside_those_that_are_named_or_that_are_too_many(
+    tmp_path: Path,
+) -> None:
     for place, settings in enumerate(({"clients": ("attic",)}, {"clients_max": 1})):
         site = CountedSite(tmp_path / str(place), False, CONTRACT, regions=("north",), **settings)
         site.send_windows(1)
@@ -116,7 +130,9 @@ def test_named_regions_count_as_clients_beside_those_that_are_named_or_that_are_
         assert site.reasons() == []
 
 
-def test_a_named_region_that_claims_very_many_readings_leaves_clusters_active(tmp_path: Path) -> None:
+def test_a_named_region_that_claims_very_many_readings_leaves_clusters_active(
+    tmp_path: Path,
+) -> None:
     site = CountedSite(tmp_path, False, CONTRACT, regions=("north",))
     site.send_windows(HONEST, ("attic", "cellar", "garden", "hall"))
     site.run()

@@ -1,4 +1,5 @@
-"""Row A6: a client that leaves chunks without the others fills no checkpoint, and takes no room from honest ones."""
+"""Row A6: a client that leaves chunks without the others fills no checkpoint, and takes no room
+from honest ones."""
 
 from __future__ import annotations
 
@@ -22,8 +23,13 @@ CONTRACT = plant(models=MODELS)
 
 def chunk(client: str, model: str, number: int = 1, chunks: int = 9) -> Update:
     """One chunk of a large update."""
-    arrays = {"weight": np.random.default_rng(number).random((NODES, 2)), "count": np.ones(NODES, dtype=np.int64)}
-    return replace(an_update(CONTRACT, client), model=model, arrays=arrays, chunk=number, chunks=chunks)
+    arrays = {
+        "weight": np.random.default_rng(number).random((NODES, 2)),
+        "count": np.ones(NODES, dtype=np.int64),
+    }
+    return replace(
+        an_update(CONTRACT, client), model=model, arrays=arrays, chunk=number, chunks=chunks
+    )
 
 
 SIZE = len(chunk("honest", "clusters").encode()) + 100
@@ -37,11 +43,15 @@ def taken(waiting: Reassembly, client: str, model: str, chunks: int) -> None:
 
 def held(waiting: Reassembly) -> dict[tuple[str, str], int]:
     """(client, model) -> chunks that wait."""
-    return {(client, model): len(values) for model, client, _, _, values in waiting.state()["waiting"]}
+    return {
+        (client, model): len(values) for model, client, _, _, values in waiting.state()["waiting"]
+    }
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_an_honest_update_writes_nothing_of_the_chunks_that_wait(tmp_path: Path, keyed: bool) -> None:
+def test_an_honest_update_writes_nothing_of_the_chunks_that_wait(
+    tmp_path: Path, keyed: bool
+) -> None:
     site = KeyedSite(tmp_path, keyed, CONTRACT)
     site.send(*(chunk("hoarder", model, number) for model in MODELS for number in (1, 2)))
     with site.server() as node:
@@ -61,7 +71,9 @@ def test_an_honest_update_writes_nothing_of_the_chunks_that_wait(tmp_path: Path,
         assert held(node._reassembly)["hoarder", "others"] == 3
 
 
-def test_the_chunks_of_one_client_are_bounded_over_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunks_of_one_client_are_bounded_over_all_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reassembly, "CLIENT_BYTES_MAX", 4 * SIZE)
     waiting = Reassembly()
     for model in MODELS:

@@ -16,19 +16,26 @@ from tests.small_plant import an_update
 
 
 def test_the_names_of_regions_that_are_gone_leave_the_metrics(tmp_path: Path) -> None:
-    site, metrics = KeyedSite(tmp_path, False, regions=("north", "south")), ServerMetrics()
+    site = KeyedSite(tmp_path, False, regions=("north", "south"))
+    metrics = ServerMetrics()
     with site.server(metrics=metrics) as node:
         for sequence in range(1, 4):
             for name in ("north", "south"):
                 update = an_update(site.contract, name, sequence)
-                shared: dict[str, Any] = {one.name: getattr(update, one.name) for one in fields(update)}
-                arrays = update.arrays | {"part": np.array([len(update.arrays["count"])], dtype=np.int64)}
+                shared: dict[str, Any] = {
+                    one.name: getattr(update, one.name) for one in fields(update)
+                }
+                arrays = update.arrays | {
+                    "part": np.array([len(update.arrays["count"])], dtype=np.int64)
+                }
                 below = [[f"{name}/{sequence}-{number}", 1] for number in range(REGIONS_MAX - 1)]
                 site.send(RegionUpdate(**{**shared, "arrays": arrays}, regions=[[name, 1], *below]))
             while node.step():
                 pass
             assert len(node.status().regions) == 2 * REGIONS_MAX
-            (family,) = [one for one in metrics.registry.collect() if one.name == "shoal_region_clients"]
+            (family,) = [
+                one for one in metrics.registry.collect() if one.name == "shoal_region_clients"
+            ]
             shown = [sample.labels["region"] for sample in family.samples]
             assert len(shown) == CLIENTS_LABELLED_MAX
             assert all(path == "north" or path.startswith(f"north/{sequence}-") for path in shown)

@@ -22,7 +22,9 @@ def clients_of(site: KeyedSite, model: str = "clusters") -> list[str]:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_unlearning_a_client_frees_its_place_and_a_rebuild_has_the_same(tmp_path: Path, keyed: bool) -> None:
+def test_unlearning_a_client_frees_its_place_and_a_rebuild_has_the_same(
+    tmp_path: Path, keyed: bool
+) -> None:
     site = KeyedSite(tmp_path, keyed, plant(models=("clusters", "others")), clients_max=2)
     site.send(*updates_of(site, ("made-up-1", 1), ("made-up-2", 1), ("attic", 1)))
     site.run()
@@ -37,8 +39,11 @@ def test_unlearning_a_client_frees_its_place_and_a_rebuild_has_the_same(tmp_path
     assert site.run(rebuild=True) == model
 
 
-def test_a_client_that_is_forgotten_frees_its_place_and_the_models_keep_what_it_sent(tmp_path: Path) -> None:
-    site, metrics = KeyedSite(tmp_path, False, clients_max=2), ServerMetrics()
+def test_a_client_that_is_forgotten_frees_its_place_and_the_models_keep_what_it_sent(
+    tmp_path: Path,
+) -> None:
+    site = KeyedSite(tmp_path, False, clients_max=2)
+    metrics = ServerMetrics()
     site.send(*updates_of(site, ("gone", 1), ("attic", 1)))
     ask(site, "gone", "forget")
     site.send(*updates_of(site, ("cellar", 1), ("gone", 2)))
@@ -53,5 +58,7 @@ def test_a_client_that_is_forgotten_frees_its_place_and_the_models_keep_what_it_
 
 def test_the_command_asks_the_server_to_forget_a_client(tmp_path: Path) -> None:
     file = write_federation(tmp_path)
-    ended = CliRunner().invoke(clients_group, ["forget", "--config", str(file), "gone"], catch_exceptions=False)
+    ended = CliRunner().invoke(
+        clients_group, ["forget", "--config", str(file), "gone"], catch_exceptions=False
+    )
     assert (ended.exit_code, ended.output) == (0, "forget requested for gone\n")

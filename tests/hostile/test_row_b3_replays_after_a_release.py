@@ -1,4 +1,5 @@
-"""Row B3: what a client sent in quarantine is absorbed at no later time, whoever publishes it again."""
+"""Row B3: what a client sent in quarantine is absorbed at no later time, whoever publishes it
+again."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from tests.server_node.test_quarantine import absorbed_of, ask
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_updates_sent_in_quarantine_are_not_absorbed_after_the_release(tmp_path: Path, keyed: bool) -> None:
+def test_updates_sent_in_quarantine_are_not_absorbed_after_the_release(
+    tmp_path: Path, keyed: bool
+) -> None:
     site = KeyedSite(tmp_path, keyed)
     sent = updates_of(site, *(("cellar", number) for number in range(1, 21)))
     site.send(*updates_of(site, ("attic", 1)), sent[0])

@@ -1,4 +1,5 @@
-"""Row B4: a webhook that answers with a redirect gets no token sent elsewhere, and no event counts as delivered."""
+"""Row B4: a webhook that answers with a redirect gets no token sent elsewhere, and no event counts
+as delivered."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ def test_no_redirect_is_followed_with_the_token_and_the_event_is_tried_again(
     tmp_path: Path, receivers: tuple[Receiver, Receiver], status: int
 ) -> None:
     named, other = receivers
-    named.location, named.statuses = other.url, [status]
+    named.location = other.url
+    named.statuses = [status]
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)
     config = configured(tmp_path, f'[events.webhook]\nurl = "{named.url}"\ntoken_file = "token"')
     publish(config, event(1))
-    with pytest.raises(LogUnavailable, match=f"answered {status}, a redirect, which is not followed"):
+    with pytest.raises(
+        LogUnavailable, match=f"answered {status}, a redirect, which is not followed"
+    ):
         forward(config)
     assert other.requests == 0
     forward(config)

@@ -50,7 +50,9 @@ def test_where_clients_sign_only_an_operator_names_clusters(tmp_path: Path) -> N
     site = site_with_a_cluster(tmp_path, keyed=True)
     key, value, headers = named(site, "forged", signed=False)
     own = signature(b"attic".ljust(32, b"\0"), site.contract.updates_topic, value, ClusterName.TYPE)
-    as_update = signature(b"attic".ljust(32, b"\0"), site.contract.updates_topic, value, Update.TYPE)
+    as_update = signature(
+        b"attic".ljust(32, b"\0"), site.contract.updates_topic, value, Update.TYPE
+    )
     site.publish((key, value, headers), (key, value, (*headers, (HEADER, own))))
     site.publish((key, value, (*headers, (HEADER, as_update))), named(site, "north"))
     site.run()
@@ -68,7 +70,8 @@ def test_every_request_is_signed_where_clients_sign(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_name_that_is_published_again_changes_nothing(tmp_path: Path, keyed: bool) -> None:
     site = site_with_a_cluster(tmp_path, keyed)
-    first, second = named(site, "north"), named(site, "south")
+    first = named(site, "north")
+    second = named(site, "south")
     site.publish(first, second, first)
     site.run()
     site.publish(second, first)  # what was taken is in the checkpoint
@@ -76,10 +79,14 @@ def test_a_name_that_is_published_again_changes_nothing(tmp_path: Path, keyed: b
     assert (name_of(site), site.reasons()) == ("south", ["repeated"] * 3)
     site.delete_checkpoint()
     site.run(rebuild=True)
-    assert (name_of(site), site.reasons()) == ("south", ["repeated"] * 3), "and in a rebuild the same"
+    assert (name_of(site), site.reasons()) == ("south", ["repeated"] * 3), (
+        "and in a rebuild the same"
+    )
     ask(site, "attic", "unlearn")
     site.run()
-    assert site.reasons() == ["repeated"] * 3, "nor do requests that are read once more keep themselves out"
+    assert site.reasons() == ["repeated"] * 3, (
+        "nor do requests that are read once more keep themselves out"
+    )
 
 
 def test_a_name_from_the_future_does_not_keep_others_from_being_newer(tmp_path: Path) -> None:
@@ -92,7 +99,9 @@ def test_a_name_from_the_future_does_not_keep_others_from_being_newer(tmp_path: 
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_requests_of_each_type_have_a_quota_which_repeated_ones_do_not_use_up(tmp_path: Path, keyed: bool) -> None:
+def test_requests_of_each_type_have_a_quota_which_repeated_ones_do_not_use_up(
+    tmp_path: Path, keyed: bool
+) -> None:
     site = site_with_a_cluster(tmp_path, keyed, requests_taken_per_s=0.1)
     burst = round(0.1 * BURST_S)
     first = named(site, "first")
@@ -104,7 +113,9 @@ def test_requests_of_each_type_have_a_quota_which_repeated_ones_do_not_use_up(tm
     ask(site, "attic", "quarantine")
     with site.server() as node:
         node.step()
-        assert len(node.status().quarantined) == 1, "a flood of names takes nothing from other requests"
+        assert len(node.status().quarantined) == 1, (
+            "a flood of names takes nothing from other requests"
+        )
     reasons = site.reasons()
     site.delete_checkpoint()
     site.run(rebuild=True)
@@ -114,7 +125,9 @@ def test_requests_of_each_type_have_a_quota_which_repeated_ones_do_not_use_up(tm
 def test_requests_about_what_is_not_there_fill_no_register(tmp_path: Path) -> None:
     site = site_with_a_cluster(tmp_path, keyed=False)
     for number in range(20):
-        request = ClusterName("plant", site.contract.digest, "clusters", 10**6 + number, "x", made_at=next(MOMENTS))
+        request = ClusterName(
+            "plant", site.contract.digest, "clusters", 10**6 + number, "x", made_at=next(MOMENTS)
+        )
         site.publish(("clusters", request.encode(), ClusterName.headers()))
     site.run()
     with site.server() as node:
@@ -124,7 +137,9 @@ def test_requests_about_what_is_not_there_fill_no_register(tmp_path: Path) -> No
 
 def test_a_damaged_list_of_taken_requests_is_not_restored() -> None:
     taken = TakenRequests()
-    taken.remember(QuarantineRequest("plant", "d", "clusters", "attic", "quarantine", "", made_at=1.0))
+    taken.remember(
+        QuarantineRequest("plant", "d", "clusters", "attic", "quarantine", "", made_at=1.0)
+    )
     restored = TakenRequests()
     restored.restore(taken.state())
     assert restored.state() == taken.state()

@@ -1,4 +1,5 @@
-"""Row B7: a small Parquet file with billions of bytes of readings is refused before anything is written."""
+"""Row B7: a small Parquet file with billions of bytes of readings is refused before anything is
+written."""
 
 from __future__ import annotations
 
@@ -42,7 +43,15 @@ def test_a_file_that_unpacks_to_far_more_than_it_has_is_refused(
     monkeypatch.setattr(plan, "READINGS_BYTES_LEAST", 10**6)
     file = bomb(tmp_path, 2)
     assert file.stat().st_size < 100_000
-    words = ["--config", str(write_federation(tmp_path)), "--client-column", "room", "--time-column", "time", str(file)]
+    words = [
+        "--config",
+        str(write_federation(tmp_path)),
+        "--client-column",
+        "room",
+        "--time-column",
+        "time",
+        str(file),
+    ]
     ended = CliRunner().invoke(replay_command, [*words, "--folder", str(tmp_path / "replay")])
     assert isinstance(ended.exception, SettingsError)
     assert "--bytes-max" in str(ended.exception)
@@ -50,7 +59,8 @@ def test_a_file_that_unpacks_to_far_more_than_it_has_is_refused(
 
 
 def test_the_limit_is_a_setting_and_the_disk_is_another(tmp_path: Path) -> None:
-    file, folder = bomb(tmp_path, 1), tmp_path / "replay"
+    file = bomb(tmp_path, 1)
+    folder = tmp_path / "replay"
     assert make_plan(config(), COLUMNS, [file], folder, KEY).readings == ROWS
     with pytest.raises(SettingsError, match="--bytes-max"):
         make_plan(config(), COLUMNS, [file], folder, KEY, bytes_max=ROWS * ROW_BYTES - 1)

@@ -1,4 +1,5 @@
-"""Rows C1 and C2: the list of clients in quarantine can be read however many there are, and the register is bounded."""
+"""Rows C1 and C2: the list of clients in quarantine can be read however many there are, and the
+register is bounded."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.small_plant import plant
 
 
 def test_the_list_of_any_number_of_clients_can_be_read() -> None:
-    contract, register = plant(), QuarantineRegister()
+    contract = plant()
+    register = QuarantineRegister()
     for number in range(LIST_MAX + 10):
         client = f"client-{number}"
         request = ("plant", contract.digest, "clusters", client, "quarantine", "")

@@ -18,7 +18,9 @@ FORMULAS = ['=HYPERLINK("http://evil.example")', "+1", "-1", "@SUM(A1)", "\t=1"]
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_the_history(tmp_path: Path, formula: str) -> None:
+def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_the_history(
+    tmp_path: Path, formula: str
+) -> None:
     out = tmp_path / "history.csv"
     what = next(one for one, columns in COLUMNS.items() if "name" in columns)
     row = [0, *([formula if name == "name" else -1 for name in list(COLUMNS[what])[1:]])]

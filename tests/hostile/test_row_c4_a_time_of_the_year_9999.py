@@ -17,10 +17,14 @@ YEAR_9999 = 253_370_764_800.0
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_the_time_of_the_newest_reading_is_at_most_a_day_after_its_update_came(tmp_path: Path, chunked: bool) -> None:
+def test_the_time_of_the_newest_reading_is_at_most_a_day_after_its_update_came(
+    tmp_path: Path, chunked: bool
+) -> None:
     site = KeyedSite(tmp_path, False, CONTRACT)
     before = time.time()
-    forged = replace(large("cellar") if chunked else an_update(CONTRACT, "cellar"), newest_reading_at=YEAR_9999)
+    forged = replace(
+        large("cellar") if chunked else an_update(CONTRACT, "cellar"), newest_reading_at=YEAR_9999
+    )
     site.send(an_update(CONTRACT), *(in_chunks(forged) if chunked else [forged]))
     model = site.run()
     newest = site.snapshots()[-1]

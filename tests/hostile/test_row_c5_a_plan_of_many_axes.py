@@ -1,4 +1,5 @@
-"""Row C5: a plan of very many axes costs a client neither time nor bytes: it is refused, and the client counts on."""
+"""Row C5: a plan of very many axes costs a client neither time nor bytes: it is refused, and the
+client counts on."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ OPTIONS = {"noise_variance": 4.0, "leaves_max": 8, "axes_per_window": 1}
 
 
 def plan(times: int, share: int, leaves: int = 1) -> Arrays:
-    """An empty tree's plan with its axes repeated; with more leaves, each but the first has the axes of the first."""
+    """An empty tree's plan with its axes repeated; with more leaves, each but the first has the
+    axes of the first."""
     arrays: dict[str, Any] = dict(DENSITY_TREE.server(OPTIONS, 2).snapshot())
     axes = {name: values for name, values in arrays.items() if name.startswith("axis_")}
     arrays |= {name: np.concatenate([values] * times * leaves) for name, values in axes.items()}
@@ -29,9 +31,14 @@ def plan(times: int, share: int, leaves: int = 1) -> Arrays:
     arrays["axis_share"] = np.full(2 * times * leaves, share)
     cuts = np.arange(leaves - 1)
     arrays["leaf_id"] = np.arange(leaves)
-    arrays["cut_parts"] = np.stack([-1 - cuts, np.where(cuts + 1 < leaves - 1, cuts + 1, -leaves)], axis=1)
+    arrays["cut_parts"] = np.stack(
+        [-1 - cuts, np.where(cuts + 1 < leaves - 1, cuts + 1, -leaves)], axis=1
+    )
     arrays["cut_first"] = arrays["cut_second"] = np.zeros(leaves - 1, dtype=np.int64)
-    arrays["cut_first_weight"], arrays["cut_second_weight"] = np.ones(leaves - 1), np.zeros(leaves - 1)
+    arrays["cut_first_weight"], arrays["cut_second_weight"] = (
+        np.ones(leaves - 1),
+        np.zeros(leaves - 1),
+    )
     arrays["cut_at"] = np.linspace(0.1, 0.9, leaves - 1)
     return arrays
 

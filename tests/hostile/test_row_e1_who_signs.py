@@ -1,4 +1,5 @@
-"""A client that holds what clients hold can forge neither a server's records nor an operator's requests."""
+"""A client that holds what clients hold can forge neither a server's records nor an operator's
+requests."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
 from tests.house.processes import wait_until
 
-MODULES = ("cryptography", "cryptography.exceptions", "cryptography.hazmat.primitives.asymmetric.ed25519")
+MODULES = (
+    "cryptography",
+    "cryptography.exceptions",
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+)
 FILE = """
 [federation]
 name = "plant"
@@ -75,10 +80,14 @@ def unsigned(value: bytes) -> OutboxRecord:
 def test_a_record_forged_with_all_that_a_client_holds_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: bool
 ) -> None:
-    server, client = PrivateKey(b"s" * 32), PrivateKey(b"c" * 32)
+    server = PrivateKey(b"s" * 32)
+    client = PrivateKey(b"c" * 32)
     public = server.public
     true = unsigned(b"true")
-    headers: list[Headers] = [true.headers, true.headers + logs._signed(server, *true[:1], true.key, *_rest(true))]
+    headers: list[Headers] = [
+        true.headers,
+        true.headers + logs._signed(server, *true[:1], true.key, *_rest(true)),
+    ]
     forged = unsigned(b"forged")
     message = logs._message("snapshots", forged.key, forged.headers, forged.value)
     forgeries = [
@@ -99,9 +108,13 @@ def test_a_record_forged_with_all_that_a_client_holds_is_left_out(
         for one in headers:
             log.publish("snapshots", b"true", b"model", one)
         for signature in forgeries:
-            log.publish("snapshots", b"forged", b"model", (*forged.headers, (logs.HEADER, signature)))
+            log.publish(
+                "snapshots", b"forged", b"model", (*forged.headers, (logs.HEADER, signature))
+            )
         log.flush()
-        records, _ = SignedTopic(log, "snapshots", PublicKeys([public])).read("snapshots", beginning(log, "snapshots"))
+        records, _ = SignedTopic(log, "snapshots", PublicKeys([public])).read(
+            "snapshots", beginning(log, "snapshots")
+        )
         assert [one.value for one in records] == [b"true"]
 
 
@@ -109,11 +122,18 @@ def _rest(record: OutboxRecord) -> tuple[Headers, bytes | None]:
     return record.headers, record.value
 
 
-def test_a_server_without_its_private_key_or_with_another_one_does_not_start(config: Config, tmp_path: Path) -> None:
+def test_a_server_without_its_private_key_or_with_another_one_does_not_start(
+    config: Config, tmp_path: Path
+) -> None:
     with resumed(open_server(config)):
         pass
-    without = config.model_copy(update={"server": config.server.model_copy(update={"signing_key_file": None})})
-    with pytest.raises(SettingsError, match=r"set signing_key_file in \[server\]"), resumed(open_server(without)):
+    without = config.model_copy(
+        update={"server": config.server.model_copy(update={"signing_key_file": None})}
+    )
+    with (
+        pytest.raises(SettingsError, match=r"set signing_key_file in \[server\]"),
+        resumed(open_server(without)),
+    ):
         pass
     other = PrivateKey(b"o" * 32).public.hex()
     (tmp_path / "public" / "server.pub").write_text(f"public {other}\n", encoding="ascii")
@@ -134,14 +154,19 @@ def requests_rejected(config: Config) -> list[str]:
     return [dict(record.headers)["reason"].decode() for record in records]
 
 
-def test_requests_count_when_an_operator_or_the_server_has_signed_them(config: Config, tmp_path: Path) -> None:
+def test_requests_count_when_an_operator_or_the_server_has_signed_them(
+    config: Config, tmp_path: Path
+) -> None:
     file = str(tmp_path / "plant.toml")
     assert CliRunner().invoke(quarantine, ["--config", file, "attic"]).exit_code == 0
     assert CliRunner().invoke(name, ["--config", file, "7", "north"]).exit_code == 0
     request = ClusterName("plant", config.contract.digest, "clusters", 8, "south", made_at=1.0)
-    record = OutboxRecord(config.contract.updates_topic, request.encode(), b"plant/clusters", request.headers())
+    record = OutboxRecord(
+        config.contract.updates_topic, request.encode(), b"plant/clusters", request.headers()
+    )
     by_server = request_signer(config.server, as_server=True)(record)
-    client, public = PrivateKey(b"c" * 32), read_public_keys(config.server.operator_keys or Path())[0]
+    client = PrivateKey(b"c" * 32)
+    public = read_public_keys(config.server.operator_keys or Path())[0]
     with closing(open_log(config.log)) as log:
         for more in (
             by_server,
@@ -152,12 +177,16 @@ def test_requests_count_when_an_operator_or_the_server_has_signed_them(config: C
         ):
             log.publish(record.topic, record.value, record.key, record.headers + more)
         log.flush()
-    assert requests_rejected(config) == ["cluster", "cluster", *["signature"] * 4], "there is no cluster yet"
+    assert requests_rejected(config) == ["cluster", "cluster", *["signature"] * 4], (
+        "there is no cluster yet"
+    )
     with resumed(open_server(config)) as node:
         assert [one.client for one in node.status().quarantined] == ["attic"]
 
 
-def test_with_a_new_key_the_records_of_the_old_one_are_still_read(config: Config, tmp_path: Path) -> None:
+def test_with_a_new_key_the_records_of_the_old_one_are_still_read(
+    config: Config, tmp_path: Path
+) -> None:
     file = str(tmp_path / "plant.toml")
     before = read_public_keys(config.log.server_keys or Path())
     request = ClusterName("plant", config.contract.digest, "clusters", 8, "south", made_at=1.0)
@@ -175,7 +204,9 @@ def test_with_a_new_key_the_records_of_the_old_one_are_still_read(config: Config
         assert list(records[0]) == list(records[1]) != [], "none is left out"
     publish(replace(request, made_at=2.0))
     request_publisher(config)(replace(request, made_at=3.0))
-    assert requests_rejected(config) == ["cluster"] * 3, "all three signatures count, of the old key and of the new one"
+    assert requests_rejected(config) == ["cluster"] * 3, (
+        "all three signatures count, of the old key and of the new one"
+    )
 
 
 def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_them(
@@ -192,7 +223,8 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
         pass
     assert CliRunner().invoke(quarantine, ["--config", str(file), "attic"]).exit_code == 0
     request = ClusterName(contract.federation, contract.digest, "clusters", 8, "south", made_at=1.0)
-    key, value = contract.update_key("clusters"), request.encode()
+    key = contract.update_key("clusters")
+    value = request.encode()
     record = OutboxRecord(contract.updates_topic, value, key, request.headers())
     with closing(open_log(config.log)) as log:
         for more in (
@@ -203,7 +235,8 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
             log.publish(record.topic, value, key, record.headers + more)
         log.flush()
     assert CliRunner().invoke(keys, ["server", "--config", str(file), "--rotate"]).exit_code == 0
-    topic, reasons = contract.rejected_topic, list[str]()
+    topic = contract.rejected_topic
+    reasons = list[str]()
     with resumed(open_server(config)) as node, closing(open_log(config.log)) as log:
 
         def all_are_rejected() -> bool:
@@ -214,4 +247,6 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
 
         wait_until(all_are_rejected)
         assert [one.client for one in node.status().quarantined] == ["attic"]
-    assert reasons == ["cluster", "signature", "signature"], "the first was signed with the key of before"
+    assert reasons == ["cluster", "signature", "signature"], (
+        "the first was signed with the key of before"
+    )

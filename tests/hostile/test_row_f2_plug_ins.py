@@ -1,4 +1,5 @@
-"""Row F2: installed packages whose plug-ins fail, end the process, or take the names of others; real processes."""
+"""Row F2: installed packages whose plug-ins fail, end the process, or take the names of others;
+real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ import pytest
 from tests.hostile.test_row_f1_federation_files import WHOLE
 
 
-def shoal(folder: Path, group: str, name: str, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def shoal(
+    folder: Path, group: str, name: str, module: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Run `shoal` beside a package that offers `name` in an entry-point group, and has this module."""
     metadata = folder / "site" / "odd-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -22,12 +25,31 @@ def shoal(folder: Path, group: str, name: str, module: str, *arguments: str) -> 
     (folder / "plant.toml").write_text(WHOLE.replace("cluster_tree", "fcac"))
     command = [sys.executable, "-m", "shoal", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(folder / "site")}
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("module", ["raise RuntimeError('boom')", "raise SystemExit(0)", "IT = 3"])
-def test_a_broken_source_of_another_package_stops_no_producer_of_files(tmp_path: Path, module: str) -> None:
-    run = shoal(tmp_path, "shoal.sources", "odd", module, "producer", "--synthetic", "plant", "--print-federation")
+def test_a_broken_source_of_another_package_stops_no_producer_of_files(
+    tmp_path: Path, module: str
+) -> None:
+    run = shoal(
+        tmp_path,
+        "shoal.sources",
+        "odd",
+        module,
+        "producer",
+        "--synthetic",
+        "plant",
+        "--print-federation",
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("[federation]") or "[federation]" in run.stdout
     assert "left out: source of readings 'odd' of package odd (odd:IT)" in run.stderr

@@ -1,4 +1,5 @@
-"""Row F3: a broker full of retained messages, and a sensor that floods, leave the readings of others whole."""
+"""Row F3: a broker full of retained messages, and a sensor that floods, leave the readings of
+others whole."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from tests.producers.mqtt_ingest import IngestSite
 
 CLIENTS = 'client = "{topic.1}"\ntime = "t"'
 STORM = 800
-LARGE = [b"[" * 500_000, b'{"warm":' * 60_000, b"9" * 1_000_000, b"\0" * 100_000, b'"' + b"\\u0041" * 100_000]
+LARGE = [
+    b"[" * 500_000,
+    b'{"warm":' * 60_000,
+    b"9" * 1_000_000,
+    b"\0" * 100_000,
+    b'"' + b"\\u0041" * 100_000,
+]
 NONSENSE = [b"", b"NaN", b"1e999", b"-Infinity", b"true", b"{}", b"\xff\xfe", b"[1,2]", b"0x10"]
 
 
@@ -27,16 +34,25 @@ def test_a_storm_under_the_same_wildcard_costs_no_reading_of_another_sensor(
 ) -> None:
     name = tmp_path.name.replace("_", "-")
     site = IngestSite(
-        tmp_path, mosquitto_port, plain=False, topics=(f"{name}/+/warm", f"{name}/+/damp"), settings=CLIENTS
+        tmp_path,
+        mosquitto_port,
+        plain=False,
+        topics=(f"{name}/+/warm", f"{name}/+/damp"),
+        settings=CLIENTS,
     )
     site.client = None
     site.run()
     before = resident_mib()
     with Sensor(mosquitto_port) as sensor:
-        storm = [(f"{name}/x{number}/warm", NONSENSE[number % len(NONSENSE)]) for number in range(STORM)]
+        storm = [
+            (f"{name}/x{number}/warm", NONSENSE[number % len(NONSENSE)]) for number in range(STORM)
+        ]
         storm += [(f"{name}/y{number}/damp", payload) for number, payload in enumerate(LARGE)]
         honest = [
-            (f"{name}/attic/{kind}", json.dumps({"t": 1e9 + number, "warm": number, "air": {"damp": number}}))
+            (
+                f"{name}/attic/{kind}",
+                json.dumps({"t": 1e9 + number, "warm": number, "air": {"damp": number}}),
+            )
             for number in range(20)
             for kind in ("warm", "damp")
         ]

@@ -1,4 +1,5 @@
-"""Row F4: a webhook's receiver that never ends its answer, or answers what is no HTTP, holds no alert for long."""
+"""Row F4: a webhook's receiver that never ends its answer, or answers what is no HTTP, holds no
+alert for long."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from tests.server_node.test_forwarding import configured, event, forward, publis
 
 ALERT = {
     "alert": "all",
-    "event": {"id": "p/m/1", "kind": "birth", "model": "m", "cluster": 1, "federation": "p", "at": 0.0},
+    "event": {
+        "id": "p/m/1",
+        "kind": "birth",
+        "model": "m",
+        "cluster": 1,
+        "federation": "p",
+        "at": 0.0,
+    },
 }
 
 
@@ -51,7 +59,9 @@ def headers_without_end(connection: socket.socket) -> None:
         connection.sendall(b"X-More: 1\r\n")
 
 
-def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
     start = time.monotonic()
     with pytest.raises(LogUnavailable, match=r"no whole answer in 0\.3 s") as away:
@@ -71,7 +81,9 @@ def test_a_handshake_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
     start = time.monotonic()
     with pytest.raises(LogUnavailable) as away:
-        Webhook(receiver(handshake_byte_by_byte).replace("http:", "https:"), None).deliver(ALERT, "birth", "m")
+        Webhook(receiver(handshake_byte_by_byte).replace("http:", "https:"), None).deliver(
+            ALERT, "birth", "m"
+        )
     assert time.monotonic() - start < 8.0
     assert "secret" not in str(away.value)
 

@@ -1,7 +1,8 @@
-"""Row F6: the wall clock steps hours back and forth, and each fsync takes seconds: every reading counts once.
+"""Row F6: the wall clock steps hours back and forth, and each fsync takes seconds: every reading
+counts once.
 
-A library that is loaded before all others (`clock_and_disk.c`) steps the wall clock of real processes; sleeps and the
-steady clock stay as they are.
+A library that is loaded before all others (`clock_and_disk.c`) steps the wall clock of real
+processes; sleeps and the steady clock stay as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("no C compiler (cc) on this machine")
     library = tmp_path / "clock_and_disk.so"
     source = Path(__file__).with_name("clock_and_disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
     monkeypatch.setenv("LD_PRELOAD", str(library))
     return library
 
@@ -45,12 +48,17 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", ["sqlite", "kafka"])
 def test_steps_of_the_clock_neither_lose_nor_repeat_a_reading(
-    preloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, request: pytest.FixtureRequest
+    preloaded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     address = "sqlite:federation.db"
     if kind == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
-    steps, chance = tmp_path / "steps", random.Random(6)
+    steps = tmp_path / "steps"
+    chance = random.Random(6)
     steps.write_bytes(b"")
     with steps.open("r+b") as file:
         file.truncate(MINUTES_AT_0)
@@ -94,7 +102,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=False
+    )
     if mounted.returncode:
         pytest.skip("this user may not mount a file system")
     yield folder

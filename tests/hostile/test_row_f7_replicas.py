@@ -1,6 +1,8 @@
-"""Row F7: two replicas under one name, on one machine or on two, and records that only replicas write, forged.
+"""Row F7: two replicas under one name, on one machine or on two, and records that only replicas
+write, forged.
 
-Kafka fences the older one of two producers with one transactional id. Both go on trying; what is committed is exact.
+Kafka fences the older one of two producers with one transactional id. Both go on trying; what is
+committed is exact.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ def elsewhere(process: Process, folder: Path) -> Process:
         text = file.read_text(encoding="utf-8")
         assert "[replica]" in text
         copy = file.with_name(f"elsewhere-{file.name}")
-        copy.write_text(re.sub(r"\[replica\]\n(folder = .*\n)?", f'[replica]\nfolder = "{folder}"\n', text), "utf-8")
+        copy.write_text(
+            re.sub(r"\[replica\]\n(folder = .*\n)?", f'[replica]\nfolder = "{folder}"\n', text),
+            "utf-8",
+        )
         files.append((str(file), str(copy)))
     arguments = process.arguments
     for before, after in files:
@@ -47,7 +52,9 @@ def test_two_replicas_of_one_name_commit_each_update_once(
     ):
         region.feed(log, part)
         committed.wait(regions)
-        processes.append(elsewhere(processes[0], memory_folder / "other") if apart else processes[0].restarted())
+        processes.append(
+            elsewhere(processes[0], memory_folder / "other") if apart else processes[0].restarted()
+        )
         region.feed(log, part)
         committed.wait(regions)
         assert any(process.running() for process in processes)
@@ -74,7 +81,9 @@ def test_a_changelog_that_another_has_written_into_ends_a_replica_in_words(
         region.feed(log, region.total)
         committed.wait(regions)
         first.kill()
-        changelog = changelog_topic(region.config.replica.group, region.config.contract.updates_topic)
+        changelog = changelog_topic(
+            region.config.replica.group, region.config.contract.updates_topic
+        )
         log.publish(changelog, b"{}", b"a key of another", ())
         log.flush()
         second = replica(regions, "second")

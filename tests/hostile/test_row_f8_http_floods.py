@@ -1,4 +1,5 @@
-"""Row F8: floods on `/v1` and `/metrics`, odd parameters, and scrapers that never read what they asked for."""
+"""Row F8: floods on `/v1` and `/metrics`, odd parameters, and scrapers that never read what they
+asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ PATHS = (
     "/v1/status",
     "/metrics",
 )
-THREADS, SECONDS = 24, 4.0
+THREADS = 24
+SECONDS = 4.0
 
 
 def resident_mib(page: ServedPage) -> float:
@@ -32,7 +34,9 @@ def resident_mib(page: ServedPage) -> float:
     return pages * 4096 / 2**20
 
 
-def test_floods_and_odd_parameters_are_answered_or_refused_and_leave_the_page_as_it_was(tmp_path: Path) -> None:
+def test_floods_and_odd_parameters_are_answered_or_refused_and_leave_the_page_as_it_was(
+    tmp_path: Path,
+) -> None:
     statuses: set[int] = set()
     with serving(tmp_path) as page, ExitStack() as unread:
         assert page.request("/v1/status").status == 200

@@ -25,15 +25,20 @@ from tests.house.region_federations import UPSTREAM, write_file
 from tests.small_plant import snapshot_with
 
 FAR = 999_999
-NOW, YEAR_9999 = 1e9, 2.5e11
+NOW = 1e9
+YEAR_9999 = 2.5e11
 
 
 class FalseUpstream:
-    """The log of an upstream federation, into which anything can be written, and a region that follows it."""
+    """The log of an upstream federation, into which anything can be written, and a region that
+    follows it."""
 
     def __init__(self, bridge: Bridge, log: Log, true: Snapshot, topic: str) -> None:
         self.now = NOW
-        self._bridge, self._log, self._true, self._topic = bridge, log, true, topic
+        self._bridge = bridge
+        self._log = log
+        self._true = true
+        self._topic = topic
 
     def publish(self, version: int, made_at: float | None = None) -> None:
         self.now += 1.0
@@ -45,18 +50,24 @@ class FalseUpstream:
 
 
 @pytest.fixture(params=["sqlite", "kafka"])
-def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FalseUpstream, FollowingModel]]:
+def upstream(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[FalseUpstream, FollowingModel]]:
     above = f"world-{uuid.uuid4().hex}"
     file = write_file(tmp_path, above, models=["cells"])
     if request.param == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
         file.write_text(file.read_text().replace("sqlite:federation.db", address), encoding="utf-8")
-    region = load_config(write_file(tmp_path, "north", UPSTREAM.format(above=above, publish_s=1), models=["cells"]))
+    region = load_config(
+        write_file(tmp_path, "north", UPSTREAM.format(above=above, publish_s=1), models=["cells"])
+    )
     world = load_upstream(region)
     assert world is not None
     contract = world.config.contract
     resolved = resolve(contract).models["cells"]
-    model = FollowingModel(resolve(region.contract), region.resolved.models["cells"], ServerSettings())
+    model = FollowingModel(
+        resolve(region.contract), region.resolved.models["cells"], ServerSettings()
+    )
     arrays = DENSITY_TREE.server(resolved.options, 2).snapshot()
     true = snapshot_with(contract, contract.models[0], arrays, DENSITY_TREE.summary(arrays))
     for folder in (tmp_path / above, tmp_path / "north" / "server"):
@@ -87,7 +98,9 @@ def test_a_leap_of_versions_is_not_followed(upstream: tuple[FalseUpstream, Follo
     assert followed(region) == 4
 
 
-def test_after_two_forged_ones_the_true_ones_count_again(upstream: tuple[FalseUpstream, FollowingModel]) -> None:
+def test_after_two_forged_ones_the_true_ones_count_again(
+    upstream: tuple[FalseUpstream, FollowingModel],
+) -> None:
     log, region = upstream
     log.publish(3 + FAR, YEAR_9999)
     log.publish(4 + FAR, YEAR_9999)
@@ -96,7 +109,9 @@ def test_after_two_forged_ones_the_true_ones_count_again(upstream: tuple[FalseUp
     assert followed(region) == 5
 
 
-def test_an_old_one_published_again_is_not_followed(upstream: tuple[FalseUpstream, FollowingModel]) -> None:
+def test_an_old_one_published_again_is_not_followed(
+    upstream: tuple[FalseUpstream, FollowingModel],
+) -> None:
     log, region = upstream
     for version in range(4, 4 + 70):
         log.publish(version)

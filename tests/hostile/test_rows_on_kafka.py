@@ -1,4 +1,5 @@
-"""Rows whose tests run on the embedded log, once more on a real broker, as clients and operators that sign."""
+"""Rows whose tests run on the embedded log, once more on a real broker, as clients and operators
+that sign."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from shoal.config.contract import Contract
 from tests.hostile.test_row_a1_requests_again import (
     test_a_signed_request_that_is_published_again_changes_nothing as a1,
 )
-from tests.hostile.test_row_a6_hoarded_chunks import test_an_honest_update_writes_nothing_of_the_chunks_that_wait as a6
-from tests.hostile.test_row_b1_names_of_regions import test_the_names_of_regions_that_are_gone_leave_the_metrics as b1
+from tests.hostile.test_row_a6_hoarded_chunks import (
+    test_an_honest_update_writes_nothing_of_the_chunks_that_wait as a6,
+)
+from tests.hostile.test_row_b1_names_of_regions import (
+    test_the_names_of_regions_that_are_gone_leave_the_metrics as b1,
+)
 from tests.hostile.test_row_b2_places_for_clients import (
     test_unlearning_a_client_frees_its_place_and_a_rebuild_has_the_same as b2,
 )
@@ -23,7 +28,9 @@ from tests.hostile.test_row_b3_replays_after_a_release import (
 from tests.hostile.test_row_b5_large_windows import (
     test_a_window_of_more_readings_than_the_contract_gives_one_is_rejected as b5,
 )
-from tests.hostile.test_row_b6_requests import test_a_name_that_is_published_again_changes_nothing as b6
+from tests.hostile.test_row_b6_requests import (
+    test_a_name_that_is_published_again_changes_nothing as b6,
+)
 from tests.server_node.server_fixture import ServerFixture
 
 ROWS: dict[str, Callable[[Path], None]] = {
@@ -38,7 +45,11 @@ ROWS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize(
-    "row", [name if name in ("a1", "b3") else pytest.param(name, marks=pytest.mark.integration) for name in ROWS]
+    "row",
+    [
+        name if name in ("a1", "b3") else pytest.param(name, marks=pytest.mark.integration)
+        for name in ROWS
+    ],
 )
 def test_the_row_holds_on_kafka(
     row: str, tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch

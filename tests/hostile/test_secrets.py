@@ -1,4 +1,5 @@
-"""Secrets: each is in a file of its own and nowhere else, whatever processes print, log, serve, store or fail with."""
+"""Secrets: each is in a file of its own and nowhere else, whatever processes print, log, serve,
+store or fail with."""
 
 from __future__ import annotations
 
@@ -70,8 +71,17 @@ def commands(group: click.Command) -> Iterator[click.Command]:
 
 def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
     """The list of processes shows options, and /proc the environment: both name files only."""
-    options = [one for command in commands(shoal) for one in command.params if SECRET.search(one.name or "")]
-    taken = [one.name for one in options if not isinstance(one.type, click.Path) and not getattr(one, "is_flag", False)]
+    options = [
+        one
+        for command in commands(shoal)
+        for one in command.params
+        if SECRET.search(one.name or "")
+    ]
+    taken = [
+        one.name
+        for one in options
+        if not isinstance(one.type, click.Path) and not getattr(one, "is_flag", False)
+    ]
     assert taken == []
     settings = [
         (section, name, field.annotation)
@@ -100,11 +110,16 @@ def _allow_dumps() -> None:
 
 def test_compose_passes_no_secret_as_an_argument_or_a_variable() -> None:
     """Arguments are in the list of processes, and both are in `docker inspect`."""
-    lines = [line.strip() for line in (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        line.strip()
+        for line in (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()
+    ]
     lines += (ROOT / "deploy" / "mosquitto" / "start.sh").read_text(encoding="utf-8").splitlines()
     reads = [line for line in lines if "$(cat" in line and not line.startswith("#")]
     # A shell's own printf is no process.
-    assert [line for line in reads if not re.search(r"(^|&& )printf [^;&|]*\$\(cat [^)]*\)", line)] == []
+    assert [
+        line for line in reads if not re.search(r"(^|&& )printf [^;&|]*\$\(cat [^)]*\)", line)
+    ] == []
     variables = [
         found
         for line in lines
@@ -136,24 +151,36 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def needles(folder: Path) -> dict[str, bytes]:
     """What must be found nowhere else: the text of each secret, and the bytes that it stands for."""
     found: dict[str, bytes] = {}
-    secret_files = [path for path in folder.rglob("*") if path.suffix in {".token", ".secret", ".key"}]
+    secret_files = [
+        path for path in folder.rglob("*") if path.suffix in {".token", ".secret", ".key"}
+    ]
     for path in secret_files:
         content = path.read_bytes()
-        words = [word for word in content.split() if len(word) >= 32]  # beside "private" and the like
+        # beside "private" and the like
+        words = [word for word in content.split() if len(word) >= 32]
         lines = [content] if path.name == "noise.key" else words
         assert lines, path
         for number, line in enumerate(lines):
             found[f"{path.name} {number}"] = line
             if re.fullmatch(rb"[0-9a-f]{64}", line):
                 found[f"{path.name} {number} as bytes"] = bytes.fromhex(line.decode())
-    assert {path.name for path in secret_files} > {"webhook.token", "mqtt.secret", "page.token", "server.key"}
+    assert {path.name for path in secret_files} > {
+        "webhook.token",
+        "mqtt.secret",
+        "page.token",
+        "server.key",
+    }
     assert any(path.name == "noise.key" for path in secret_files)
     return found
 
 
-def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_printed_logged_served_or_stored(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    config, run, shown = load_config(file), CliRunner(), list[str]()
+    config = load_config(file)
+    run = CliRunner()
+    shown = list[str]()
     with resumed(open_client(config, "attic", clock=clock)) as node:
         while node.step():
             pass
@@ -163,11 +190,24 @@ def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest
         shown.append(repr(server.status()))
         shown.append(generate_latest(server.metrics.registry).decode())
         access = make_access("127.0.0.1", [], config.server.token_file)
-        web = WebClient(create_app(StatusBoard(server.status()), server.metrics.registry, predict, access=access))
-        headers = {"authorization": f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"}
+        web = WebClient(
+            create_app(
+                StatusBoard(server.status()), server.metrics.registry, predict, access=access
+            )
+        )
+        headers = {
+            "authorization": f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"
+        }
         answers = [
             web.get(path, headers=headers)
-            for path in ("/", "/v1/status", "/metrics", "/v1/snapshot", "/v1/privacy", "/v1/clusters")
+            for path in (
+                "/",
+                "/v1/status",
+                "/metrics",
+                "/v1/snapshot",
+                "/v1/privacy",
+                "/v1/clusters",
+            )
         ]
         assert [answer.status_code for answer in answers].count(200) >= 5
         shown += [answer.text for answer in answers]
@@ -178,11 +218,17 @@ def test_no_secret_is_printed_logged_served_or_stored(file: Path, caplog: pytest
     ):
         shown.append(run.invoke(shoal, words).output)
     with Sinks(config.sinks, config.contract.federation) as sinks:
-        for _, sink in sinks.items():  # nobody listens there: what the failure says is logged and printed
+        # nobody listens there: what the failure says is logged and printed
+        for _, sink in sinks.items():
             with pytest.raises(LogUnavailable) as failed:
                 sink.deliver({"alert": "new", "event": asdict(EVENT)}, "birth", "clusters")
             shown.append(str(failed.value))
-    shown += [repr(config), str(config.sinks), caplog.text, *(str(record.__dict__) for record in caplog.records)]
+    shown += [
+        repr(config),
+        str(config.sinks),
+        caplog.text,
+        *(str(record.__dict__) for record in caplog.records),
+    ]
     text = "\n".join(shown).encode()
     stored = {
         path: path.read_bytes()

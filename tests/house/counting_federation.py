@@ -1,4 +1,5 @@
-"""A small federation whose model learns from private counts, run step by step with clients and server in turn."""
+"""A small federation whose model learns from private counts, run step by step with clients and
+server in turn."""
 
 from __future__ import annotations
 
@@ -72,8 +73,8 @@ def create(  # noqa: PLR0913, PLR0917 - each test says what differs from the sma
 ) -> Path:
     """Write the federation file and the readings of its clients; returns the file.
 
-    `first`: the algorithm of the model "clusters", before further `models`. On a broker, which several tests share, the
-    federation has a unique name.
+    `first`: the algorithm of the model "clusters", before further `models`. On a broker, which
+    several tests share, the federation has a unique name.
     """
     file = folder / "federation.toml"
     options = f"options = {{ grow_readings = {grow} }}\n" if first == "density_tree" else ""
@@ -95,7 +96,10 @@ def run(file: Path, clients: Sequence[str] = CLIENTS) -> None:
     """Let clients and server take steps in turn until all are idle."""
     config = load_config(file)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(resumed(open_client(config, client, clock=clock))) for client in clients]
+        nodes = [
+            stack.enter_context(resumed(open_client(config, client, clock=clock)))
+            for client in clients
+        ]
         server = stack.enter_context(resumed(open_server(config, clock=clock)))
         while any([*(node.step() for node in nodes), server.step()]):
             pass

@@ -1,4 +1,5 @@
-"""A federation of separate processes fed by a producer, and the check that each reading counted exactly once."""
+"""A federation of separate processes fed by a producer, and the check that each reading counted
+exactly once."""
 
 from __future__ import annotations
 
@@ -36,22 +37,31 @@ FINISH = ["--until-idle", "3"]
 
 
 def prepare_federation(folder: Path, address: str, log: str = "") -> Path:
-    """Write a federation file, with `log` as more settings under [log], and the first file for the producer."""
+    """Write a federation file, with `log` as more settings under [log], and the first file for the
+    producer."""
     sizes = {"publish_readings": PUBLISH_READINGS, "batch_readings_max": 60, "batch_updates_max": 3}
     write_part(folder)
     file = write_federation(folder, **sizes, address=address)
-    file.write_text(file.read_text(encoding="utf-8").replace("[client]", f"{log}\n[client]"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("[client]", f"{log}\n[client]"), encoding="utf-8"
+    )
     return file
 
 
 def write_part(folder: Path) -> Path:
-    """Write the next file for the producer: readings of all clients in turn, as one site manager would export them."""
+    """Write the next file for the producer: readings of all clients in turn, as one site manager
+    would export them."""
     part = len(parts(folder))
-    streams = [weather(PART_READINGS, seed) for seed in range(part * len(CLIENTS), (part + 1) * len(CLIENTS))]
+    streams = [
+        weather(PART_READINGS, seed)
+        for seed in range(part * len(CLIENTS), (part + 1) * len(CLIENTS))
+    ]
     rows = [
         f"{1e9 + part * PART_READINGS + number},{client},{warm!r},{damp!r}"
         for number in range(PART_READINGS)
-        for client, (warm, damp) in zip(CLIENTS, (stream[number].tolist() for stream in streams), strict=True)
+        for client, (warm, damp) in zip(
+            CLIENTS, (stream[number].tolist() for stream in streams), strict=True
+        )
     ]
     path = folder / f"sites-{part + 1}.csv"
     path.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
@@ -69,17 +79,26 @@ def readings_each(file: Path) -> int:
 
 
 def start_all(file: Path, rate: int = 1500) -> list[Process]:
-    """Start the server, the clients and, as the last, a producer of `rate` readings per second for all clients."""
+    """Start the server, the clients and, as the last, a producer of `rate` readings per second for
+    all clients."""
     folder = file.parent
     arguments = {"server": ["server", "--config", str(file), "--no-page"]}
     arguments |= {name: ["client", "--config", str(file), "--name", name] for name in CLIENTS}
     arguments["producer"] = ["producer", "--config", str(file), *map(str, parts(folder))]
-    arguments["producer"] += ["--split", "column:site", "--time-column", "time", "--rate", f"{rate}/s"]
+    arguments["producer"] += [
+        "--split",
+        "column:site",
+        "--time-column",
+        "time",
+        "--rate",
+        f"{rate}/s",
+    ]
     return [Process(each, folder / f"{name}.txt") for name, each in arguments.items()]
 
 
 def keep_feeding(processes: list[Process], file: Path) -> None:
-    """Start a producer with another file if the last one has ended, so that clients do not run out of readings.
+    """Start a producer with another file if the last one has ended, so that clients do not run out
+    of readings.
 
     How long readings last must not depend on how fast this machine is.
     """
@@ -87,12 +106,15 @@ def keep_feeding(processes: list[Process], file: Path) -> None:
         return
     processes[-1].end()
     path = str(write_part(file.parent))
-    arguments = [path if argument.endswith(".csv") else argument for argument in processes[-1].arguments]
+    arguments = [
+        path if argument.endswith(".csv") else argument for argument in processes[-1].arguments
+    ]
     processes[-1] = Process(arguments, file.parent / "producer.txt")
 
 
 def wait_for_updates(processes: list[Process], file: Path, number: int = 1) -> None:
-    """Return once the clients have published `number` more updates, fed with more readings if need be."""
+    """Return once the clients have published `number` more updates, fed with more readings if need
+    be."""
 
     def published() -> int:
         return sum(client.log_text().count("updates_published") for client in processes[1:-1])
@@ -117,10 +139,13 @@ def stored_range(config: Config, client: str) -> tuple[int, int]:
 
 
 def undisturbed_updates(config: Config, client: str, scratch: Path) -> list[bytes]:
-    """The contents of the updates that a client makes of the same readings and key if it is never killed."""
+    """The contents of the updates that a client makes of the same readings and key if it is never
+    killed."""
     folder = config.client.folder / client
     shutil.copytree(folder, scratch / client)
-    copied = config.model_copy(update={"client": config.client.model_copy(update={"folder": scratch})})
+    copied = config.model_copy(
+        update={"client": config.client.model_copy(update={"folder": scratch})}
+    )
     with (
         closing(open_client_log(copied, client)) as readings,
         closing(open_log(f"sqlite:{scratch / f'{client}.db'}")) as log,
@@ -169,11 +194,14 @@ def replayed_model(config: Config, checkpoint_file: Path) -> bytes:
 
 
 def finish(processes: list[Process], folder: Path) -> None:
-    """Let the producer end, then every client, then the server, each when it has nothing left to do."""
+    """Let the producer end, then every client, then the server, each when it has nothing left to
+    do."""
     processes[-1].end()
     for place in range(1, len(processes) - 1):
         processes[place].kill()
-        processes[place] = Process([*processes[place].arguments, *FINISH], folder / f"{CLIENTS[place - 1]}.txt")
+        processes[place] = Process(
+            [*processes[place].arguments, *FINISH], folder / f"{CLIENTS[place - 1]}.txt"
+        )
     for client in processes[1:-1]:
         client.end()
     processes[0].kill()
@@ -182,10 +210,13 @@ def finish(processes: list[Process], folder: Path) -> None:
 
 
 def check_exactly_once(file: Path, scratch: Path) -> None:
-    """Check that no reading is lost or learnt twice, each update is right, and a replay gives the same model."""
+    """Check that no reading is lost or learnt twice, each update is right, and a replay gives the
+    same model."""
     config = load_config(file)
     total = readings_each(file)
-    assert {client: stored_range(config, client)[1] for client in CLIENTS} == dict.fromkeys(CLIENTS, total)
+    assert {client: stored_range(config, client)[1] for client in CLIENTS} == dict.fromkeys(
+        CLIENTS, total
+    )
     published = updates_by_client(config)
     assert set(published) == set(CLIENTS)
     for client, by_sequence in published.items():
@@ -193,7 +224,9 @@ def check_exactly_once(file: Path, scratch: Path) -> None:
         assert sorted(by_sequence) == list(range(1, len(expected) + 1))
         assert len(expected) == total // PUBLISH_READINGS
         for sequence, update in enumerate(expected, start=1):
-            assert {contents(each) for each in by_sequence[sequence]} == {update}, f"update {sequence} of {client}"
+            assert {contents(each) for each in by_sequence[sequence]} == {update}, (
+                f"update {sequence} of {client}"
+            )
     model = final_model(file)
     assert model == replayed_model(config, scratch / "replay.db")
     assert model == replayed_model(embedded_copy(config, scratch), scratch / "copied.db")

@@ -1,4 +1,5 @@
-"""A federation with masked counts in a folder: clients, server and helpers, each with a checkpoint, in fixed order."""
+"""A federation with masked counts in a folder: clients, server and helpers, each with a checkpoint,
+in fixed order."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class MaskedFederation:
         """`more`: further sections of the file."""
         self.lacks = 0.0
         """share of the readings that lack a value"""
-        self.folder, self.window = folder, window
+        self.folder = folder
+        self.window = window
         # A broker is shared by several tests.
         name = name if address.startswith("sqlite:") else f"{name}-{uuid.uuid4().hex}"
         self.names = [f"c{i}" for i in range(clients)]
@@ -103,7 +105,9 @@ class MaskedFederation:
         for one in self.helpers:
             secret = secrets.token_bytes(32)
             write_keys(self.key_file(one), [secret])
-            tables.append(f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"')
+            tables.append(
+                f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"'
+            )
         self.file = folder / "federation.toml"
         self.file.write_text(
             FILE.format(
@@ -129,9 +133,14 @@ class MaskedFederation:
         for number in range(first, first + windows):
             rng = np.random.default_rng([self.names.index(client), number])
             kind = rng.integers(0, 2, self.window)
-            found.append(np.array([[0.2, 0.3], [0.8, 0.7]])[kind] + rng.normal(0, 0.03, (self.window, 2)))
+            found.append(
+                np.array([[0.2, 0.3], [0.8, 0.7]])[kind] + rng.normal(0, 0.03, (self.window, 2))
+            )
         rows = np.clip(np.concatenate(found), 0, 1)
-        gaps = np.random.default_rng([self.names.index(client), windows, first, 1]).random(len(rows)) < self.lacks
+        gaps = (
+            np.random.default_rng([self.names.index(client), windows, first, 1]).random(len(rows))
+            < self.lacks
+        )
         rows[gaps, np.arange(len(rows))[gaps] % 2] = np.nan
         return rows
 
@@ -155,7 +164,9 @@ class MaskedFederation:
     @contextmanager
     def helper(self, name: str) -> Iterator[HelperNode]:
         """One helper, resumed."""
-        with resumed(open_helper(self.config, self.secret(name), self.key_file(name).parent)) as node:
+        with resumed(
+            open_helper(self.config, self.secret(name), self.key_file(name).parent)
+        ) as node:
             yield node
 
     @contextmanager
@@ -170,13 +181,18 @@ class MaskedFederation:
         helpers: Sequence[str] | None = None,
         until: Callable[[ServerNode], bool] | None = None,
     ) -> bytes:
-        """Step all nodes, with time passing, until nothing happens for a while; the state of the server's model."""
+        """Step all nodes, with time passing, until nothing happens for a while; the state of the
+        server's model."""
         with ExitStack() as stack:
             server = stack.enter_context(self.server())
             nodes: list[Any] = [
-                stack.enter_context(self.client(one)) for one in (self.names if clients is None else clients)
+                stack.enter_context(self.client(one))
+                for one in (self.names if clients is None else clients)
             ]
-            nodes += [stack.enter_context(self.helper(one)) for one in (self.helpers if helpers is None else helpers)]
+            nodes += [
+                stack.enter_context(self.helper(one))
+                for one in (self.helpers if helpers is None else helpers)
+            ]
             idle = 0
             while idle < 4:
                 worked = [node.step() for node in (server, *nodes)]

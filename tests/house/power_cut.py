@@ -1,8 +1,10 @@
-"""Simulates power cuts: the disks that cuts would leave are kept, and each of them is continued from.
+"""Simulates power cuts: the disks that cuts would leave are kept, and each of them is continued
+from.
 
-A process that is killed leaves what it has written by then, and one that starts knows nothing else. So one run whose
-folder is copied at each call of some methods gives the disk of a cut before and after each of these calls. Most calls
-leave the disk as it was, such as those that read: equal disks are continued from once. `cut_power_at` kills for real.
+A process that is killed leaves what it has written by then, and one that starts knows nothing else.
+So one run whose folder is copied at each call of some methods gives the disk of a cut before and
+after each of these calls. Most calls leave the disk as it was, such as those that read: equal disks
+are continued from once. `cut_power_at` kills for real.
 """
 
 from __future__ import annotations
@@ -35,12 +37,15 @@ def run_forked(work: Callable[[], None]) -> int:
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the process failed without a power cut"
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, (
+        "the process failed without a power cut"
+    )
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
 def cut_power_at(kind: type, name: str, number: int, after: bool) -> None:
-    """From now on, this process dies at the `number`-th call of the method, before or after the call."""
+    """From now on, this process dies at the `number`-th call of the method, before or after the
+    call."""
     real = getattr(kind, name)
     calls = itertools.count(1)
 
@@ -60,7 +65,8 @@ class Disks:
     """The different disks of a run, in the order in which it left them."""
 
     def __init__(self, folder: Path, copies: Path) -> None:
-        self._folder, self._copies = folder, copies
+        self._folder = folder
+        self._copies = copies
         self.calls = Counter[str]()
         self.copies: dict[bytes, tuple[str, Path]] = {}
         """what is on the disk -> when it was first, and a copy of it"""
@@ -69,7 +75,8 @@ class Disks:
         """Copy the folder, unless it is as it was at an earlier call."""
         content = hashlib.sha256()
         for path in sorted(self._folder.rglob("*")):
-            # SQLite makes its index of a write-ahead log anew when it opens a file that no process has open.
+            # SQLite makes its index of a write-ahead log anew when it opens a file that no process
+            # has open.
             if path.is_file() and not path.name.endswith("-shm"):
                 content.update(f"{path.relative_to(self._folder)} {path.stat().st_size} ".encode())
                 content.update(path.read_bytes())
@@ -110,10 +117,11 @@ def cut_at_every_call(
     outcome: Callable[[Path], Any],
     every: int = 1,
 ) -> Any:
-    """Check that a run that is cut at any call and then continued has the outcome of the undisturbed run; returns it.
+    """Check that a run that is cut at any call and then continued has the outcome of the
+    undisturbed run; returns it.
 
-    `file` is the federation file in a folder of its own; copies go to the folder `copies`. `every`: of the different
-    disks, each `every`-th is continued from.
+    `file` is the federation file in a folder of its own; copies go to the folder `copies`. `every`:
+    of the different disks, each `every`-th is continued from.
     """
     disks = Disks(file.parent, copies)
     with disks.kept_at(methods):

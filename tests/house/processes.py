@@ -1,4 +1,5 @@
-"""Real `shoal` processes of a federation, started by the command line and stopped by their process id."""
+"""Real `shoal` processes of a federation, started by the command line and stopped by their process
+id."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from pathlib import Path
 from tests.forked_python import nodes
 
 TIMEOUT_S = 280
-"""pytest's own limit for a test is shortly above; on a busy machine a process takes many times its usual time"""
+"""pytest's own limit for a test is shortly above; on a busy machine a process takes many times its
+usual time"""
 
 
 class Process:
@@ -46,7 +48,9 @@ class Process:
 
     def resident_bytes(self) -> int:
         """The memory it uses now."""
-        shown = subprocess.run(["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True)
+        shown = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True
+        )
         return 1024 * int(shown.stdout)
 
     def open_descriptors(self) -> int:

@@ -1,4 +1,5 @@
-"""Two regions of two clients each below one world, on embedded logs; each federation has a folder of its own."""
+"""Two regions of two clients each below one world, on embedded logs; each federation has a folder
+of its own."""
 
 from __future__ import annotations
 
@@ -80,8 +81,11 @@ REGIONS = {"north": ("attic", "cellar"), "south": ("garden", "shed")}
 WORLD = "world"
 
 
-def write_world(folder: Path, readings: int, publish_s: float = 86400.0, models: Sequence[str] = tuple(MODELS)) -> None:
-    """Write the files of the upstream federation and its regions, and `readings` readings of each client."""
+def write_world(
+    folder: Path, readings: int, publish_s: float = 86400.0, models: Sequence[str] = tuple(MODELS)
+) -> None:
+    """Write the files of the upstream federation and its regions, and `readings` readings of each
+    client."""
     write_file(folder, WORLD, "", models)
     seed = 0
     for region, clients in REGIONS.items():
@@ -91,7 +95,9 @@ def write_world(folder: Path, readings: int, publish_s: float = 86400.0, models:
             seed += 1
 
 
-def write_file(folder: Path, name: str, more: str = "", models: Sequence[str] = tuple(MODELS)) -> Path:
+def write_file(
+    folder: Path, name: str, more: str = "", models: Sequence[str] = tuple(MODELS)
+) -> Path:
     """Write the file of one federation; `more` are more sections."""
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +122,9 @@ class RegionNodes(NamedTuple):
 
     def step(self) -> bool:
         """One step of each; whether any did anything."""
-        return any([*(client.step() for client in self.clients), self.server.step(), self.bridge.step()])
+        return any(
+            [*(client.step() for client in self.clients), self.server.step(), self.bridge.step()]
+        )
 
 
 @contextmanager
@@ -134,14 +142,20 @@ def running_region(
 
     with ExitStack() as stack:
         state = UpstreamState(upstream, config.upstream, newest.get)
-        server = stack.enter_context(resumed(open_server(config, rebuild, clock=clock, upstream=state)))
+        server = stack.enter_context(
+            resumed(open_server(config, rebuild, clock=clock, upstream=state))
+        )
         bridge = stack.enter_context(resumed(open_bridge(config, upstream.config, keep)))
-        nodes = [stack.enter_context(resumed(open_client(config, client, clock=clock))) for client in clients]
+        nodes = [
+            stack.enter_context(resumed(open_client(config, client, clock=clock)))
+            for client in clients
+        ]
         yield RegionNodes(nodes, server, bridge)
 
 
 def run_world(folder: Path) -> None:
-    """Let all nodes take steps in turn until none has anything to do, then let the regions contribute the rest."""
+    """Let all nodes take steps in turn until none has anything to do, then let the regions
+    contribute the rest."""
     step_all(folder, REGIONS)
     for name in REGIONS:
         request_contributions(load_config(file_of(folder, name)))
@@ -149,10 +163,16 @@ def run_world(folder: Path) -> None:
 
 
 def step_all(folder: Path, regions: Mapping[str, Sequence[str]]) -> None:
-    """Let the nodes of these regions, their clients and the upstream server take steps until none has more to do."""
+    """Let the nodes of these regions, their clients and the upstream server take steps until none
+    has more to do."""
     with ExitStack() as stack:
-        nodes = [stack.enter_context(running_region(file_of(folder, name), regions[name])) for name in regions]
-        world = stack.enter_context(resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)))
+        nodes = [
+            stack.enter_context(running_region(file_of(folder, name), regions[name]))
+            for name in regions
+        ]
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock))
+        )
         while any([*(region.step() for region in nodes), world.step()]):
             pass
 

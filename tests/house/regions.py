@@ -1,4 +1,5 @@
-"""Regions on a real Kafka broker, served by real replicas: updates of real clients, fed when a trial wants load."""
+"""Regions on a real Kafka broker, served by real replicas: updates of real clients, fed when a
+trial wants load."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from shoal.server_node.regions.replica_model import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, partition_of
 from tests.house.processes import Process, wait_until
-from tests.house.small_federation import CLIENTS, all_records, clock, weather, write_federation, write_readings
+from tests.house.small_federation import (
+    CLIENTS,
+    all_records,
+    clock,
+    weather,
+    write_federation,
+    write_readings,
+)
 
 PARTITIONS = 4
 REPLICA = """
@@ -33,14 +41,19 @@ commit_s = 0.5
 
 
 class Region:
-    """A federation on the broker, and the updates that its clients have made, which are fed to it bit by bit."""
+    """A federation on the broker, and the updates that its clients have made, which are fed to it
+    bit by bit."""
 
-    def __init__(self, folder: Path, group: str, bootstrap: str, seed: int, readings_each: int) -> None:
+    def __init__(
+        self, folder: Path, group: str, bootstrap: str, seed: int, readings_each: int
+    ) -> None:
         folder.mkdir()
         self.file = write_federation(folder, publish_readings=10, address=f"kafka://{bootstrap}")
         text = self.file.read_text(encoding="utf-8")
         text = text.replace("[log]\n", f"[log]\npartitions = {PARTITIONS}\n")
-        text = text.replace("snapshot_updates = 3\nsnapshot_s = 86400", "snapshot_updates = 10\nsnapshot_s = 0.5")
+        text = text.replace(
+            "snapshot_updates = 3\nsnapshot_s = 86400", "snapshot_updates = 10\nsnapshot_s = 0.5"
+        )
         replica = REPLICA.format(folder=folder.parent / "replicas", group=group)
         self.file.write_text(text + replica, encoding="utf-8")
         self.config = load_config(self.file)
@@ -49,7 +62,9 @@ class Region:
 
     def _made_updates(self, folder: Path, seed: int, readings_each: int) -> list[Record]:
         """What real clients publish, on a log of their own."""
-        alone = self.config.model_copy(update={"log": LogSettings(address=f"sqlite:{folder / 'made.db'}")})
+        alone = self.config.model_copy(
+            update={"log": LogSettings(address=f"sqlite:{folder / 'made.db'}")}
+        )
         for place, client in enumerate(CLIENTS):
             write_readings(alone, client, weather(readings_each, 100 * seed + place))
             with resumed(open_client(alone, client, clock=clock)) as node:
@@ -57,7 +72,11 @@ class Region:
                     pass
         made = all_records(alone.log.address, self.config.contract.updates_topic)
         by_client = len(made) // len(CLIENTS)
-        return [made[by_client * place + number] for number in range(by_client) for place in range(len(CLIENTS))]
+        return [
+            made[by_client * place + number]
+            for number in range(by_client)
+            for place in range(len(CLIENTS))
+        ]
 
     @property
     def total(self) -> int:
@@ -73,19 +92,27 @@ class Region:
 
     def feed_nonsense(self, log: Log) -> None:
         """Publish four records that no model can absorb."""
-        key, headers = self.config.contract.update_key("clusters"), Update.headers()
-        for other_key, value in ((key, b"nonsense"), (key, None), (None, b"nonsense"), (b"other/key", b"nonsense")):
+        key = self.config.contract.update_key("clusters")
+        headers = Update.headers()
+        for other_key, value in (
+            (key, b"nonsense"),
+            (key, None),
+            (None, b"nonsense"),
+            (b"other/key", b"nonsense"),
+        ):
             log.publish(self.config.contract.updates_topic, value, other_key, headers)
         log.flush()
 
     def expected(self) -> list[OutboxRecord]:
-        """What one process publishes that absorbs every record of the model in the topic of updates."""
+        """What one process publishes that absorbs every record of the model in the topic of
+        updates."""
         with closing(open_log(self.config.log)) as log:
             identity = log.identity(self.config.contract.updates_topic)
         (model,) = self.config.contract.models
         contract = resolve(self.config.contract)
         region = RegionModel(self.config, contract, contract.models[model.name], identity)
-        state, published = None, list[OutboxRecord]()
+        state = None
+        published = list[OutboxRecord]()
         key = self.config.contract.update_key(model.name)
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
         for record in (one for one in records if one.key == key):
@@ -101,7 +128,9 @@ class Committed:
         self._consumer = KafkaConsumer(
             bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
         )
-        self._places = {TopicPartition(one.config.contract.snapshots_topic, 0): one for one in regions}
+        self._places = {
+            TopicPartition(one.config.contract.snapshots_topic, 0): one for one in regions
+        }
         self._consumer.assign(list(self._places))
         self._consumer.seek_to_beginning()
         self.snapshots: dict[Region, list[bytes]] = {one: [] for one in regions}
@@ -113,7 +142,9 @@ class Committed:
     def read(self) -> None:
         """Read what has been committed since."""
         for place, records in self._consumer.poll(200).items():
-            self.snapshots[self._places[place]] += [one.value for one in records if one.key != CONTRACT_KEY]
+            self.snapshots[self._places[place]] += [
+                one.value for one in records if one.key != CONTRACT_KEY
+            ]
 
     def show_all(self, regions: Sequence[Region]) -> bool:
         """Whether the newest snapshot of each of these shows every update that it was fed."""
@@ -132,7 +163,10 @@ class Committed:
 def make_regions(folder: Path, bootstrap: str, number: int, readings_each: int) -> list[Region]:
     """Regions whose models are in all partitions; the topics of each are there."""
     group = f"replicas-{uuid.uuid4().hex}"
-    regions = [Region(folder / f"region-{place}", group, bootstrap, place, readings_each) for place in range(number)]
+    regions = [
+        Region(folder / f"region-{place}", group, bootstrap, place, readings_each)
+        for place in range(number)
+    ]
     for one in regions:
         with closing(open_log(one.config.log)) as log:
             ensure_topics(log, one.config.contract, one.config.log)

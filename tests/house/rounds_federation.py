@@ -1,4 +1,5 @@
-"""A small federation with models in rounds: clients read all their readings first, then the rounds are run."""
+"""A small federation with models in rounds: clients read all their readings first, then the rounds
+are run."""
 
 from __future__ import annotations
 
@@ -23,8 +24,11 @@ quorum = 1
 """
 
 
-def create_rounds_federation(folder: Path, models: str, clients: Sequence[str] = CLIENTS, readings: int = 400) -> Path:
-    """A federation with these models whose clients have readings but have learnt nothing; returns its file."""
+def create_rounds_federation(
+    folder: Path, models: str, clients: Sequence[str] = CLIENTS, readings: int = 400
+) -> Path:
+    """A federation with these models whose clients have readings but have learnt nothing; returns
+    its file."""
     file = create_federation(folder, clients, readings, pool_clients=len(clients))
     text = file.read_text(encoding="utf-8")
     # With noise, which differs for each readings log, the number of rounds would differ too.
@@ -48,8 +52,8 @@ def run_in_rounds(file: Path, clients: Sequence[str] = CLIENTS) -> None:
 def snapshots_by_version(config: Config, model: str) -> dict[int, bytes]:
     """version -> the encoded snapshot of a model, without the positions.
 
-    An update repeated after a kill is in the log twice, so positions depend on kills; nothing else does. A snapshot
-    published again with the same version has the same bytes.
+    An update repeated after a kill is in the log twice, so positions depend on kills; nothing else
+    does. A snapshot published again with the same version has the same bytes.
     """
     found: dict[int, bytes] = {}
     for record in all_records(config.log.address, config.contract.snapshots_topic):

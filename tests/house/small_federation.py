@@ -1,4 +1,5 @@
-"""A small federation in a folder: its file, its clients' readings, and its nodes run in a fixed order until idle."""
+"""A small federation in a folder: its file, its clients' readings, and its nodes run in a fixed
+order until idle."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def write_federation(
     batch_updates_max: int = 4,
     address: str = "sqlite:federation.db",
 ) -> Path:
-    """Write a federation file. On a broker, which several tests share, the federation has a unique name."""
+    """Write a federation file. On a broker, which several tests share, the federation has a unique
+    name."""
     path = folder / "federation.toml"
     path.write_text(
         FILE.format(
@@ -113,14 +115,23 @@ def write_readings(
     with closing(SqliteLog(folder / "readings.db", clock=log_clock)) as log:
         log.ensure(READINGS, READINGS_SETTINGS)
         for number, reading in enumerate(readings):
-            log.publish(READINGS, Reading(started_at + number, reading).encode(), headers=Reading.headers())
+            log.publish(
+                READINGS, Reading(started_at + number, reading).encode(), headers=Reading.headers()
+            )
             if number % 60 == 0:
-                log.publish(READINGS, Reading(started_at + number, [1.0, "wet"]).encode(), headers=Reading.headers())
+                log.publish(
+                    READINGS,
+                    Reading(started_at + number, [1.0, "wet"]).encode(),
+                    headers=Reading.headers(),
+                )
         log.flush()
 
 
-def create_federation(folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: Any) -> Path:
-    """Write the file and the clients' readings of a federation that has learnt nothing; returns the file."""
+def create_federation(
+    folder: Path, clients: Sequence[str] = CLIENTS, readings: int = 400, **settings: Any
+) -> Path:
+    """Write the file and the clients' readings of a federation that has learnt nothing; returns the
+    file."""
     file = write_federation(folder, **settings)
     config = load_config(file)
     for seed, client in enumerate(clients):
@@ -129,7 +140,8 @@ def create_federation(folder: Path, clients: Sequence[str] = CLIENTS, readings: 
 
 
 def give_noise_keys(folder: Path, clients: Sequence[str]) -> None:
-    """Give clients that have learnt nothing fixed noise keys, so that their noise is the same after every power cut."""
+    """Give clients that have learnt nothing fixed noise keys, so that their noise is the same after
+    every power cut."""
     for client in clients:
         client_folder = folder / "clients" / client
         Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
@@ -138,7 +150,8 @@ def give_noise_keys(folder: Path, clients: Sequence[str]) -> None:
 
 
 def run_to_end(file: Path, clients: Sequence[str] = CLIENTS) -> None:
-    """Run one client after the other, then the server, each until idle, so that the order of the log is fixed."""
+    """Run one client after the other, then the server, each until idle, so that the order of the
+    log is fixed."""
     config = load_config(file)
     for client in clients:
         with resumed(open_client(config, client, clock=clock)) as node:
@@ -168,7 +181,8 @@ def final_model(file: Path) -> bytes:
 def all_records(address: str, topic: str) -> list[Record]:
     """Every record of a topic."""
     with closing(open_log(address)) as log:
-        at, found = beginning(log, topic), list[Record]()
+        at = beginning(log, topic)
+        found = list[Record]()
         while True:
             records, at = log.read(topic, at)
             if not records:
@@ -187,5 +201,7 @@ def updates_by_client(config: Config) -> dict[str, dict[int, list[Update]]]:
 
 def contents(update: Update) -> bytes:
     """An update encoded without the time it was made."""
-    parts: dict[str, Any] = {name: value for name, value in vars(update).items() if name != "made_at"}
+    parts: dict[str, Any] = {
+        name: value for name, value in vars(update).items() if name != "made_at"
+    }
     return pack(parts)

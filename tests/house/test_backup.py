@@ -1,4 +1,5 @@
-"""Backups as docs/how-to/backup.md describes them: an old server checkpoint works, an old log does not."""
+"""Backups as docs/how-to/backup.md describes them: an old server checkpoint works, an old log does
+not."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def test_a_stopped_client_whose_folder_was_moved_continues(address: str, tmp_pat
     with resumed(open_client(config, "attic", clock=clock)) as client:
         assert client.step()
     shutil.move(config.client.folder, tmp_path / "elsewhere")
-    moved = config.model_copy(update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})})
+    moved = config.model_copy(
+        update={"client": config.client.model_copy(update={"folder": tmp_path / "elsewhere"})}
+    )
     with resumed(open_client(moved, "attic", clock=clock)) as client:
         while client.step():
             pass
@@ -84,5 +87,8 @@ def test_a_log_that_ends_before_the_servers_position_is_refused(tmp_path: Path) 
     assert len(all_records(config.log.address, config.contract.updates_topic)) > 0
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    with pytest.raises(LogError, match="the log ends at"), resumed(open_server(config, clock=clock)) as server:
+    with (
+        pytest.raises(LogError, match="the log ends at"),
+        resumed(open_server(config, clock=clock)) as server,
+    ):
         server.step()

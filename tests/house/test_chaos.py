@@ -1,4 +1,5 @@
-"""Chaos on three brokers: processes of every kind and brokers are killed, and processes are paused, for a while.
+"""Chaos on three brokers: processes of every kind and brokers are killed, and processes are paused,
+for a while.
 
 `SHOAL_CHAOS_S` is for how long: a minute, or 600 for the ten minutes that are worth a night.
 """
@@ -17,14 +18,22 @@ import pytest
 
 from shoal.config.settings import load_config
 from tests.house import federation_processes
-from tests.house.federation_processes import check_exactly_once, finish, keep_feeding, prepare_federation, start_all
+from tests.house.federation_processes import (
+    check_exactly_once,
+    finish,
+    keep_feeding,
+    prepare_federation,
+    start_all,
+)
 from tests.house.processes import Process, kill_all, killed_on_exit, wait_until
 from tests.house.test_three_brokers import COPIES, leadership
 from tests.kafka_broker import Cluster
 
 CHAOS_S = float(os.environ.get("SHOAL_CHAOS_S", "60"))
 CLIENTS = ("attic", "cellar", "garden", "kitchen", "loft")
-SERVER, CLIENT_PLACES, PRODUCER = 0, range(1, 1 + len(CLIENTS)), 1 + len(CLIENTS)
+SERVER = 0
+CLIENT_PLACES = range(1, 1 + len(CLIENTS))
+PRODUCER = 1 + len(CLIENTS)
 KINDS = ("server", "client", "producer", "server and clients", "broker", "leading broker", "pause")
 READINGS_PER_S = 300
 
@@ -36,7 +45,9 @@ def brokers(can_run_kafka: None, tmp_path: Path) -> Iterator[Cluster]:
     cluster.end()
 
 
-def kill(kind: str, processes: list[Process], brokers: Cluster, topic: str, chance: random.Random) -> None:
+def kill(
+    kind: str, processes: list[Process], brokers: Cluster, topic: str, chance: random.Random
+) -> None:
     """Kill what the kind names, and start it again. A process that is paused goes on."""
     if kind.endswith("broker"):
         # Two of three copies must be there: one broker at a time.
@@ -72,8 +83,10 @@ def test_every_reading_counts_once_whatever_is_killed(
 ) -> None:
     monkeypatch.setattr(federation_processes, "CLIENTS", CLIENTS)
     file = prepare_federation(tmp_path, f"kafka://{brokers.bootstrap}", f"replication = {COPIES}")
-    topic, chance = load_config(file).contract.updates_topic, random.Random(29)
-    processes, killed = start_all(file, READINGS_PER_S), Counter[str]()
+    topic = load_config(file).contract.updates_topic
+    chance = random.Random(29)
+    processes = start_all(file, READINGS_PER_S)
+    killed = Counter[str]()
     with killed_on_exit(processes):
         until = time.monotonic() + CHAOS_S
         while time.monotonic() < until or set(killed) != set(KINDS):
@@ -82,7 +95,8 @@ def test_every_reading_counts_once_whatever_is_killed(
                 time.sleep(chance.uniform(0.05, 1.5))
                 kill(kind, processes, brokers, topic, chance)
                 killed[kind] += 1
-        federation_processes.wait_for_updates(processes, file)  # so there was work left at the last kill
+        # so there was work left at the last kill
+        federation_processes.wait_for_updates(processes, file)
         finish(processes, tmp_path)
     print(f"killed: {dict(killed)}")
     check_exactly_once(file, tmp_path)

@@ -38,9 +38,12 @@ from tests.house.small_federation import (
 
 CLIENTS = ("attic", "cellar")
 RECORD_BYTES_MAX = 1560
-"""room for one or two nodes; their number depends on the noise, but they never fit into three chunks"""
+"""room for one or two nodes; their number depends on the noise, but they never fit into three
+chunks"""
 CALLS = ((Checkpoint, "save"), (SqliteLog, "publish"))
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -52,20 +55,31 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_config(file: Path) -> Config:
     """The settings of the file, but with smaller records than a file may set."""
     config = load_config(file)
-    return config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": RECORD_BYTES_MAX})})
+    return config.model_copy(
+        update={"log": config.log.model_copy(update={"update_bytes_max": RECORD_BYTES_MAX})}
+    )
 
 
 def outcome(file: Path) -> dict[str, Any]:
-    """What must not depend on power cuts: the model, the chunks, what is incomplete and what was rejected."""
+    """What must not depend on power cuts: the model, the chunks, what is incomplete and what was
+    rejected."""
     config = small_config(file)
     chunks: dict[tuple[Any, ...], bytes] = {}
     for record in all_records(config.log.address, config.contract.updates_topic):
         chunk = Update.decode(record.value, record.headers)
         arrays = pack(dict(chunk.arrays))
-        assert chunks.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays) == arrays
+        assert (
+            chunks.setdefault((chunk.client, chunk.sequence, chunk.chunk, chunk.chunks), arrays)
+            == arrays
+        )
     with resumed(open_server(config, clock=clock)) as server:
         incomplete = len(server._reassembly)
-    return {"model": final_model(file), "chunks": chunks, "incomplete": incomplete, "rejected": rejected(file)}
+    return {
+        "model": final_model(file),
+        "chunks": chunks,
+        "incomplete": incomplete,
+        "rejected": rejected(file),
+    }
 
 
 def rejected(file: Path) -> int:
@@ -74,7 +88,8 @@ def rejected(file: Path) -> int:
 
 
 def flush_after_each_record(kind: type) -> None:
-    """From now on, each record is stored before the next one is published, so that a cut leaves a part of an update."""
+    """From now on, each record is stored before the next one is published, so that a cut leaves a
+    part of an update."""
     real = kind.publish
 
     def publish(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -84,16 +99,27 @@ def flush_after_each_record(kind: type) -> None:
     kind.publish = publish
 
 
-def test_a_cut_between_chunks_changes_nothing(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_between_chunks_changes_nothing(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
-    sizes = {"publish_readings": 150, "batch_readings_max": 200, "pool_clients": 2, "batch_updates_max": 1}
+    sizes = {
+        "publish_readings": 150,
+        "batch_readings_max": 200,
+        "pool_clients": 2,
+        "batch_updates_max": 1,
+    }
     file = create_federation(folder, CLIENTS, readings=150, **sizes)
-    file.write_text(file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("label = true", "label = false"), encoding="utf-8"
+    )
     give_noise_keys(folder, CLIENTS)
     monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # restored after the test
     flush_after_each_record(SqliteLog)
-    undisturbed = cut_at_every_call(CALLS, file, memory_folder, lambda file: run_to_end(file, CLIENTS), outcome)
+    undisturbed = cut_at_every_call(
+        CALLS, file, memory_folder, lambda file: run_to_end(file, CLIENTS), outcome
+    )
     chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["chunks"])
     assert len(chunks) >= 2
     assert min(chunks.values()) > 2
@@ -106,9 +132,17 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address: str, tmp_path: Path) -> None:
+def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(
+    address: str, tmp_path: Path
+) -> None:
     file = create_federation(
-        tmp_path, ["attic"], readings=150, publish_readings=150, batch_readings_max=200, pool_clients=1, address=address
+        tmp_path,
+        ["attic"],
+        readings=150,
+        publish_readings=150,
+        batch_readings_max=200,
+        pool_clients=1,
+        address=address,
     )
     config = small_config(file)
 
@@ -116,7 +150,8 @@ def test_a_client_killed_between_two_chunks_publishes_all_of_them_again(address:
         with resumed(open_client(config, "attic", clock=clock)) as client:
             kind = type(client._outbox._log)
             flush_after_each_record(kind)
-            publish, chunks = kind.publish, itertools.count(1)
+            publish = kind.publish
+            chunks = itertools.count(1)
 
             def cut(log: Log, topic: str, *args: Any, **more: Any) -> None:
                 publish(log, topic, *args, **more)

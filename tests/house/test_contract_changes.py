@@ -30,11 +30,19 @@ from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import latest
-from tests.house.small_federation import all_records, clock, weather, write_federation, write_readings
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    weather,
+    write_federation,
+    write_readings,
+)
 
 CLIENTS = ("attic", "cellar")
 FEATURES = '[[features]]\nname = "warm"\nunit = "°C"\nlow = -10\nhigh = 50\n'
-HEAPS = '[[models]]\nname = "heaps"\nalgorithm = "density_tree"\noptions = { grow_readings = 200 }\n'
+HEAPS = (
+    '[[models]]\nname = "heaps"\nalgorithm = "density_tree"\noptions = { grow_readings = 200 }\n'
+)
 TREES = '[[models]]\nname = "trees"\nalgorithm = "cluster_tree"\n'
 MEANS = '[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = { clusters = 3 }\n'
 SENSOR = '[[features]]\nname = "light"\nlow = 0\nhigh = 1000\n'
@@ -47,7 +55,10 @@ class Federation:
 
     def __init__(self, folder: Path, models: str, address: str = "sqlite:federation.db") -> None:
         self.file = write_federation(folder, pool_clients=2, address=address)
-        self.change("epsilon_per_reading = 200", "epsilon_per_reading = 400\ncounts_epsilon = 40\nwindow_readings = 50")
+        self.change(
+            "epsilon_per_reading = 200",
+            "epsilon_per_reading = 400\ncounts_epsilon = 40\nwindow_readings = 50",
+        )
         self.change("[log]", f"{models}[log]")
         # Not FCAC: how many clusters it finds depends on the noise, which differs from run to run.
         self.change('algorithm = "fcac"', 'algorithm = "cluster_tree"')
@@ -62,29 +73,45 @@ class Federation:
         assert before in text
         self.file.write_text(text.replace(before, after, 1), encoding="utf-8")
 
-    def measure(self, more: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda rows: rows) -> None:
+    def measure(
+        self, more: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda rows: rows
+    ) -> None:
         """Further readings for each client."""
         for client in CLIENTS:
             self._seed += 1
             rows = weather(2 * READINGS, self._seed)[READINGS:]  # all three clusters from the start
             write_readings(self.config, client, more(rows), started_at=1e9 + self._seed * READINGS)
 
-    def run(self, accept: bool = False, rebuild: bool = False, clients: tuple[str, ...] = CLIENTS) -> dict[str, Any]:
+    def run(
+        self, accept: bool = False, rebuild: bool = False, clients: tuple[str, ...] = CLIENTS
+    ) -> dict[str, Any]:
         """Run server and clients until nothing is left to do; what the server has in the end."""
         with ExitStack() as stack:
             server = stack.enter_context(
-                resumed(open_server(self.config, rebuild=rebuild, clock=clock, accept_changes=accept))
+                resumed(
+                    open_server(self.config, rebuild=rebuild, clock=clock, accept_changes=accept)
+                )
             )
-            nodes = [stack.enter_context(resumed(open_client(self.config, one, clock=clock))) for one in clients]
+            nodes = [
+                stack.enter_context(resumed(open_client(self.config, one, clock=clock)))
+                for one in clients
+            ]
             while any([server.step(), *(node.step() for node in nodes)]):
                 pass
             return known(server)
 
     def rename(self, model: str, identity: int, name: str) -> None:
         contract = self.config.contract
-        request = ClusterName(contract.federation, contract.digest, model, identity, name, made_at=time.time())
+        request = ClusterName(
+            contract.federation, contract.digest, model, identity, name, made_at=time.time()
+        )
         with closing(open_log(self.config.log)) as log:
-            log.publish(contract.updates_topic, request.encode(), contract.update_key(model), request.headers())
+            log.publish(
+                contract.updates_topic,
+                request.encode(),
+                contract.update_key(model),
+                request.headers(),
+            )
             log.flush()
 
     def spent(self, client: str) -> tuple[int, dict[str, int]]:
@@ -95,7 +122,11 @@ class Federation:
 
     def updates(self) -> list[Update]:
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
-        return [Update.decode(one.value, one.headers) for one in records if ("type", b"update") in one.headers]
+        return [
+            Update.decode(one.value, one.headers)
+            for one in records
+            if ("type", b"update") in one.headers
+        ]
 
     def readings_in_history(self, model: str) -> int:
         reader = HistoryReader(self.config.server.folder / HISTORY_FILE)
@@ -104,14 +135,19 @@ class Federation:
 
 
 def known(server: ServerNode) -> dict[str, Any]:
-    """model -> its known clusters: identity -> name, and the middle of its nodes in the units of the contract."""
+    """model -> its known clusters: identity -> name, and the middle of its nodes in the units of
+    the contract."""
     found: dict[str, Any] = {}
     bounds = server.status().contract.bounds
     for name, model in server.models().items():
-        view, lineage = model.view, model.lineage
+        view = model.view
+        lineage = model.lineage
         assert view is not None
         found[name] = {
-            identity: (lineage.clusters[identity].name, *bounds.from_unit(view.centres[number : number + 1])[0])
+            identity: (
+                lineage.clusters[identity].name,
+                *bounds.from_unit(view.centres[number : number + 1])[0],
+            )
             for number, identity in lineage.of_number.items()
             if view.centre_mass[number] > 0.1 * view.centre_mass.sum()
         }
@@ -154,14 +190,21 @@ def test_models_come_and_go_and_the_others_are_untouched_to_the_bit(federation: 
         rows, windows = federation.spent(client)
         assert PLACES - 50 < rows <= PLACES, "each reading is charged once, when it is published"
         assert set(windows) == {"heaps"}, "nothing more is counted"
-    numbers = {(one.model, one.client, one.sequence, pack(one.arrays)) for one in federation.updates()}
-    assert len(numbers) == len({key[:3] for key in numbers}), "nothing is published twice with other noise"
+    numbers = {
+        (one.model, one.client, one.sequence, pack(one.arrays)) for one in federation.updates()
+    }
+    assert len(numbers) == len({key[:3] for key in numbers}), (
+        "nothing is published twice with other noise"
+    )
     rebuilt_is_the_same(federation)
 
 
 def names(server: ServerNode) -> dict[str, dict[int, str]]:
     """model -> identity -> name of its known clusters."""
-    return {name: {one.identity: one.name for one in model.lineage.known} for name, model in server.models().items()}
+    return {
+        name: {one.identity: one.name for one in model.lineage.known}
+        for name, model in server.models().items()
+    }
 
 
 def latest_rejected(federation: Federation) -> dict[bytes, Any]:
@@ -170,9 +213,11 @@ def latest_rejected(federation: Federation) -> dict[bytes, Any]:
 
 
 def rebuilt_is_the_same(federation: Federation) -> None:
-    """A server that has lost its checkpoint gets the same models, identities and names from the log."""
+    """A server that has lost its checkpoint gets the same models, identities and names from the
+    log."""
     with resumed(open_server(federation.config, clock=clock)) as server:
-        models, shown = halves(server), names(server)
+        models = halves(server)
+        shown = names(server)
     shutil.rmtree(federation.config.server.folder)
     with resumed(open_server(federation.config, rebuild=True, clock=clock)) as server:
         while server.step():
@@ -182,15 +227,23 @@ def rebuilt_is_the_same(federation: Federation) -> None:
     assert not latest_rejected(federation)
 
 
-def nearest_before(found: dict[int, tuple[Any, ...]], before: dict[int, tuple[Any, ...]]) -> Iterator[tuple[int, int]]:
-    """(identity, identity of the cluster that was nearest before the change), by the features of before."""
+def nearest_before(
+    found: dict[int, tuple[Any, ...]], before: dict[int, tuple[Any, ...]]
+) -> Iterator[tuple[int, int]]:
+    """(identity, identity of the cluster that was nearest before the change), by the features of
+    before."""
     for identity, (_, *place) in found.items():
-        distance = {one: float(np.linalg.norm(np.array(place[: len(was)]) - was)) for one, (_, *was) in before.items()}
+        distance = {
+            one: float(np.linalg.norm(np.array(place[: len(was)]) - was))
+            for one, (_, *was) in before.items()
+        }
         yield identity, min(distance, key=distance.__getitem__)
 
 
 @pytest.mark.parametrize("change", ["bounds", "sensor"])
-def test_clusters_keep_identity_name_and_history_by_where_they_lie(tmp_path: Path, change: str) -> None:
+def test_clusters_keep_identity_name_and_history_by_where_they_lie(
+    tmp_path: Path, change: str
+) -> None:
     federation = Federation(tmp_path, HEAPS + TREES)
     federation.measure()
     before = federation.run()
@@ -201,7 +254,11 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(tmp_path: Pat
     federation.run()
     counted = federation.readings_in_history("clusters")
     with resumed(open_server(federation.config, clock=clock)) as server:
-        total = {name: model.snapshot.readings for name, model in server.models().items() if model.snapshot}
+        total = {
+            name: model.snapshot.readings
+            for name, model in server.models().items()
+            if model.snapshot
+        }
     if change == "bounds":
         federation.change("high = 50", "high = 80")
         federation.measure()
@@ -211,18 +268,28 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(tmp_path: Pat
     after = federation.run(accept=True)
     for model, clusters in after.items():
         nearest = dict(nearest_before(clusters, before[model]))
-        assert {one: nearest.get(one) for one in before[model]} == {one: one for one in before[model]}, (model, nearest)
-        assert {one: clusters[one][0] for one in before[model]} == {one: f"{model} {one}" for one in before[model]}
+        assert {one: nearest.get(one) for one in before[model]} == {
+            one: one for one in before[model]
+        }, (model, nearest)
+        assert {one: clusters[one][0] for one in before[model]} == {
+            one: f"{model} {one}" for one in before[model]
+        }
     assert federation.readings_in_history("clusters") > counted > 0
     with resumed(open_server(federation.config, clock=clock)) as server:
         for name, model in server.models().items():
             assert model.snapshot is not None
-            assert model.snapshot.readings > total[name], "clients and their readings are counted on"
+            assert model.snapshot.readings > total[name], (
+                "clients and their readings are counted on"
+            )
     for client in CLIENTS:
         rows, windows = federation.spent(client)
         assert PLACES - 50 < rows <= PLACES
         assert windows["heaps"] == len(
-            {one.sequence for one in federation.updates() if (one.client, one.model) == (client, "heaps")}
+            {
+                one.sequence
+                for one in federation.updates()
+                if (one.client, one.model) == (client, "heaps")
+            }
         )
     rebuilt_is_the_same(federation)
 
@@ -231,14 +298,29 @@ def test_what_cannot_be_kept_is_refused_with_words(federation: Federation) -> No
     federation.run()
     file = federation.file.read_text(encoding="utf-8")
     for before, after, words in (
-        ("counts_epsilon = 40", "counts_epsilon = 20", r"\[privacy\]: what has been published was promised"),
-        ('algorithm = "density_tree"\noptions = { grow_readings = 200 }', 'algorithm = "fcac"', "another name"),
+        (
+            "counts_epsilon = 40",
+            "counts_epsilon = 20",
+            r"\[privacy\]: what has been published was promised",
+        ),
+        (
+            'algorithm = "density_tree"\noptions = { grow_readings = 200 }',
+            'algorithm = "fcac"',
+            "another name",
+        ),
         ('name = "warm"', 'name = "hot"', None),
-        ("high = 50", "high = 80", r"feature warm: \S+ to 80, \S+ to 50 before\n[^$]* with --accept-changes"),
+        (
+            "high = 50",
+            "high = 80",
+            r"feature warm: \S+ to 80, \S+ to 50 before\n[^$]* with --accept-changes",
+        ),
     ):
         federation.change(before, after)
         if words is not None:
-            with pytest.raises(SettingsError, match=words), resumed(open_server(federation.config, clock=clock)):
+            with (
+                pytest.raises(SettingsError, match=words),
+                resumed(open_server(federation.config, clock=clock)),
+            ):
                 pass
         federation.file.write_text(file, encoding="utf-8")
     # There and back: the second time the same contract needs another number.
@@ -259,7 +341,9 @@ def test_what_cannot_be_kept_is_refused_with_words(federation: Federation) -> No
     rebuilt_is_the_same(federation)
 
 
-def test_a_client_that_lags_ends_with_words_and_goes_on_with_the_new_file(federation: Federation) -> None:
+def test_a_client_that_lags_ends_with_words_and_goes_on_with_the_new_file(
+    federation: Federation,
+) -> None:
     federation.run()
     old = federation.config
     federation.change(HEAPS, TREES)
@@ -274,14 +358,18 @@ def test_a_client_that_lags_ends_with_words_and_goes_on_with_the_new_file(federa
     with pytest.raises(ContractDiffers), resumed(open_client(old, "cellar", clock=clock)):
         pass
     federation.run()
-    assert not latest_rejected(federation), "what it published under the earlier contract counts, or is passed over"
+    assert not latest_rejected(federation), (
+        "what it published under the earlier contract counts, or is passed over"
+    )
     with resumed(open_server(federation.config, clock=clock)) as server:
         (attic,) = (one for one in server.status().clients if one.client == "attic")
         assert attic.readings > 0
     rebuilt_is_the_same(federation)
 
 
-def test_a_server_that_is_killed_in_the_middle_goes_on(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_killed_in_the_middle_goes_on(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = federation.run()
     file = federation.file.read_text(encoding="utf-8")
     federation.change("high = 50", "high = 80")
@@ -318,6 +406,9 @@ def test_on_kafka_a_model_comes_and_bounds_move(tmp_path: Path, kafka_bootstrap:
     federation.measure()
     after = federation.run(accept=True)
     for model, clusters in before.items():
-        assert dict(nearest_before(after[model], clusters)).items() >= {one: one for one in clusters}.items(), model
+        assert (
+            dict(nearest_before(after[model], clusters)).items()
+            >= {one: one for one in clusters}.items()
+        ), model
     assert len(after["trees"]) == 3
     rebuilt_is_the_same(federation)

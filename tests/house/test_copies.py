@@ -1,4 +1,5 @@
-"""Two processes that run from copies of one folder: the server notices, and both stop while they run."""
+"""Two processes that run from copies of one folder: the server notices, and both stop while they
+run."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Clones:
     def __init__(self, folder: Path, first: str, privacy: str) -> None:
         self.file = create(folder, 100, first=first, privacy=privacy, clients=(CLIENT,))
         # Labels would read all snapshots, and so the list of conflicts.
-        self.file.write_text(self.file.read_text("utf-8").replace("label = true", "label = false"), encoding="utf-8")
+        self.file.write_text(
+            self.file.read_text("utf-8").replace("label = true", "label = false"), encoding="utf-8"
+        )
         self.config = load_config(self.file)
         self.now = 1e9
         self._stack = ExitStack()
@@ -48,7 +51,9 @@ class Clones:
         shutil.copytree(self.config.client.folder, folder / "copy")
 
     def start(self, config: Config) -> ClientNode:
-        return self._stack.enter_context(resumed(open_client(config, CLIENT, clock=lambda: self.now)))
+        return self._stack.enter_context(
+            resumed(open_client(config, CLIENT, clock=lambda: self.now))
+        )
 
     def feed(self, config: Config, seed: int) -> None:
         write_readings(config, CLIENT, rooms(100, seed))
@@ -65,7 +70,12 @@ class Clones:
 
     def publish(self, value: bytes, headers: Headers) -> None:
         with closing(open_log(self.config.log)) as log:
-            log.publish(self.config.contract.updates_topic, value, self.config.contract.update_key("clusters"), headers)
+            log.publish(
+                self.config.contract.updates_topic,
+                value,
+                self.config.contract.update_key("clusters"),
+                headers,
+            )
             log.flush()
 
     def records(self) -> list[Record]:
@@ -88,7 +98,8 @@ def test_two_processes_of_one_client_are_noticed_and_both_stop_while_they_run(
     first: str, privacy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Clones(tmp_path, first, privacy) as clones:
-        original, copy = clones.start(clones.config), clones.start(clones.copied)
+        original = clones.start(clones.config)
+        copy = clones.start(clones.copied)
         for config, node, seed in (
             (clones.config, original, 1),
             (clones.copied, copy, 2),

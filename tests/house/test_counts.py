@@ -1,4 +1,5 @@
-"""Federations whose model learns from private counts: what is found, what is charged, and what a power cut changes."""
+"""Federations whose model learns from private counts: what is found, what is charged, and what a
+power cut changes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def found(file: Path) -> Any:
         return server.models()["clusters"].view
 
 
-def test_three_clusters_are_found_at_an_epsilon_of_four_and_every_window_is_charged(tmp_path: Path) -> None:
+def test_three_clusters_are_found_at_an_epsilon_of_four_and_every_window_is_charged(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path, 6000, window=200, grow=1000)
     run(file)
     view = found(file)
@@ -47,7 +50,9 @@ def test_three_clusters_are_found_at_an_epsilon_of_four_and_every_window_is_char
     assert np.abs(view.centres[:, None] - wanted).sum(axis=2).min(axis=0).max() < 0.05
     config = load_config(file)
     for client, updates in updates_by_client(config).items():
-        (spent,) = read_spending(config.client.folder / client / "ledger.db")[f"client {client} of house"].models
+        (spent,) = read_spending(config.client.folder / client / "ledger.db")[
+            f"client {client} of house"
+        ].models
         assert (spent.model, spent.windows, spent.epsilon) == ("clusters", len(updates), 4.0)
         assert spent.places == sum(again[0].readings for again in updates.values())
         assert {again[0].privacy["epsilon"] for again in updates.values()} == {4.0}
@@ -75,7 +80,9 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
     assert 204 < spent <= limit == 205
     with resumed(open_server(config, clock=clock)) as server:
         assert all(model.snapshot is not None for model in server.models().values())
-        assert {name: model.snapshot.privacy["epsilon"] for name, model in server.models().items()} == {
+        assert {
+            name: model.snapshot.privacy["epsilon"] for name, model in server.models().items()
+        } == {
             "clusters": 4,
             "published": 200,
             "careful": 1,
@@ -85,9 +92,11 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
 
 
 def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) -> None:
-    """A rejected reading in place of a valid one changes neither when updates come nor from how many readings.
+    """A rejected reading in place of a valid one changes neither when updates come nor from how
+    many readings.
 
-    Times of updates are those at which the logs took readings in: both federations are fed by the same clock.
+    Times of updates are those at which the logs took readings in: both federations are fed by the
+    same clock.
     """
     seen = []
     for valid in (True, False):
@@ -111,7 +120,9 @@ def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) ->
     assert seen[0] == seen[1]
 
 
-def test_the_times_of_private_counts_are_those_of_the_log_whatever_the_newest_reading_is(tmp_path: Path) -> None:
+def test_the_times_of_private_counts_are_those_of_the_log_whatever_the_newest_reading_is(
+    tmp_path: Path,
+) -> None:
     """An undecodable reading has no time; its place has one."""
     config = load_config(create(tmp_path, 30, window=400))
     address = f"sqlite:{config.client.folder / 'attic' / 'readings.db'}"
@@ -127,7 +138,11 @@ def test_the_times_of_private_counts_are_those_of_the_log_whatever_the_newest_re
         client.step()
     (update,) = [again[0] for again in updates_by_client(config)["attic"].values()]
     oldest, newest = (record.timestamp_ms // 1000 for record in (records[0], records[-1]))
-    assert (update.oldest_reading_at, update.newest_reading_at, update.made_at) == (oldest, newest, newest)
+    assert (update.oldest_reading_at, update.newest_reading_at, update.made_at) == (
+        oldest,
+        newest,
+        newest,
+    )
 
 
 def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Path) -> None:
@@ -147,7 +162,8 @@ def test_a_window_that_is_not_full_is_counted_when_its_time_is_over(tmp_path: Pa
 
 
 def run_clients(file: Path) -> None:
-    """The clients one after the other, under the first plan; a window depends on the readings log alone."""
+    """The clients one after the other, under the first plan; a window depends on the readings log
+    alone."""
     for client in CLIENTS:
         with resumed(open_client(load_config(file), client, clock=clock)) as node:
             while node.step():
@@ -161,13 +177,17 @@ def outcome(file: Path) -> dict[str, Any]:
         for again in updates.values():
             assert len({contents(update) for update in again}) == 1, "two answers for one window"
         found[client] = {number: contents(again[0]) for number, again in updates.items()}
-        (spent,) = read_spending(config.client.folder / client / "ledger.db")[f"client {client} of house"].models
+        (spent,) = read_spending(config.client.folder / client / "ledger.db")[
+            f"client {client} of house"
+        ].models
         assert spent.windows >= len(updates), "the ledger is below what was spent"
         found[f"{client} spent"] = spent
     return found
 
 
-def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_spent(memory_folder: Path) -> None:
+def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_spent(
+    memory_folder: Path,
+) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
     file = create(folder, 400)
@@ -227,7 +247,10 @@ def test_a_checkpoint_older_than_the_ledger_is_refused(tmp_path: Path) -> None:
     for leftover in folder.glob("checkpoint.db-*"):
         leftover.unlink()
     (folder / "checkpoint.db").write_bytes(old)
-    with pytest.raises(InvalidState, match="older than the ledger"), resumed(open_client(config, "attic", clock=clock)):
+    with (
+        pytest.raises(InvalidState, match="older than the ledger"),
+        resumed(open_client(config, "attic", clock=clock)),
+    ):
         pass
 
 
@@ -236,8 +259,14 @@ def test_no_reading_is_in_any_record_that_leaves_the_client(tmp_path: Path) -> N
     run(file)
     config = load_config(file)
     values = [np.float64(value).tobytes() for value in rooms(400, 0).ravel()]
-    unit = [np.float64(value).tobytes() for value in ((rooms(400, 0) - [-10, 0]) / [60, 100]).ravel()]
-    for topic in (config.contract.updates_topic, config.contract.snapshots_topic, config.contract.events_topic):
+    unit = [
+        np.float64(value).tobytes() for value in ((rooms(400, 0) - [-10, 0]) / [60, 100]).ravel()
+    ]
+    for topic in (
+        config.contract.updates_topic,
+        config.contract.snapshots_topic,
+        config.contract.events_topic,
+    ):
         for record in all_records(config.log.address, topic):
             assert record.value is not None
             assert not any(value in record.value for value in values + unit)

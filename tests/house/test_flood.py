@@ -17,7 +17,8 @@ from shoal.transports.base import Headers, Log
 from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import create_federation, final_model, run_to_end
 
-FLOOD, FIRST = 10_000, 1000
+FLOOD = 10_000
+FIRST = 1000
 MESSAGE_BYTES = 2_000
 MEMORY_GROWS_MAX = 1.5
 
@@ -25,12 +26,17 @@ MEMORY_GROWS_MAX = 1.5
 def flood(log: Log, topic: str, headers: Headers, number: int) -> None:
     chance = random.Random(number)
     for place in range(number):
-        log.publish(topic, chance.randbytes(MESSAGE_BYTES), b"clusters", headers if place % 2 else ())
+        log.publish(
+            topic, chance.randbytes(MESSAGE_BYTES), b"clusters", headers if place % 2 else ()
+        )
     log.flush()
 
 
-def memory_growth(process: Process, send: Callable[[int], None], rejected_count: Callable[[], int]) -> float:
-    """Largest memory until all records were rejected, relative to the memory after the first of them."""
+def memory_growth(
+    process: Process, send: Callable[[int], None], rejected_count: Callable[[], int]
+) -> float:
+    """Largest memory until all records were rejected, relative to the memory after the first of
+    them."""
     send(FIRST)
     wait_until(lambda: rejected_count() == FIRST)
     before = most = process.resident_bytes()
@@ -44,10 +50,15 @@ def memory_growth(process: Process, send: Callable[[int], None], rejected_count:
 def test_ten_thousand_malformed_messages_and_readings_are_rejected_in_constant_memory(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    # Attic's 100 readings and the 2 malformed ones among them make two updates. Rejected readings count for the next
-    # update as others do, so a rest would be published during the flood, and the models would differ by it.
+    # Attic's 100 readings and the 2 malformed ones among them make two updates. Rejected readings
+    # count for the next update as others do, so a rest would be published during the flood, and the
+    # models would differ by it.
     file = create_federation(
-        tmp_path, readings=100, publish_readings=51, batch_updates_max=200, address=f"kafka://{kafka_bootstrap}"
+        tmp_path,
+        readings=100,
+        publish_readings=51,
+        batch_updates_max=200,
+        address=f"kafka://{kafka_bootstrap}",
     )
     config = load_config(file)
     run_to_end(file)
@@ -59,11 +70,14 @@ def test_ten_thousand_malformed_messages_and_readings_are_rejected_in_constant_m
         closing(open_log(config.log)) as log,
         closing(open_client_log(config, "attic")) as own,
     ):
-        updates, rejected = config.contract.updates_topic, config.contract.rejected_topic
+        updates = config.contract.updates_topic
+        rejected = config.contract.rejected_topic
         already = own.bounds(REJECTED)[0][1]
         assert (
             memory_growth(
-                server, lambda number: flood(log, updates, Update.headers(), number), lambda: log.bounds(rejected)[0][1]
+                server,
+                lambda number: flood(log, updates, Update.headers(), number),
+                lambda: log.bounds(rejected)[0][1],
             )
             < MEMORY_GROWS_MAX
         )

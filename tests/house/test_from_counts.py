@@ -1,4 +1,5 @@
-"""Federations whose models learn rows made from private counts on a grid: what is found, charged, and kept by a cut."""
+"""Federations whose models learn rows made from private counts on a grid: what is found, charged,
+and kept by a cut."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def address(request: pytest.FixtureRequest) -> str:
 def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsilon_of_four(
     address: str, tmp_path: Path
 ) -> None:
-    file = create(tmp_path, 3000, window=200, first="cluster_tree_from_counts", models=NODES, address=address)
+    file = create(
+        tmp_path, 3000, window=200, first="cluster_tree_from_counts", models=NODES, address=address
+    )
     run(file)
     config = load_config(file)
     assert config.resolved.total_epsilon == 4, "they share the counts and their price"
@@ -51,10 +54,10 @@ def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsil
         assert len(server.models()["clusters"].view.centres) == 3
 
 
-def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(tmp_path: Path) -> None:
-    models = (
-        '[[models]]\nname = "told"\nalgorithm = "kmeans_from_counts"\noptions = { clusters = 3, grow_readings = 500 }\n'
-    )
+def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
+    tmp_path: Path,
+) -> None:
+    models = '[[models]]\nname = "told"\nalgorithm = "kmeans_from_counts"\noptions = { clusters = 3, grow_readings = 500 }\n'
     file = create(tmp_path, 3000, window=200, models=models)
     run(file)
     config = load_config(file)
@@ -66,7 +69,9 @@ def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
         assert np.abs(view.centres[:, None] - MIDDLES).sum(axis=2).min(axis=0).max() < 0.05
 
 
-def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp_path: Path) -> None:
+def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
+    tmp_path: Path,
+) -> None:
     file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL + STATES)
     run(file)
     config = load_config(file)
@@ -87,7 +92,9 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(tmp
         assert shown is not None
         assert shown.regimes is not None
         assert shown.regimes.provisional
-        assert len(shown.centres) <= 1, "in one draw of ten, so few readings are seen in the noise, as one regime"
+        assert len(shown.centres) <= 1, (
+            "in one draw of ten, so few readings are seen in the noise, as one regime"
+        )
 
 
 def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
@@ -125,9 +132,16 @@ def outcome(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for client, updates in updates_by_client(config).items():
         for again in updates.values():
-            by_model = {update.model: {contents(one) for one in again if one.model == update.model} for update in again}
-            assert all(len(answers) == 1 for answers in by_model.values()), "two answers for one window"
-        found[client] = {number: sorted(set(map(contents, again))) for number, again in updates.items()}
+            by_model = {
+                update.model: {contents(one) for one in again if one.model == update.model}
+                for update in again
+            }
+            assert all(len(answers) == 1 for answers in by_model.values()), (
+                "two answers for one window"
+            )
+        found[client] = {
+            number: sorted(set(map(contents, again))) for number, again in updates.items()
+        }
     with resumed(open_server(config, clock=clock)) as server:
         for model in server.models().values():
             found[model.name] = pack(model.state()["half"])

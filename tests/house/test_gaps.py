@@ -1,4 +1,5 @@
-"""Retention removed records that were not read yet: an error names the loss, or an accepted gap is skipped."""
+"""Retention removed records that were not read yet: an error names the loss, or an accepted gap is
+skipped."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def publish(address: str, topic: str, values: list[bytes]) -> int:
 
 
 @pytest.mark.parametrize("accept_gap", [False, True])
-def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tmp_path: Path) -> None:
+def test_readings_that_were_removed_before_they_were_learnt(
+    accept_gap: bool, tmp_path: Path
+) -> None:
     output = io.StringIO()
     start_logging("attic", as_json=True, stream=output)
     config = config_of(tmp_path, accept_gap)
@@ -64,14 +67,20 @@ def test_readings_that_were_removed_before_they_were_learnt(accept_gap: bool, tm
         while node.step():
             pass
         assert node.totals["learned"] == 10 + 400 - first
-        assert '"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0' in output.getvalue()
+        assert (
+            '"event": "gap_accepted", "process": "attic", "topic": "readings", "partition": 0'
+            in output.getvalue()
+        )
         assert f'"records_lost": {first - 10}' in output.getvalue()
 
 
 def test_a_server_that_was_away_too_long_raises_or_skips_the_gap(tmp_path: Path) -> None:
     config = config_of(tmp_path, accept_gap=False)
-    config = config.model_copy(update={"log": LogSettings(address=config.log.address, updates_retention_bytes=4000)})
-    address, topic = config.log.address, config.contract.updates_topic
+    config = config.model_copy(
+        update={"log": LogSettings(address=config.log.address, updates_retention_bytes=4000)}
+    )
+    address = config.log.address
+    topic = config.contract.updates_topic
     with resumed(open_server(config, clock=clock)) as server:
         publish(address, topic, [b"not an update"] * 5)
         while server.step():

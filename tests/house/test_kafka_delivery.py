@@ -29,12 +29,15 @@ HELD_MAX = 25
 
 
 class Network:
-    """Copies updates from one log to another: each at least once, some three times, in random order."""
+    """Copies updates from one log to another: each at least once, some three times, in random
+    order."""
 
     def __init__(self, config: Config, there: Config, seed: int) -> None:
         self._topic = config.contract.updates_topic
-        self._from, self._to = open_log(config.log), open_log(there.log)
-        self._chance, self._at = random.Random(seed), {0: 0}
+        self._from = open_log(config.log)
+        self._to = open_log(there.log)
+        self._chance = random.Random(seed)
+        self._at = {0: 0}
         self._held: list[Record] = []
         self.carried: list[tuple[str, int]] = []
         """(client, sequence) of each record as it was delivered"""
@@ -71,7 +74,8 @@ def without_repeats(there: Config, scratch: Path) -> Config:
     """An embedded log with each update once, at its first place."""
     copy = there.model_copy(update={"log": LogSettings(address=f"sqlite:{scratch / 'once.db'}")})
     records = {
-        record.value: record for record in reversed(all_records(there.log.address, there.contract.updates_topic))
+        record.value: record
+        for record in reversed(all_records(there.log.address, there.contract.updates_topic))
     }
     with closing(open_log(copy.log)) as log:
         ensure_topics(log, copy.contract, copy.log)
@@ -86,9 +90,19 @@ def producer_of(client: str, seed: int, file: Path) -> Process:
     rows = [f"{1e9 + number},{client},{warm!r},{damp!r}" for number, (warm, damp) in readings]
     csv = file.with_name(f"{client}.csv")
     csv.write_text("\n".join(["time,site,warm,damp", *rows]) + "\n", encoding="utf-8")
-    arguments = ["producer", "--config", str(file), str(csv), "--split", "column:site", "--time-column", "time"]
+    arguments = [
+        "producer",
+        "--config",
+        str(file),
+        str(csv),
+        "--split",
+        "column:site",
+        "--time-column",
+        "time",
+    ]
     return Process(
-        [*arguments, "--rate", f"{READINGS_PER_S // len(CLIENTS)}/s"], file.with_name(f"{client}-producer.txt")
+        [*arguments, "--rate", f"{READINGS_PER_S // len(CLIENTS)}/s"],
+        file.with_name(f"{client}-producer.txt"),
     )
 
 
@@ -103,11 +117,19 @@ def all_published(log: Log, topic: str) -> bool:
 def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reorders_them(
     own_broker: Broker, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
-    sizes = {"publish_readings": READINGS_EACH // UPDATES_EACH, "pool_clients": len(CLIENTS), "batch_updates_max": 7}
+    sizes = {
+        "publish_readings": READINGS_EACH // UPDATES_EACH,
+        "pool_clients": len(CLIENTS),
+        "batch_updates_max": 7,
+    }
     file = write_federation(tmp_path, **sizes, address=f"kafka://{own_broker.bootstrap}")
     far = tmp_path / "far.toml"
-    far.write_text(file.read_text(encoding="utf-8").replace(own_broker.bootstrap, kafka_bootstrap), encoding="utf-8")
-    config, there = load_config(file), load_config(far)
+    far.write_text(
+        file.read_text(encoding="utf-8").replace(own_broker.bootstrap, kafka_bootstrap),
+        encoding="utf-8",
+    )
+    config = load_config(file)
+    there = load_config(far)
     for one in (config, there):
         with closing(open_log(one.log)) as log:
             ensure_topics(log, one.contract, one.log)
@@ -116,7 +138,11 @@ def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reor
     # The network carries updates only, so the server's contract does not reach the clients.
     client = ["client", "--config", str(file), "--no-wait", "--name"]
     clients = [Process([*client, name], tmp_path / f"{name}.txt") for name in CLIENTS]
-    processes = [server, *clients, *(producer_of(name, seed, file) for seed, name in enumerate(CLIENTS))]
+    processes = [
+        server,
+        *clients,
+        *(producer_of(name, seed, file) for seed, name in enumerate(CLIENTS)),
+    ]
     with killed_on_exit(processes), closing(open_log(config.log)) as log:
         while not all_published(log, config.contract.updates_topic):
             network.carry()
@@ -137,7 +163,9 @@ def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reor
     assert len(network.carried) > 1.3 * UPDATES_EACH * len(CLIENTS), "nothing was repeated"
     with resumed(open_server(there, clock=clock)) as node:
         known = node.models()["clusters"].clients.totals()
-        assert [entry[:3] for entry in known] == [(name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS]
+        assert [entry[:3] for entry in known] == [
+            (name, UPDATES_EACH, READINGS_EACH) for name in CLIENTS
+        ]
         assert node.status().rejected == {}
         model = model_bytes(node)
     assert replayed_model(without_repeats(there, tmp_path), tmp_path / "replay.db") == model

@@ -1,4 +1,5 @@
-"""Federations on a broker that is stopped while readings continue, and on one that keeps too few updates."""
+"""Federations on a broker that is stopped while readings continue, and on one that keeps too few
+updates."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
-from tests.house.federation_processes import check_exactly_once, finish, prepare_federation, start_all, wait_for_updates
+from tests.house.federation_processes import (
+    check_exactly_once,
+    finish,
+    prepare_federation,
+    start_all,
+    wait_for_updates,
+)
 from tests.house.processes import Process, killed_on_exit
 from tests.house.small_federation import (
     all_records,
@@ -82,38 +89,52 @@ def test_a_server_that_retention_has_overtaken_names_the_loss_and_learns_nothing
 def test_updates_removed_while_the_server_was_away_end_it_unless_a_gap_is_accepted(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    file = create_federation(tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}")
-    text = file.read_text(encoding="utf-8").replace("[client]", f"updates_retention_bytes = {KEPT_BYTES}\n[client]")
+    file = create_federation(
+        tmp_path, readings=300, publish_readings=20, address=f"kafka://{own_broker.bootstrap}"
+    )
+    text = file.read_text(encoding="utf-8").replace(
+        "[client]", f"updates_retention_bytes = {KEPT_BYTES}\n[client]"
+    )
     file.write_text(text, encoding="utf-8")
     config = load_config(file)
     run_to_end(file)
     read_up_to = len(all_records(config.log.address, topic := config.contract.updates_topic))
     with closing(open_log(config.log)) as log:
-        while log.bounds(topic)[0][0] <= read_up_to:  # brokers apply retention only from time to time
+        # brokers apply retention only from time to time
+        while log.bounds(topic)[0][0] <= read_up_to:
             log.publish(topic, bytes(KEPT_BYTES // 8), b"clusters", Update.headers())
             log.flush()
     strict = Process(["server", "--config", str(file), "--no-page"], tmp_path / "strict.txt")
     strict.end(LOG_ERROR)
     gone = re.search(
-        rf"{topic}/0: the next position to read is {read_up_to}, .* (\d+) records are lost", strict.log_text()
+        rf"{topic}/0: the next position to read is {read_up_to}, .* (\d+) records are lost",
+        strict.log_text(),
     )
     assert gone is not None, strict.log_text()
     assert int(gone[1]) > 0
     before = final_model(file)
     file.write_text(text.replace("[server]", "[server]\naccept_gap = true"), encoding="utf-8")
-    easy = Process(["server", "--config", str(file), "--no-page", "--until-idle", "2"], tmp_path / "easy.txt")
+    easy = Process(
+        ["server", "--config", str(file), "--no-page", "--until-idle", "2"], tmp_path / "easy.txt"
+    )
     easy.end()
     lost = sum(map(int, re.findall(r"gap_accepted .*records_lost=(\d+)", easy.log_text())))
     assert lost >= int(gone[1])
-    assert end_of(config, config.contract.rejected_topic) == end_of(config, topic) - read_up_to - lost
+    assert (
+        end_of(config, config.contract.rejected_topic) == end_of(config, topic) - read_up_to - lost
+    )
     assert final_model(file) == before
 
 
 def test_kafka_tools_see_the_position_of_the_server(kafka_bootstrap: str, tmp_path: Path) -> None:
     file = create_federation(tmp_path, readings=100, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
-    place, reader = TopicPartition(config.contract.updates_topic, 0), f"{config.contract.federation}.server"
-    with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin, closing(open_log(config.log)) as log:
+    place = TopicPartition(config.contract.updates_topic, 0)
+    reader = f"{config.contract.federation}.server"
+    with (
+        closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin,
+        closing(open_log(config.log)) as log,
+    ):
         shown = None
         while shown is None:  # a new broker refuses the first groups
             run_to_end(file)
@@ -126,7 +147,9 @@ def test_kafka_tools_see_the_position_of_the_server(kafka_bootstrap: str, tmp_pa
     assert shown == end
 
 
-def test_updates_delivered_again_in_another_order_change_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
+def test_updates_delivered_again_in_another_order_change_nothing(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
     file = create_federation(tmp_path, readings=200, address=f"kafka://{kafka_bootstrap}")
     config = load_config(file)
     run_to_end(file)

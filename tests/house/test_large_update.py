@@ -53,7 +53,10 @@ def records_of(config: Config) -> list[Record]:
         records, _ = log.read(config.contract.updates_topic, {0: 0}, 1000, 10.0)
         end = log.bounds(config.contract.updates_topic)[0][1]
         while len(records) < end:
-            records = [*records, *log.read(config.contract.updates_topic, {0: len(records)}, 1000, 10.0)[0]]
+            records = [
+                *records,
+                *log.read(config.contract.updates_topic, {0: len(records)}, 1000, 10.0)[0],
+            ]
     return list(records)
 
 
@@ -67,12 +70,16 @@ def model_of(config: Config) -> tuple[bytes, int]:
         return model_bytes(server), snapshot.updates
 
 
-def test_an_update_of_8_mib_in_small_records_is_absorbed_as_one(address: str, tmp_path: Path) -> None:
+def test_an_update_of_8_mib_in_small_records_is_absorbed_as_one(
+    address: str, tmp_path: Path
+) -> None:
     config = wide_federation(tmp_path, address)
     write_readings(config, "attic", np.random.default_rng(0).uniform(size=(READINGS, FEATURES)))
     file = str(tmp_path / "wide.toml")
     server = Process(["server", "--config", file, "--no-page"], tmp_path / "server.txt")
-    client = Process(["client", "--config", file, "--name", "attic", "--until-idle", "2"], tmp_path / "attic.txt")
+    client = Process(
+        ["client", "--config", file, "--name", "attic", "--until-idle", "2"], tmp_path / "attic.txt"
+    )
     with killed_on_exit([server, client]):
         client.end()
         wait_until(lambda: "snapshot_published" in server.log_text())
@@ -89,7 +96,9 @@ def test_an_update_of_8_mib_in_small_records_is_absorbed_as_one(address: str, tm
 
     beside = config.model_copy(
         update={
-            "log": LogSettings(address=f"sqlite:{tmp_path / 'unsplit.db'}", update_bytes_max=RECORD_BYTES_MAX),
+            "log": LogSettings(
+                address=f"sqlite:{tmp_path / 'unsplit.db'}", update_bytes_max=RECORD_BYTES_MAX
+            ),
             "server": config.server.model_copy(update={"folder": tmp_path / "unsplit"}),
         }
     )
@@ -99,16 +108,21 @@ def test_an_update_of_8_mib_in_small_records_is_absorbed_as_one(address: str, tm
     assert model_of(beside) == (model, 1)
 
 
-def test_a_topic_created_with_the_brokers_defaults_takes_the_largest_record(kafka_bootstrap: str) -> None:
+def test_a_topic_created_with_the_brokers_defaults_takes_the_largest_record(
+    kafka_bootstrap: str,
+) -> None:
     topic = f"as-it-comes-{uuid.uuid4().hex}"
     with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
         admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
         configs: dict[str, dict[str, str]] = {}
 
         def described() -> bool:
-            """Whether the broker knows the topic that its controller has created: until then it describes nothing."""
+            """Whether the broker knows the topic that its controller has created: until then it
+            describes nothing."""
             asked = ConfigResource(ConfigResourceType.TOPIC, topic)
-            configs.update(admin.describe_configs([asked], config_filter="all")["topic"].get(topic, {}))
+            configs.update(
+                admin.describe_configs([asked], config_filter="all")["topic"].get(topic, {})
+            )
             return bool(configs)
 
         wait_until(described)

@@ -1,4 +1,5 @@
-"""Clients that join late or return after long: snapshots are compacted, rounds are over, old updates are gone."""
+"""Clients that join late or return after long: snapshots are compacted, rounds are over, old
+updates are gone."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def compact_quickly(config: Config, bootstrap: str) -> None:
     """Let the brokers compact the snapshots within seconds."""
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-    topic = ConfigResource(ConfigResourceType.TOPIC, config.contract.snapshots_topic, FAST_COMPACTION)
+    topic = ConfigResource(
+        ConfigResourceType.TOPIC, config.contract.snapshots_topic, FAST_COMPACTION
+    )
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         admin.alter_configs([topic])
 
@@ -98,9 +101,12 @@ def test_a_client_that_joins_late_labels_by_the_newest_snapshot_of_a_compacted_t
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     # The late client learns too little for an update, so that no newer snapshot follows from it.
-    file = create_federation(tmp_path, readings=400, publish_readings=20, address=f"kafka://{kafka_bootstrap}")
+    file = create_federation(
+        tmp_path, readings=400, publish_readings=20, address=f"kafka://{kafka_bootstrap}"
+    )
     file.write_text(
-        file.read_text(encoding="utf-8").replace("[server]", "[server]\nlease_renew_s = 0.2"), encoding="utf-8"
+        file.read_text(encoding="utf-8").replace("[server]", "[server]\nlease_renew_s = 0.2"),
+        encoding="utf-8",
     )
     config = load_config(file)
     compact_quickly(config, kafka_bootstrap)
@@ -112,7 +118,10 @@ def test_a_client_that_joins_late_labels_by_the_newest_snapshot_of_a_compacted_t
             lambda: is_compacted(config)
         )  # brokers never compact the newest segment: the server's leases fill it
         version = newest(config, "clusters").version
-        late = Process(["client", "--config", str(file), "--name", "loft", "--until-idle", "1"], tmp_path / "loft.txt")
+        late = Process(
+            ["client", "--config", str(file), "--name", "loft", "--until-idle", "1"],
+            tmp_path / "loft.txt",
+        )
         late.end()
     with closing(open_client_log(config, "loft")) as log:
         labels = [unpack(record.value) for record in latest(log, LABELS).values() if record.value]
@@ -147,8 +156,12 @@ def test_a_client_that_was_away_for_long_publishes_what_it_learns_and_answers_no
         before = answers(gone + all_records(config.log.address, topic))
         clients[2] = processes[3] = clients[2].restarted()
         # It repeats its newest update, which is not known to be published.
-        wait_until(lambda: len(answers(gone + all_records(config.log.address, topic))) > len(before) + 2)
-        wait_until(lambda: cluster_updates(gone + all_records(config.log.address, topic)) >= set(expected))
+        wait_until(
+            lambda: len(answers(gone + all_records(config.log.address, topic))) > len(before) + 2
+        )
+        wait_until(
+            lambda: cluster_updates(gone + all_records(config.log.address, topic)) >= set(expected)
+        )
         for process in (*clients, server):
             assert process.stop() == 0
     records = gone + all_records(config.log.address, topic)

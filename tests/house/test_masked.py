@@ -1,4 +1,5 @@
-"""Masked counts through a whole federation: the sums to the bit, what each failure does, and what nobody sees."""
+"""Masked counts through a whole federation: the sums to the bit, what each failure does, and what
+nobody sees."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def publish(federation: MaskedFederation, *messages: Any) -> None:
     contract = federation.config.contract
     with closing(open_log(federation.config.log)) as log:
         for one in messages:
-            log.publish(contract.updates_topic, one.encode(), contract.update_key(one.model), one.headers())
+            log.publish(
+                contract.updates_topic, one.encode(), contract.update_key(one.model), one.headers()
+            )
         log.flush()
 
 
@@ -77,11 +80,14 @@ def rejected(federation: MaskedFederation) -> list[str]:
 
 def spent_by(federation: MaskedFederation, client: str) -> SpentMasked:
     """What the ledger of a client holds of its masked counts."""
-    return read_spending(federation.config.client.folder / client / LEDGER)[account(client, "plant")].masked[0]
+    return read_spending(federation.config.client.folder / client / LEDGER)[
+        account(client, "plant")
+    ].masked[0]
 
 
 def plain_tree(federation: MaskedFederation) -> bytes:
-    """The tree of the same batches from plain counts and the helpers' noise, which takes all their secrets to know."""
+    """The tree of the same batches from plain counts and the helpers' noise, which takes all their
+    secrets to know."""
     contract = federation.config.resolved
     model = contract.models["clusters"]
     server, counter = (kind(2, **model.options) for kind in (DensityTreeServer, DensityTreeCounter))
@@ -89,14 +95,19 @@ def plain_tree(federation: MaskedFederation) -> bytes:
     sums = decoded(federation, HelperSum)
     mode: Any = contract.mode
     for close in decoded(federation, CloseRound):
-        messages = [MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places]
+        messages = [
+            MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places
+        ]
         cohort = (f"{close.federation}/clusters".encode(), close.round)
-        total, places = np.zeros(close.cells, dtype=np.int64), 0
+        total = np.zeros(close.cells, dtype=np.int64)
+        places = 0
         for one in messages:
             rows = federation.rows(one.client, 1, one.window)
             public = one.client.encode() + b"\0clusters"
             counted = counter.count(rows, np.ones(len(rows), bool), public, one.window, cohort)
-            assert counted.counts @ counted.counts <= mode.clip_squared, "these windows are not cut off"
+            assert counted.counts @ counted.counts <= mode.clip_squared, (
+                "these windows are not cut off"
+            )
             total += counted.counts
             places += one.places
         for name in federation.helpers:
@@ -118,13 +129,19 @@ def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_round
     tmp_path: Path, lacks: float
 ) -> None:
     learn = 'missing = "learn"\n' if lacks else ""
-    federation = MaskedFederation(tmp_path, clients=7, window=30, epsilon=30.0, privacy=f"{learn}clip = 30")
+    federation = MaskedFederation(
+        tmp_path, clients=7, window=30, epsilon=30.0, privacy=f"{learn}clip = 30"
+    )
     federation.lacks = lacks
     rng = np.random.default_rng(4)
     for number, present in enumerate((5, 3, 7, 4, 6, 5)):
         federation.feed(1, first=number)
         federation.run(clients=sorted(rng.choice(federation.names, present, replace=False)))
-        publish(federation, *decoded(federation, MaskedCounts)[-3:], *decoded(federation, HelperSum)[-1:])
+        publish(
+            federation,
+            *decoded(federation, MaskedCounts)[-3:],
+            *decoded(federation, HelperSum)[-1:],
+        )
     state = federation.run()
     closes = decoded(federation, CloseRound)
     assert len(closes) >= 6
@@ -153,11 +170,16 @@ def test_rounds_on_kafka_give_the_tree_of_plain_counts_and_a_helper_restored_the
     wait_until(lambda: has_plain_tree(2))
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "backup", folder)
-    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+    with (
+        pytest.raises(InvalidState, match="older than what the helper has published"),
+        federation.helper("h0"),
+    ):
         pass
 
 
-def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pays_once(tmp_path: Path) -> None:
+def test_a_client_that_is_late_sends_the_window_again_for_the_next_round_and_pays_once(
+    tmp_path: Path,
+) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run(clients=federation.names[:-1], helpers=[])
@@ -191,7 +213,9 @@ def test_rounds_wait_for_a_helper_and_no_sum_leaks_meanwhile(tmp_path: Path) -> 
     assert [one.helper for one in decoded(federation, HelperSum)] == ["h0"]
     messages = decoded(federation, MaskedCounts)
     total = sum(words_of(one.counts).astype(np.uint64) for one in messages) % 2**32
-    residue = (total.astype(np.uint32) - words_of(decoded(federation, HelperSum)[0].total)).view(np.uint8)
+    residue = (total.astype(np.uint32) - words_of(decoded(federation, HelperSum)[0].total)).view(
+        np.uint8
+    )
     # Uniform bytes, not counts with noise, which would be small.
     assert chisquare(np.bincount(residue // 32, minlength=8)).pvalue > 1e-6
     federation.run()
@@ -209,15 +233,20 @@ def test_the_server_rebuilds_the_same_bits_from_the_log(tmp_path: Path) -> None:
         assert model_state(server) == state
 
 
-def test_a_helper_answers_the_same_question_with_the_same_bytes_and_refuses_every_other_one(tmp_path: Path) -> None:
+def test_a_helper_answers_the_same_question_with_the_same_bytes_and_refuses_every_other_one(
+    tmp_path: Path,
+) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()
-    close, offsets = decoded(federation, CloseRound)[0], decoded(federation, CloseRound)[0].places
+    close = decoded(federation, CloseRound)[0]
+    offsets = decoded(federation, CloseRound)[0].places
     before = [one.value for one in federation.records("helper_sum")]
     fewer = replace(close, offsets=packed_offsets(offsets[:-1]), batch=bytes(32))
     same_windows = replace(close, round=2)
-    federation.run(clients=[], until=lambda _: publish(federation, close, fewer, same_windows) is None)
+    federation.run(
+        clients=[], until=lambda _: publish(federation, close, fewer, same_windows) is None
+    )
     federation.run(clients=[])
     after = [one.value for one in federation.records("helper_sum")]
     assert set(after) == set(before), "no other number about these windows"
@@ -225,7 +254,9 @@ def test_a_helper_answers_the_same_question_with_the_same_bytes_and_refuses_ever
     assert set(rejected(federation)) <= {"repeated", "malformed", "sequence", "conflict"}
 
 
-def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_nothing(tmp_path: Path) -> None:
+def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_nothing(
+    tmp_path: Path,
+) -> None:
     federation = MaskedFederation(tmp_path, clients=4, batch_min=4)
     federation.feed(1)
     federation.run(clients=federation.names[:3])
@@ -237,7 +268,9 @@ def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_no
     federation.feed(1, federation.names[1:], first=1)
     federation.run()
     closes = decoded(federation, CloseRound)
-    assert [only_invented(federation, one) for one in closes] == [False, False, True], "then helpers are checked"
+    assert [only_invented(federation, one) for one in closes] == [False, False, True], (
+        "then helpers are checked"
+    )
     with federation.server() as server:
         snapshot = server.models()["clusters"].snapshot
         assert snapshot is not None
@@ -254,10 +287,16 @@ def test_a_helper_whose_folder_was_restored_stops_and_says_why(tmp_path: Path) -
     federation.run()
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "backup", folder)
-    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+    with (
+        pytest.raises(InvalidState, match="older than what the helper has published"),
+        federation.helper("h0"),
+    ):
         pass
     (folder / "helper.db").unlink()
-    with pytest.raises(InvalidState, match="older than what the helper has published"), federation.helper("h0"):
+    with (
+        pytest.raises(InvalidState, match="older than what the helper has published"),
+        federation.helper("h0"),
+    ):
         pass
 
 
@@ -275,7 +314,9 @@ def test_a_forged_or_foreign_sum_is_rejected_and_changes_nothing(tmp_path: Path)
     assert len(decoded(federation, CloseRound)) == 1
 
 
-def test_an_old_sum_under_another_round_or_federation_is_rejected_and_stops_no_helper(tmp_path: Path) -> None:
+def test_an_old_sum_under_another_round_or_federation_is_rejected_and_stops_no_helper(
+    tmp_path: Path,
+) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run()
@@ -287,16 +328,23 @@ def test_an_old_sum_under_another_round_or_federation_is_rejected_and_stops_no_h
     assert len(decoded(federation, CloseRound)) == 2
 
 
-def forged_round(federation: MaskedFederation, like: MaskedCounts, round_: int) -> tuple[list[MaskedCounts], int]:
+def forged_round(
+    federation: MaskedFederation, like: MaskedCounts, round_: int
+) -> tuple[list[MaskedCounts], int]:
     """Messages of invented clients for a round, and the offset that the first one gets."""
     kinds = (MaskedCounts.TYPE, CloseRound.TYPE, HelperSum.TYPE)
     first = max(one.offset for kind in kinds for one in federation.records(kind))
-    return [replace(like, client=f"invented-{i}", round=round_, window=0) for i in range(3)], first + 1
+    return [
+        replace(like, client=f"invented-{i}", round=round_, window=0) for i in range(3)
+    ], first + 1
 
 
-def forged_close(federation: MaskedFederation, messages: list[MaskedCounts], first: int) -> CloseRound:
+def forged_close(
+    federation: MaskedFederation, messages: list[MaskedCounts], first: int
+) -> CloseRound:
     """The end of a round with these messages, as a server would have made it."""
-    one, resolved = messages[0], federation.config.resolved
+    one = messages[0]
+    resolved = federation.config.resolved
     names = (resolved.federation, resolved.digest, one.model)
     entries = [each.entry for each in messages]
     batch = batch_digest(names, one.round, one.plan, one.cells, entries)
@@ -316,7 +364,9 @@ def test_a_forged_end_of_a_far_round_does_not_stop_the_helpers_for_ever(tmp_path
 
 
 @pytest.mark.parametrize("signs", [True, False])
-def test_where_the_server_signs_no_helper_answers_a_forged_end_of_the_open_round(tmp_path: Path, signs: bool) -> None:
+def test_where_the_server_signs_no_helper_answers_a_forged_end_of_the_open_round(
+    tmp_path: Path, signs: bool
+) -> None:
     federation = MaskedFederation(tmp_path)
     if signs:
         sign_as_server(federation)
@@ -344,7 +394,8 @@ def test_a_forged_round_far_ahead_does_not_silence_a_client(tmp_path: Path) -> N
     federation.feed(1)
     federation.run(helpers=[])
     with closing(open_log(federation.config.log)) as log:
-        topic, key = federation.config.contract.snapshots_topic, f"{ROUND_KEY}clusters".encode()
+        topic = federation.config.contract.snapshots_topic
+        key = f"{ROUND_KEY}clusters".encode()
         opened = OpenRound.decode(latest(log, topic)[key].value, OpenRound.headers())
         far = replace(opened, round=10**12)
         log.publish(topic, far.encode(), key, far.headers())
@@ -364,14 +415,17 @@ def test_a_sum_of_other_messages_than_those_of_the_batch_makes_the_round_void(
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
     federation.run(helpers=["h0"])
-    close, honest = decoded(federation, CloseRound)[0], decoded(federation, HelperSum)[0]
+    close = decoded(federation, CloseRound)[0]
+    honest = decoded(federation, HelperSum)[0]
     names = (close.federation, close.contract, close.model, "h1")
     total = np.zeros(close.cells, dtype=np.uint32)
     for one in decoded(federation, MaskedCounts)[:-1]:
         pair = pair_key(federation.secret("h1"), one.key, (*names, one.client))
         total += mask(pair, one.entry.name(close.round, close.plan), close.cells)
     other = replace(honest, helper="h1", total=bytes_of(total))
-    publish(federation, replace(other, signature=sign(federation.secret("h1"), other.signed_content)))
+    publish(
+        federation, replace(other, signature=sign(federation.secret("h1"), other.signed_content))
+    )
     federation.run(clients=[], helpers=[])
     assert "masked_round_void" in caplog.text
     with federation.server() as server:
@@ -386,7 +440,11 @@ def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_
 
     def random_counts(self: MaskedModel, window: Any, opened: Any) -> MaskedCounts:
         message = real(self, window, opened)
-        return replace(message, counts=b"\x7f" * len(message.counts)) if message.client == "c4" else message
+        return (
+            replace(message, counts=b"\x7f" * len(message.counts))
+            if message.client == "c4"
+            else message
+        )
 
     monkeypatch.setattr(MaskedModel, "make_message", random_counts)
     federation.feed(12)
@@ -395,7 +453,10 @@ def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_
     void = [record for record in caplog.records if "masked_round_void" in record.getMessage()]
     assert 2 <= len(void) <= 6
     rounds = decoded(federation, CloseRound)
-    by_offset = {one.offset: MaskedCounts.decode(one.value, one.headers) for one in federation.records("masked_counts")}
+    by_offset = {
+        one.offset: MaskedCounts.decode(one.value, one.headers)
+        for one in federation.records("masked_counts")
+    }
     last = {by_offset[offset].client for offset in rounds[-1].places}
     assert "c4" not in last
     assert len(rounds) > len(void) + 5
@@ -406,12 +467,19 @@ def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_
         assert model_state(server) == before, "a rebuild leaves out the same client"
 
 
-@pytest.mark.parametrize(("fault", "words"), [("mask", "wrong sums"), ("noise", "too little noise")])
+@pytest.mark.parametrize(
+    ("fault", "words"), [("mask", "wrong sums"), ("noise", "too little noise")]
+)
 def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str, words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+    words: str,
 ) -> None:
     federation = MaskedFederation(tmp_path, clients=3)
-    real, noise = HelperNode._pair, GaussianNoise.draw
+    real = HelperNode._pair
+    noise = GaussianNoise.draw
 
     def of_another(self: HelperNode, close: CloseRound, entry: Any) -> bytes:
         return bytes(32) if self.name == "h1" else real(self, close, entry)
@@ -425,7 +493,11 @@ def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
             patch.setattr(GaussianNoise, "draw", little)
         federation.feed(8)
         with caplog.at_level("ERROR", logger="shoal"):
-            federation.run(until=lambda _: "masked_helper_wrong" in caplog.text and federation.clock.now > 1e9 + 200)
+            federation.run(
+                until=lambda _: (
+                    "masked_helper_wrong" in caplog.text and federation.clock.now > 1e9 + 200
+                )
+            )
     said = {record.__dict__["fields"].get("helpers", "") for record in caplog.records}
     assert any("h1: wrong sums" in one for one in said), said
     assert any("h0" in one for one in said) is (fault == "noise")
@@ -439,7 +511,10 @@ def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
     spent = [one for one in decoded(federation, CloseRound) if not only_invented(federation, one)]
     assert len(spent) == 1, "the batches that follow have invented clients alone"
     federation.run()
-    assert len([one for one in decoded(federation, CloseRound) if not only_invented(federation, one)]) == 8
+    assert (
+        len([one for one in decoded(federation, CloseRound) if not only_invented(federation, one)])
+        == 8
+    )
     with federation.server() as server:
         before = model_state(server)
         assert server.models()["clusters"].status().snapshot.updates == 7
@@ -447,12 +522,17 @@ def test_a_wrong_helper_is_named_and_no_window_is_spent_until_it_is_right_again(
     with federation.server(rebuild=True) as server:
         while server.step():
             pass
-        assert model_state(server) == before, "a rebuild does not know the masks of the checks, and does not need them"
+        assert model_state(server) == before, (
+            "a rebuild does not know the masks of the checks, and does not need them"
+        )
 
 
 def only_invented(federation: MaskedFederation, close: CloseRound) -> bool:
     """Whether a batch has invented clients alone."""
-    by_offset = {one.offset: MaskedCounts.decode(one.value, one.headers) for one in federation.records("masked_counts")}
+    by_offset = {
+        one.offset: MaskedCounts.decode(one.value, one.headers)
+        for one in federation.records("masked_counts")
+    }
     return all(by_offset[offset].client.startswith("helper-check-") for offset in close.places)
 
 
@@ -461,10 +541,12 @@ def test_every_helper_adds_the_whole_noise_and_other_noise_each_round(tmp_path: 
     federation.feed(2)
     federation.run()
     mode: Any = federation.config.resolved.mode
-    messages, noises = decoded(federation, MaskedCounts), []
+    messages = decoded(federation, MaskedCounts)
+    noises = []
     closes = {one.round: one for one in decoded(federation, CloseRound)}
     for answer in decoded(federation, HelperSum):
-        close, masks = closes[answer.round], np.zeros(len(answer.total) // 4, dtype=np.uint32)
+        close = closes[answer.round]
+        masks = np.zeros(len(answer.total) // 4, dtype=np.uint32)
         for one in (each for each in messages if each.round == answer.round):
             names = (close.federation, close.contract, close.model, answer.helper, one.client)
             pair = pair_key(federation.secret(answer.helper), one.key, names)
@@ -483,7 +565,10 @@ def test_a_window_that_waits_when_the_log_is_created_anew_is_charged_again(tmp_p
     federation.run(helpers=["h0"])
     assert spent_by(federation, "c0").windows == 1
     (tmp_path / "federation.db").unlink()
-    for folder in (federation.config.server.folder, *(federation.key_file(one).parent for one in federation.helpers)):
+    for folder in (
+        federation.config.server.folder,
+        *(federation.key_file(one).parent for one in federation.helpers),
+    ):
         for file in folder.glob("*.db*"):
             file.unlink()
     federation.run()
@@ -510,7 +595,9 @@ def test_a_plain_update_of_counts_without_masks_is_rejected(tmp_path: Path) -> N
     federation.run(clients=[])
     contract = federation.config.resolved
     model = contract.models["clusters"]
-    counted = DensityTreeCounter(2, **model.options).count(federation.rows("c0", 1), np.ones(40, bool), b"", 0)
+    counted = DensityTreeCounter(2, **model.options).count(
+        federation.rows("c0", 1), np.ones(40, bool), b"", 0
+    )
     update = Update(
         federation="plant", contract=contract.digest, model="clusters", algorithm="density_tree", client="c0",
         sequence=1, readings=40, privacy=model.statement, arrays=counted.update(counted.counts), made_at=0.0,
@@ -525,13 +612,17 @@ def test_too_few_clients_keep_the_round_open(tmp_path: Path) -> None:
     federation.feed(2, federation.names[:2])
     federation.run(clients=federation.names[:2])
     assert decoded(federation, CloseRound) == []
-    assert len(decoded(federation, MaskedCounts)) == 2, "each client has answered once, and reads no further window"
+    assert len(decoded(federation, MaskedCounts)) == 2, (
+        "each client has answered once, and reads no further window"
+    )
     federation.feed(1, ["c2"])
     federation.run(clients=federation.names[:3])
     assert [len(one.places) for one in decoded(federation, CloseRound)] == [3]
 
 
-def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_passed(tmp_path: Path) -> None:
+def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_passed(
+    tmp_path: Path,
+) -> None:
     privacy = "budget_windows = 2\nbudget_days = 1"
     federation = MaskedFederation(tmp_path, clients=3, privacy=privacy)
     federation.feed(4)
@@ -559,7 +650,9 @@ def test_a_client_with_a_checkpoint_or_a_whole_folder_older_than_what_it_has_pub
         shutil.copytree(tmp_path / "copy", folder)
     else:
         shutil.copy(tmp_path / "copy" / part, folder / part)
-    with pytest.raises(InvalidState, match="the folder is older than what the client has published"):
+    with pytest.raises(
+        InvalidState, match="the folder is older than what the client has published"
+    ):
         federation.run()
     assert decoded(federation, MaskedCounts) == before
 
@@ -568,7 +661,10 @@ def test_the_server_alone_is_no_helper(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path, helpers=1)
     own = federation.config.server.model_copy(update={"helper_key_file": federation.key_file("h0")})
     alone = federation.config.model_copy(update={"server": own})
-    with pytest.raises(SettingsError, match="must not be the only helper"), OwnHelper(alone).running():
+    with (
+        pytest.raises(SettingsError, match="must not be the only helper"),
+        OwnHelper(alone).running(),
+    ):
         pass
 
 
@@ -598,7 +694,9 @@ def test_what_cannot_be_erased_is_said_by_unlearn_and_before_anybody_joins(tmp_p
     federation = MaskedFederation(tmp_path)
     assert "in sums for good" in " ".join(CliRunner().invoke(unlearn, ["--help"]).output.split())
     with pytest.raises(SettingsError, match="stays in the sums for good"):
-        CliRunner().invoke(unlearn, ["--config", str(federation.file), "c0"], catch_exceptions=False)
+        CliRunner().invoke(
+            unlearn, ["--config", str(federation.file), "c0"], catch_exceptions=False
+        )
     checked = CliRunner().invoke(check, [str(federation.file)], catch_exceptions=False)
     assert "it cannot be erased from a model" in " ".join(checked.output.split())
 

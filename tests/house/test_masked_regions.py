@@ -1,4 +1,5 @@
-"""Regions with masked counts: each unmasks its own sums, and passes them on with the noise that is in them."""
+"""Regions with masked counts: each unmasks its own sums, and passes them on with the noise that is
+in them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ from shoal.errors import InvalidState, MessageRejected, SettingsError
 from shoal.helper_node.node import helper_name
 from shoal.privacy.masks import helper_public, mask, pair_key
 from shoal.protocol.codec import pack
-from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, signed_counts, words_of
+from shoal.protocol.masked import (
+    CloseRound,
+    HelperSum,
+    MaskedCounts,
+    RoundPlan,
+    signed_counts,
+    words_of,
+)
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.regions import Region, RegionUpdate
 from shoal.protocol.validation import Validator
@@ -64,13 +72,17 @@ class World:
             )  # fmt: skip
             own = region.config.contract.federation
             for helper in region.config.contract.privacy.helpers:
-                tables.append(f'[[privacy.helpers]]\nname = "{helper.name}"\nkey = "{helper.key}"\nregion = "{own}"')
+                tables.append(
+                    f'[[privacy.helpers]]\nname = "{helper.name}"\nkey = "{helper.key}"\nregion = "{own}"'
+                )
         names = [one.config.contract.federation for one in self.regions.values()]
         text = FILE.format(
             name="world" if address.startswith("sqlite:") else f"world-{names[0]}", epsilon=30.0, window=40,
             batch_min=3, privacy="clip = 40", helpers="\n".join(tables), address=address,
         )  # fmt: skip
-        self.file.write_text(text.replace("port = 0", f"port = 0\nregions = {names}").replace("'", '"'))
+        self.file.write_text(
+            text.replace("port = 0", f"port = 0\nregions = {names}").replace("'", '"')
+        )
         self.config = load_config(self.file)
         self.clock = self.regions["north"].clock
         for region in self.regions.values():
@@ -83,9 +95,12 @@ class World:
             yield node
 
     @contextmanager
-    def region(self, name: str, rebuild: bool = False, bridged: bool = True) -> Iterator[tuple[ServerNode, list[Any]]]:
+    def region(
+        self, name: str, rebuild: bool = False, bridged: bool = True
+    ) -> Iterator[tuple[ServerNode, list[Any]]]:
         """The server of a region, and its bridge."""
-        config, newest = self.regions[name].config, {}
+        config = self.regions[name].config
+        newest = {}
         upstream = load_upstream(config)
         assert upstream is not None
 
@@ -94,8 +109,14 @@ class World:
 
         with ExitStack() as stack:
             state = UpstreamState(upstream, config.upstream, newest.get)
-            server = stack.enter_context(resumed(open_server(config, rebuild, clock=self.clock, upstream=state)))
-            bridges = [stack.enter_context(resumed(open_bridge(config, upstream.config, keep)))] if bridged else []
+            server = stack.enter_context(
+                resumed(open_server(config, rebuild, clock=self.clock, upstream=state))
+            )
+            bridges = (
+                [stack.enter_context(resumed(open_bridge(config, upstream.config, keep)))]
+                if bridged
+                else []
+            )
             yield server, bridges
 
     def run(
@@ -104,7 +125,8 @@ class World:
         without: Sequence[str] = (),
         until: Callable[[], bool] = lambda: False,
     ) -> bytes:
-        """Step all nodes, with time passing, until nothing happens for a while; the state of the world's model.
+        """Step all nodes, with time passing, until nothing happens for a while; the state of the
+        world's model.
 
         `without`: helpers, bridges ("bridge") that do not run.
         """
@@ -113,9 +135,19 @@ class World:
             nodes: list[Any] = [world]
             for name in regions:
                 own = self.regions[name]
-                server, bridges = stack.enter_context(self.region(name, bridged="bridge" not in without))
-                nodes += [server, *bridges, *(stack.enter_context(own.client(one)) for one in own.names)]
-                nodes += [stack.enter_context(own.helper(one)) for one in own.helpers if f"{name}/{one}" not in without]
+                server, bridges = stack.enter_context(
+                    self.region(name, bridged="bridge" not in without)
+                )
+                nodes += [
+                    server,
+                    *bridges,
+                    *(stack.enter_context(own.client(one)) for one in own.names),
+                ]
+                nodes += [
+                    stack.enter_context(own.helper(one))
+                    for one in own.helpers
+                    if f"{name}/{one}" not in without
+                ]
             idle = 0
             while idle < 6 and not until():
                 worked = [node.step() for node in nodes]
@@ -144,15 +176,20 @@ def of_kind(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
 
 
 def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], int]]:
-    """Each batch of a region, from plain counts and the helpers' noise: its arrays, and how many readings it has."""
+    """Each batch of a region, from plain counts and the helpers' noise: its arrays, and how many
+    readings it has."""
     options = region.config.resolved.models["clusters"].options
-    counter, found = DensityTreeCounter(2, **options), []
+    counter = DensityTreeCounter(2, **options)
+    found = []
     by_place = {record.offset: record for record in region.records("masked_counts")}
     plans = {one.round: one for one in of_kind(region, RoundPlan)}
-    for close in {one.round: one for one in of_kind(region, CloseRound)}.values():  # some are published again
+    # some are published again
+    for close in {one.round: one for one in of_kind(region, CloseRound)}.values():
         if plans[close.round].snapshot:
             counter.adopt(Snapshot.decode(plans[close.round].snapshot, Snapshot.headers()).arrays)
-        messages = [MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places]
+        messages = [
+            MaskedCounts.decode(by_place[o].value, by_place[o].headers) for o in close.places
+        ]
         cohort = (f"{close.federation}/clusters".encode(), close.round)
         total = np.zeros(close.cells, dtype=np.int64)
         for one in messages:
@@ -182,7 +219,8 @@ def plain_world(world: World) -> bytes:
         region.config.contract.federation: (plain_sums(region), helpers)
         for region, helpers in zip(world.regions.values(), HELPERS.values(), strict=True)
     }
-    for update in {(one.client, one.sequence): one for one in world.passed_on()}.values():  # in their first order
+    # in their first order
+    for update in {(one.client, one.sequence): one for one in world.passed_on()}.values():
         batches, helpers = sums[update.client]
         arrays, places = batches[update.sequence - 1]
         in_leaf = np.unique(arrays["leaf"], return_inverse=True)[1]
@@ -209,7 +247,10 @@ def test_the_tree_of_the_world_is_that_of_plain_counts_with_the_noise_of_each_re
     passed_on = world.passed_on()
     assert {one.client: one.sequence for one in passed_on} == {"north": 4, "south": 4}
     assert state == plain_world(world)
-    assert {one.client: set(one.arrays["windows"].tolist()) for one in passed_on} == {"north": {2}, "south": {1}}
+    assert {one.client: set(one.arrays["windows"].tolist()) for one in passed_on} == {
+        "north": {2},
+        "south": {1},
+    }
     with world.server() as server:
         status = server.status()
     assert status.rejected == {}
@@ -225,17 +266,24 @@ def test_the_tree_of_the_world_is_that_of_plain_counts_with_the_noise_of_each_re
 @pytest.mark.parametrize(
     "stops",
     [
-        # In the normal run the test of a lost helper resumes a closed round, and the last case one with a sum.
+        # In the normal run the test of a lost helper resumes a closed round, and the last case one
+        # with a sum.
         pytest.param("at the close", marks=pytest.mark.integration),
         pytest.param("after the sum", marks=pytest.mark.integration),
         "before the bridge",
     ],
 )
-def test_a_region_that_dies_between_close_and_passing_on_passes_on_the_same_once(tmp_path: Path, stops: str) -> None:
+def test_a_region_that_dies_between_close_and_passing_on_passes_on_the_same_once(
+    tmp_path: Path, stops: str
+) -> None:
     world = World(tmp_path)
     world.feed(2)
     north = world.regions["north"]
-    without = {"at the close": ["north/h0", "north/h1"], "after the sum": [], "before the bridge": ["bridge"]}[stops]
+    without = {
+        "at the close": ["north/h0", "north/h1"],
+        "after the sum": [],
+        "before the bridge": ["bridge"],
+    }[stops]
     kind = CloseRound if stops == "at the close" else HelperSum
     # The nodes end at any step: each resumes from what it has stored.
     world.run(["north"], without, until=lambda: len(of_kind(north, kind)) >= 1)
@@ -245,11 +293,14 @@ def test_a_region_that_dies_between_close_and_passing_on_passes_on_the_same_once
     assert state == plain_world(world)
 
 
-def test_a_region_rebuilt_from_its_log_passes_on_the_same_bytes_and_the_world_takes_none_twice(tmp_path: Path) -> None:
+def test_a_region_rebuilt_from_its_log_passes_on_the_same_bytes_and_the_world_takes_none_twice(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     world.feed(3)
     before = world.run()
-    passed_on, north = world.passed_on(), world.regions["north"]
+    passed_on = world.passed_on()
+    north = world.regions["north"]
     with world.region("north") as (server, _):
         tree = model_state(server)
     shutil.rmtree(north.config.server.folder)
@@ -258,7 +309,8 @@ def test_a_region_rebuilt_from_its_log_passes_on_the_same_bytes_and_the_world_ta
             pass
         assert model_state(server) == tree
     again = [one.encode() for one in world.passed_on()[len(passed_on) :]]
-    # The bridge has lost its place with the folder, so it copies those from before, and those that were made again.
+    # The bridge has lost its place with the folder, so it copies those from before, and those that
+    # were made again.
     assert again == 2 * [one.encode() for one in passed_on if one.client == "north"]
     assert world.run() == before
 
@@ -288,21 +340,32 @@ def test_a_helper_of_a_region_restored_from_an_older_copy_stops(tmp_path: Path) 
         world.run()
 
 
-def test_regions_on_kafka_give_the_tree_of_plain_counts(tmp_path: Path, kafka_bootstrap: str) -> None:
+def test_regions_on_kafka_give_the_tree_of_plain_counts(
+    tmp_path: Path, kafka_bootstrap: str
+) -> None:
     world = World(tmp_path, f"kafka://{kafka_bootstrap}")
     world.feed(2)
     wait_until(lambda: world.run() == plain_world(world) and len(world.passed_on()) == 4)
 
 
-def test_the_contract_of_the_world_says_whom_the_clients_of_each_region_trust(tmp_path: Path) -> None:
+def test_the_contract_of_the_world_says_whom_the_clients_of_each_region_trust(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
-    text = " ".join(CliRunner().invoke(check, [str(world.file)], catch_exceptions=False).output.split())
-    assert "A client of region north relies on h0 or h1; no helper of another region protects it." in text
+    text = " ".join(
+        CliRunner().invoke(check, [str(world.file)], catch_exceptions=False).output.split()
+    )
+    assert (
+        "A client of region north relies on h0 or h1; no helper of another region protects it."
+        in text
+    )
     assert "as long as ONE of the helpers of its region keeps its secret" in text
     statement = world.config.resolved.models["clusters"].statement
     assert statement["helpers"] == ["north/h0", "north/h1", "south/h0"]
     region = " ".join(
-        CliRunner().invoke(check, [str(world.regions["north"].file)], catch_exceptions=False).output.split()
+        CliRunner()
+        .invoke(check, [str(world.regions["north"].file)], catch_exceptions=False)
+        .output.split()
     )
     assert "upstream" in region
 
@@ -330,12 +393,16 @@ def test_a_region_whose_helpers_the_world_does_not_name_does_not_start(tmp_path:
     other = helper_public(secrets.token_bytes(32)).hex()
     key = next(one.key for one in world.regions["south"].config.contract.privacy.helpers)
     world.file.write_text(world.file.read_text().replace(key, other))
-    with pytest.raises(SettingsError, match='with region = "south" must be those of south, which are h0'):
+    with pytest.raises(
+        SettingsError, match='with region = "south" must be those of south, which are h0'
+    ):
         load_upstream(world.regions["south"].config)
     assert load_upstream(world.regions["north"].config) is not None
 
 
-def test_what_says_it_is_of_a_region_that_the_contract_does_not_name_is_rejected(tmp_path: Path) -> None:
+def test_what_says_it_is_of_a_region_that_the_contract_does_not_name_is_rejected(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     world.feed(1)
     world.run()
@@ -345,4 +412,6 @@ def test_what_says_it_is_of_a_region_that_the_contract_does_not_name_is_rejected
     with pytest.raises(MessageRejected, match="names no helpers of region west"):
         checks.check_update(replace(like, client="west", regions=[["west", 3]]))
     with pytest.raises(MessageRejected, match="windows"):
-        checks.check_update(replace(like, arrays={**like.arrays, "windows": like.arrays["windows"] * 1000}))
+        checks.check_update(
+            replace(like, arrays={**like.arrays, "windows": like.arrays["windows"] * 1000})
+        )

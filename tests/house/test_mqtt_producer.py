@@ -1,4 +1,5 @@
-"""From MQTT sensors to clusters, and an MQTT producer that is killed at every call that stores or acknowledges."""
+"""From MQTT sensors to clusters, and an MQTT producer that is killed at every call that stores or
+acknowledges."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ from tests.mosquitto_broker import Mosquitto, Sensor
 
 pytestmark = [
     pytest.mark.needs("mosquitto"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"),
+    pytest.mark.skipif(
+        not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"
+    ),
 ]
 CLIENT = "attic"
 CALLS = [
@@ -59,7 +62,8 @@ def with_sensors(folder: Path, port: int, settings: str = "") -> Config:
     """A federation of two features whose sensors publish to an MQTT broker."""
     file = write_federation(folder, pool_clients=1)
     topics = f'[mqtt.topics]\nwarm = "{folder.name}/{{client}}/warm"\ndamp = "{folder.name}/{{client}}/damp"\n'
-    # The values have their times of arrival: also those before and after a kill must make one reading.
+    # The values have their times of arrival: also those before and after a kill must make one
+    # reading.
     settings += "\ntolerance_s = 3600"
     client_id = f'client_id = "{folder.name}-{{client}}"'
     mqtt_table = f'[mqtt]\nhost = "127.0.0.1"\nport = {port}\n{client_id}\n{settings}\n{topics}'
@@ -79,7 +83,9 @@ def messages_of(config: Config, folder: Path, rows: Any) -> list[tuple[str, str 
 
 def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> IngestCounts:
     """Run the producer until it has stored `readings` in all its runs and no message arrives."""
-    counts = IngestCounts(SilenceMonitor(topics_of(mqtt_settings(config), config.contract, CLIENT), 0.0))
+    counts = IngestCounts(
+        SilenceMonitor(topics_of(mqtt_settings(config), config.contract, CLIENT), 0.0)
+    )
     end = time.monotonic() + TIMEOUT_S
     with open_mqtt_ingest(config, CLIENT, config.client.folder, counts) as ingest:
         while ingest.step(quiet_s) or counts.position < readings:
@@ -89,7 +95,9 @@ def ingest_all(config: Config, readings: int = 0, quiet_s: float = 0.1) -> Inges
 
 def stored(config: Config) -> list[list[float]]:
     address = f"sqlite:{config.client.folder / CLIENT / 'readings.db'}"
-    readings = [Reading.decode(record.value, record.headers) for record in all_records(address, READINGS)]
+    readings = [
+        Reading.decode(record.value, record.headers) for record in all_records(address, READINGS)
+    ]
     return [list(reading.values) for reading in readings]
 
 
@@ -135,16 +143,27 @@ def test_a_producer_and_a_broker_stopped_at_random_moments_store_every_reading(
     config = with_sensors(tmp_path, own_broker.port)
     rows = np.arange(1200.0).reshape(600, 2)
     chance = random.Random(20232)
-    arguments = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
+    arguments = [
+        "producer",
+        "--config",
+        str(tmp_path / "federation.toml"),
+        "--mqtt",
+        "--name",
+        CLIENT,
+    ]
     processes = [Process(arguments, tmp_path / "producer.txt")]
     with killed_on_exit(processes):
         until(lambda: "mqtt_connected" in processes[0].log_text(), processes[0])
         for part in range(4):
             with Sensor(own_broker.port) as sensor:
-                sensor.publish_all(messages_of(config, tmp_path, rows[150 * part : 150 * part + 75]))
+                sensor.publish_all(
+                    messages_of(config, tmp_path, rows[150 * part : 150 * part + 75])
+                )
                 time.sleep(chance.uniform(0.0, 0.2))
                 processes[0].kill()
-                sensor.publish_all(messages_of(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)]))
+                sensor.publish_all(
+                    messages_of(config, tmp_path, rows[150 * part + 75 : 150 * (part + 1)])
+                )
             if part == 1:
                 own_broker.stop()
             processes[0] = processes[0].restarted()
@@ -173,10 +192,23 @@ def test_values_of_sensors_become_clusters(tmp_path: Path, mosquitto_port: int) 
         assert server.models()["clusters"].snapshot.clusters >= 2
 
 
-def test_the_command_reports_what_it_did_and_stops_on_sigterm(tmp_path: Path, own_broker: Mosquitto) -> None:
+def test_the_command_reports_what_it_did_and_stops_on_sigterm(
+    tmp_path: Path, own_broker: Mosquitto
+) -> None:
     config = with_sensors(tmp_path, own_broker.port, "silent_s = 0.5")
     file = tmp_path / "federation.toml"
-    arguments = [sys.executable, "-m", "shoal", "producer", "--config", str(file), "--mqtt", "--name", CLIENT, "--json"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "shoal",
+        "producer",
+        "--config",
+        str(file),
+        "--mqtt",
+        "--name",
+        CLIENT,
+        "--json",
+    ]
     with (tmp_path / "log.txt").open("w") as errors:
         producer = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
@@ -199,11 +231,19 @@ def test_the_command_reports_what_it_did_and_stops_on_sigterm(tmp_path: Path, ow
     assert (done["published"], done["clients"], done["position"]) == (10, {CLIENT: 10}, 10)
     assert done["faults"] == {"not_a_number": 1}
     assert not done["finished"]
-    events = [json.loads(line) for line in (tmp_path / "log.txt").read_text().splitlines() if line.startswith("{")]
-    assert {"started", "mqtt_connected", "sensor_silent", "messages_rejected"} <= {event["event"] for event in events}
+    events = [
+        json.loads(line)
+        for line in (tmp_path / "log.txt").read_text().splitlines()
+        if line.startswith("{")
+    ]
+    assert {"started", "mqtt_connected", "sensor_silent", "messages_rejected"} <= {
+        event["event"] for event in events
+    }
 
 
-def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run_mosquitto: None) -> None:
+def test_a_wrong_password_ends_the_command_with_one_line(
+    tmp_path: Path, can_run_mosquitto: None
+) -> None:
     folder = tmp_path / "broker"
     folder.mkdir()
     (folder / "passwords").write_text("producer:right\n")
@@ -211,10 +251,21 @@ def test_a_wrong_password_ends_the_command_with_one_line(tmp_path: Path, can_run
     broker = Mosquitto(folder, f"allow_anonymous false\npassword_file {folder}/passwords")
     (tmp_path / "secret").write_text("wrong-one")
     with_sensors(tmp_path, broker.port, 'user = "producer"\nsecret_file = "secret"')
-    arguments = ["producer", "--config", str(tmp_path / "federation.toml"), "--mqtt", "--name", CLIENT]
+    arguments = [
+        "producer",
+        "--config",
+        str(tmp_path / "federation.toml"),
+        "--mqtt",
+        "--name",
+        CLIENT,
+    ]
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "shoal", *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [sys.executable, "-m", "shoal", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     finally:
         broker.stop()

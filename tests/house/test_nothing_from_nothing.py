@@ -1,7 +1,7 @@
 """No cluster comes of readings that were all rejected, in any mode and by any algorithm.
 
-The stages of a client take batches as `Intake` gives them, because writing and reading 100 000 records takes longer
-than all that is tested here; a server absorbs the updates.
+The stages of a client take batches as `Intake` gives them, because writing and reading 100 000
+records takes longer than all that is tested here; a server absorbs the updates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from shoal.algorithms.registry import algorithm_names, counting_names, rounds_algorithm, rounds_names
+from shoal.algorithms.registry import (
+    algorithm_names,
+    counting_names,
+    rounds_algorithm,
+    rounds_names,
+)
 from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import Batch, RejectedReading, no_batch
 from shoal.client_nodes.learner import Learner, RoundAnswers
@@ -28,8 +33,11 @@ from shoal.protocol.validation import Validator
 from shoal.transports.base import Record
 from tests.server_node.server_fixture import ServerFixture
 
-INVALID, BATCH, WINDOW = 100_000, 20_000, 5_000
-KEY, LOG = bytes(range(32)), bytes(16)
+INVALID = 100_000
+BATCH = 20_000
+WINDOW = 5_000
+KEY = bytes(range(32))
+LOG = bytes(16)
 MODES: dict[str, dict[str, Any]] = {
     "off": {},
     "paper": {"epsilon_nominal_per_feature": 20},
@@ -62,7 +70,9 @@ def rejected_batches() -> Iterator[Batch]:
         numbers = range(first, first + BATCH)
         times = [1e9 + number for number in numbers]
         rejected = [
-            RejectedReading(Record(READINGS, 0, number, 1000 * number, None, b"", ()), "not_a_number", time, 0)
+            RejectedReading(
+                Record(READINGS, 0, number, 1000 * number, None, b"", ()), "not_a_number", time, 0
+            )
             for number, time in zip(numbers, times, strict=True)
         ]
         taken_in_ms = [1000 * number for number in numbers]
@@ -70,23 +80,33 @@ def rejected_batches() -> Iterator[Batch]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_reading(tmp_path: Path, mode: str) -> None:
+def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_reading(
+    tmp_path: Path, mode: str
+) -> None:
     contract = with_every_algorithm(mode)
-    resolved, site = resolve(contract), ServerFixture(tmp_path, contract)
-    settings, validator = ClientSettings(publish_readings=BATCH), Validator(resolved)
+    resolved = resolve(contract)
+    site = ServerFixture(tmp_path, contract)
+    settings = ClientSettings(publish_readings=BATCH)
+    validator = Validator(resolved)
     publisher = Publisher(resolved, "attic", validator, 1 << 20)
     mechanism = resolved.mode.mechanism(KEY, "attic", LOG)
     with site.log() as log, Ledger(tmp_path / "ledger.db", "client attic of plant", "0") as ledger:
         snapshots = Snapshots(contract, validator, log)
         learner = Learner(resolved, publisher, settings, 1e9)
         formal = ledger if resolved.mode.formal else None
-        windows = CountWindows(resolved, "attic", publisher, snapshots, formal, KEY if formal else None, LOG)
+        windows = CountWindows(
+            resolved, "attic", publisher, snapshots, formal, KEY if formal else None, LOG
+        )
         answers = RoundAnswers(resolved, "attic", publisher, snapshots, settings)
         with site.server() as server:
             for batch in rejected_batches():
                 private = privatise(mechanism, batch, resolved.bounds)
                 answers.keep(private, 1e9)
-                updates = learner.learn(private, 1e9) + windows.add(batch, 1e9) + answers.make_answers(1e9).updates
+                updates = (
+                    learner.learn(private, 1e9)
+                    + windows.add(batch, 1e9)
+                    + answers.make_answers(1e9).updates
+                )
                 for record in (record for update in updates for record in update.records):
                     log.publish(record.topic, record.value, record.key, record.headers)
                 log.flush()
@@ -97,6 +117,10 @@ def test_of_rejected_readings_no_model_has_a_cluster_an_event_or_an_accepted_rea
                 assert not model.lineage.clusters, name
                 assert not model.status().events, name
                 counted = sum(readings for _, _, readings, _ in model.clients.totals())
-                assert counted == (places if resolved.models[name].family.client_counts else 0), name
+                assert counted == (places if resolved.models[name].family.client_counts else 0), (
+                    name
+                )
             [attic] = server.status().clients
-            assert attic.rejected == (None if resolved.mode.formal else INVALID), "the page shows it"
+            assert attic.rejected == (None if resolved.mode.formal else INVALID), (
+                "the page shows it"
+            )

@@ -43,7 +43,9 @@ def test_readings_wait_for_a_broker_that_is_away_and_the_model_is_the_same(
         stored = {client: stored_range(config, client)[1] for client in CLIENTS}
         own_broker.stop()
         until = time.monotonic() + outage_s
-        while time.monotonic() < until or any(stored_range(config, c)[1] <= stored[c] + 100 for c in CLIENTS):
+        while time.monotonic() < until or any(
+            stored_range(config, c)[1] <= stored[c] + 100 for c in CLIENTS
+        ):
             time.sleep(0.5)
             keep_feeding(processes, file)
             most = {process: max(seen, process.resident_bytes()) for process, seen in most.items()}

@@ -45,7 +45,9 @@ quorum = 1
 
 def on_partitions(file: Path, partitions: int) -> Config:
     config = load_config(file)
-    return config.model_copy(update={"log": config.log.model_copy(update={"partitions": partitions})})
+    return config.model_copy(
+        update={"log": config.log.model_copy(update={"partitions": partitions})}
+    )
 
 
 def spreading_name() -> str:
@@ -75,15 +77,21 @@ def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partiti
     for folder in (one := tmp_path / "one", other := tmp_path / "other"):
         folder.mkdir()
         file = create_rounds_federation(folder, MODELS)
-        file.write_text(file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"'), "utf-8")
+        file.write_text(
+            file.read_text(encoding="utf-8").replace('name = "house"', f'name = "{name}"'), "utf-8"
+        )
     config = on_partitions(other / "federation.toml", partitions)
     if where == "kafka":
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
-        config = config.model_copy(update={"log": config.log.model_copy(update={"address": address})})
+        config = config.model_copy(
+            update={"log": config.log.model_copy(update={"address": address})}
+        )
     alone = models_after(on_partitions(one / "federation.toml", 1))
     assert models_after(config) == alone
     assert len(alone) == 3
-    places = Counter((r.partition, r.key) for r in all_records(config.log.address, config.contract.updates_topic))
+    places = Counter(
+        (r.partition, r.key) for r in all_records(config.log.address, config.contract.updates_topic)
+    )
     assert {partition for partition, _ in places} == set(range(partitions))
     assert all(partition == partition_of(key, partitions) for partition, key in places)
 
@@ -92,5 +100,8 @@ def test_a_log_with_another_number_of_partitions_is_refused(tmp_path: Path) -> N
     file = create_rounds_federation(tmp_path, MODELS)
     with resumed(open_server(on_partitions(file, 1), clock=clock)):
         pass
-    with pytest.raises(LogError, match="partitions is 1, not 3"), resumed(open_server(on_partitions(file, 3))):
+    with (
+        pytest.raises(LogError, match="partitions is 1, not 3"),
+        resumed(open_server(on_partitions(file, 3))),
+    ):
         pass

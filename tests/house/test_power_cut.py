@@ -1,7 +1,7 @@
 """Power cuts before and after every call that reads or writes the checkpoint or a log.
 
-The final model must be the same bit for bit, every update must have the same sequence number and content, and labels
-and rejected readings must be as without a power cut.
+The final model must be the same bit for bit, every update must have the same sequence number and
+content, and labels and rejected readings must be as without a power cut.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from tests.house.small_federation import (
 
 CLIENTS = ("attic", "cellar")
 CALLS = ((Checkpoint, "save"), (SqliteLog, "publish"), (SqliteLog, "flush"), (SqliteLog, "read"))
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a power cut is simulated in a forked process")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="a power cut is simulated in a forked process"
+)
 
 
 def outcome(file: Path) -> dict[str, Any]:
@@ -56,14 +58,17 @@ def outcome(file: Path) -> dict[str, Any]:
         log.close()
     return {
         "model": final_model(file),
-        "updates": {c: {n: contents(again[0]) for n, again in by.items()} for c, by in updates.items()},
+        "updates": {
+            c: {n: contents(again[0]) for n, again in by.items()} for c, by in updates.items()
+        },
         "local_results": local_results,
         "rejected": len(all_records(config.log.address, config.contract.rejected_topic)),
     }
 
 
 def learn_and_label(file: Path) -> None:
-    """Run the federation, then the clients again: they label what they learnt before there was a snapshot."""
+    """Run the federation, then the clients again: they label what they learnt before there was a
+    snapshot."""
     run_to_end(file, CLIENTS)
     config = load_config(file)
     for client in CLIENTS:
@@ -75,7 +80,9 @@ def learn_and_label(file: Path) -> None:
 def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
     ready = memory_folder / "ready"
     ready.mkdir()
-    create_federation(ready, CLIENTS, readings=130, publish_readings=40, batch_readings_max=50, pool_clients=2)
+    create_federation(
+        ready, CLIENTS, readings=130, publish_readings=40, batch_readings_max=50, pool_clients=2
+    )
     give_noise_keys(ready, CLIENTS)
     file = shutil.copytree(ready, memory_folder / "run") / "federation.toml"
     undisturbed = cut_at_every_call(CALLS, file, memory_folder, learn_and_label, outcome)
@@ -86,7 +93,9 @@ def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
     for number, (kind, name) in enumerate(CALLS):
         killed = shutil.copytree(ready, memory_folder / f"killed-{number}") / "federation.toml"
 
-        def run_until_cut(file: Path = killed, call: tuple[type, str] = (kind, name), after: bool = number > 1) -> None:
+        def run_until_cut(
+            file: Path = killed, call: tuple[type, str] = (kind, name), after: bool = number > 1
+        ) -> None:
             cut_power_at(*call, 8, after)
             learn_and_label(file)
 

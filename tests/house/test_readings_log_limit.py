@@ -1,4 +1,5 @@
-"""The broker is away for longer than a readings log lasts: the oldest readings are removed, and the loss is named."""
+"""The broker is away for longer than a readings log lasts: the oldest readings are removed, and the
+loss is named."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def test_a_full_readings_log_drops_the_oldest_readings_and_a_client_names_how_ma
     own_broker: Broker, tmp_path: Path
 ) -> None:
     file = prepare_federation(tmp_path, f"kafka://{own_broker.bootstrap}")
-    text = file.read_text(encoding="utf-8").replace("label = true", f"readings_bytes_max = {READINGS_BYTES}")
+    text = file.read_text(encoding="utf-8").replace(
+        "label = true", f"readings_bytes_max = {READINGS_BYTES}"
+    )
     file.write_text(text, encoding="utf-8")
     lenient = file.with_name("lenient.toml")
     lenient.write_text(text.replace("[server]", "accept_gap = true\n[server]"), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""A federation of three clients with the algorithm regimes: asked and answered through the log, killed and rebuilt."""
+"""A federation of three clients with the algorithm regimes: asked and answered through the log,
+killed and rebuilt."""
 
 from __future__ import annotations
 
@@ -22,14 +23,28 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_commands import request_name, request_quarantine
 from shoal.transports import open_log
-from tests.house.small_federation import CLIENTS, FILE, all_records, clock, model_bytes, write_readings
+from tests.house.small_federation import (
+    CLIENTS,
+    FILE,
+    all_records,
+    clock,
+    model_bytes,
+    write_readings,
+)
 from tests.house.test_same_log_same_model import replay
 
 
 def federation_file(folder: Path, mode: str = 'mode = "off"') -> Path:
-    settings = {"name": "house", "publish_readings": 100, "batch_readings_max": 70, "pool_clients": 1}
+    settings = {
+        "name": "house",
+        "publish_readings": 100,
+        "batch_readings_max": 70,
+        "pool_clients": 1,
+    }
     text = FILE.format(**settings, batch_updates_max=4, address="sqlite:federation.db")
-    text = text.replace('mode = "formal"\nepsilon_per_reading = 200', mode).replace('"fcac"', '"regimes"')
+    text = text.replace('mode = "formal"\nepsilon_per_reading = 200', mode).replace(
+        '"fcac"', '"regimes"'
+    )
     path = folder / "federation.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -72,7 +87,9 @@ def events_of(config: Config) -> list[tuple[str, int, int | None]]:
     return [(one.kind, one.cluster, one.other) for one in events if one.kind != "share_moved"]
 
 
-def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_event_twice(tmp_path: Path) -> None:
+def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_event_twice(
+    tmp_path: Path,
+) -> None:
     config = load_config(federation_file(tmp_path))
     write_regimes(config, 1_200)
     with OneBox(config, CLIENTS, clock=clock) as box:
@@ -97,7 +114,9 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
     assert status.snapshot is not None
     assert status.snapshot.readings == 2_400
     told = [*born, ("named", 1, None)]
-    assert events_of(config) == told, "regimes wait for the first look of the model that begins again"
+    assert events_of(config) == told, (
+        "regimes wait for the first look of the model that begins again"
+    )
     shutil.rmtree(config.server.folder)
     with resumed(open_server(config, clock=clock, rebuild=True)) as server:
         while server.step():
@@ -123,15 +142,20 @@ def write_calm_and_rough(config: Config, first: int, n: int) -> None:
 
 def labels_of(config: Config, client: str) -> list[Label | None]:
     with closing(open_client_log(config, client)) as log:
-        return [label for block in LabelledReadings(log, "clusters", 2).all() for label in block.labels]
+        return [
+            label for block in LabelledReadings(log, "clusters", 2).all() for label in block.labels
+        ]
 
 
-def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label(tmp_path: Path) -> None:
+def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label(
+    tmp_path: Path,
+) -> None:
     n = 2_400
     config = load_config(federation_file(tmp_path))
     write_calm_and_rough(config, 0, n - 400)
     for _ in range(9):
-        with OneBox(config, CLIENTS, clock=clock) as box:  # killed again and again, readings wait for their windows
+        # killed again and again, readings wait for their windows
+        with OneBox(config, CLIENTS, clock=clock) as box:
             for _ in range(5):
                 box.step()
     with OneBox(config, CLIENTS, clock=clock) as box:
@@ -143,9 +167,13 @@ def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label
     assert not any(waiting[:-128])
     relabel_readings(config, "attic")
     found = [label.identity if label is not None else None for label in labels_of(config, "attic")]
-    other = config.model_copy(update={"client": config.client.model_copy(update={"batch_readings_max": 31})})
+    other = config.model_copy(
+        update={"client": config.client.model_copy(update={"batch_readings_max": 31})}
+    )
     relabel_readings(other, "attic")
-    assert [label.identity if label is not None else None for label in labels_of(config, "attic")] == found
+    assert [
+        label.identity if label is not None else None for label in labels_of(config, "attic")
+    ] == found
     rough = calm_and_rough(0, n) == 1
     identities = np.array(found)
     assert set(identities) == {0, 1}

@@ -1,4 +1,5 @@
-"""Separate processes of an upstream federation and its regions: a region's server is killed, and nothing is lost."""
+"""Separate processes of an upstream federation and its regions: a region's server is killed, and
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from tests.house.test_regions import contributions_to, updates_in
 MODEL = "cells"
 
 
-def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_once(tmp_path: Path) -> None:
+def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_once(
+    tmp_path: Path,
+) -> None:
     write_world(tmp_path, 400, publish_s=0.2, models=[MODEL])
 
     def server(name: str) -> Process:
@@ -28,18 +31,31 @@ def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_
         return Process(arguments, tmp_path / f"{name}.txt")
 
     def client(region: str, name: str) -> Process:
-        arguments = ["client", "--config", str(file_of(tmp_path, region)), "--name", name, "--until-idle", "1"]
+        arguments = [
+            "client",
+            "--config",
+            str(file_of(tmp_path, region)),
+            "--name",
+            name,
+            "--until-idle",
+            "1",
+        ]
         return Process(arguments, tmp_path / f"{name}.txt")
 
     def in_world(region: str) -> int:
         """Readings of a region in the upstream federation's log, each contribution once."""
-        known = {update.sequence: update.readings for update in contributions_to(tmp_path).get((region, MODEL), [])}
+        known = {
+            update.sequence: update.readings
+            for update in contributions_to(tmp_path).get((region, MODEL), [])
+        }
         return sum(known.values())
 
     def of_clients(region: str) -> int:
         """Readings of the clients of a region in the region's log, each update once."""
         updates = updates_in(load_config(file_of(tmp_path, region)))
-        return sum({(update.client, update.sequence): update.readings for update in updates}.values())
+        return sum(
+            {(update.client, update.sequence): update.readings for update in updates}.values()
+        )
 
     for name in (WORLD, *REGIONS):
         config = load_config(file_of(tmp_path, name))
@@ -63,7 +79,9 @@ def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_
     for (region, _), updates in contributions_to(tmp_path).items():
         for update in updates:
             contents[region, update.sequence].add(pack(dict(vars(update))))
-    assert all(len(same) == 1 for same in contents.values()), "what is published again has the same bytes"
+    assert all(len(same) == 1 for same in contents.values()), (
+        "what is published again has the same bytes"
+    )
     with resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)) as world:
         while world.step():
             pass

@@ -37,7 +37,9 @@ def test_regions_find_the_regimes_of_all_their_clients_together(tmp_path: Path) 
             number += 1
     run_world(tmp_path)
     with ExitStack() as stack:
-        world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        )
         view = world.models()["states"].view
         assert world.status().rejected == {}
         assert view is not None
@@ -46,7 +48,9 @@ def test_regions_find_the_regimes_of_all_their_clients_together(tmp_path: Path) 
         np.testing.assert_allclose(view.regimes.dwell, 100, rtol=0.4)
         assert view.centre_mass.sum() > 2_500
         for name in REGIONS:
-            region = stack.enter_context(running_region(file_of(tmp_path, name), ())).server.models()["states"]
+            region = stack.enter_context(
+                running_region(file_of(tmp_path, name), ())
+            ).server.models()["states"]
             assert region.view is not None
             assert region.snapshot is not None
             assert region.snapshot.reading_s == pytest.approx(1.0, abs=0.05)

@@ -1,4 +1,5 @@
-"""Models in rounds below an upstream federation: it combines the sum of all clients' answers, whatever is killed."""
+"""Models in rounds below an upstream federation: it combines the sum of all clients' answers,
+whatever is killed."""
 
 from __future__ import annotations
 
@@ -54,8 +55,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     write_world(folder, READINGS, models=tuple(IN_ROUNDS))
     params: dict[tuple[str, int], Arrays] = {}
     with ExitStack() as stack:
-        regions = [stack.enter_context(running_region(file_of(folder, one), REGIONS[one])) for one in REGIONS]
-        world = stack.enter_context(resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)))
+        regions = [
+            stack.enter_context(running_region(file_of(folder, one), REGIONS[one]))
+            for one in REGIONS
+        ]
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock))
+        )
         while any([*(region.step() for region in regions), world.step()]):
             for model in world.models().values():
                 if model.snapshot is not None and model.snapshot.round is not None:
@@ -87,7 +93,9 @@ def assert_close(one: Arrays, other: Arrays) -> None:
 
 
 @pytest.mark.parametrize("model", IN_ROUNDS)
-def test_a_region_answers_with_the_sum_of_its_clients_answers(finished: Finished, model: str) -> None:
+def test_a_region_answers_with_the_sum_of_its_clients_answers(
+    finished: Finished, model: str
+) -> None:
     levels = answers_in(finished.folder, WORLD)
     numbers = sorted(number for name, number in levels if name == model)
     assert numbers == [1, 2, 3, 4]
@@ -95,10 +103,13 @@ def test_a_region_answers_with_the_sum_of_its_clients_answers(finished: Finished
     for number in numbers:
         assert set(levels[model, number]) == set(REGIONS)
         for region, clients in REGIONS.items():
-            answer, parts = levels[model, number][region], own[region][model, number]
+            answer = levels[model, number][region]
+            parts = own[region][model, number]
             assert set(parts) == set(clients)
             table = rounds_algorithm(answer.algorithm).update
-            added = sum_answers(finished.params[model, number], table, [parts[one].arrays for one in sorted(parts)])
+            added = sum_answers(
+                finished.params[model, number], table, [parts[one].arrays for one in sorted(parts)]
+            )
             assert added is not None
             assert pack(dict(answer.arrays)) == pack(added)
             assert answer.readings == sum(one.readings for one in parts.values())
@@ -116,20 +127,27 @@ def test_the_next_parameters_are_those_of_a_flat_federation(finished: Finished, 
         assert_close(found, finished.params[model, number + 1])
 
 
-def test_clients_of_a_region_have_the_parameters_of_the_upstream_federation(finished: Finished) -> None:
+def test_clients_of_a_region_have_the_parameters_of_the_upstream_federation(
+    finished: Finished,
+) -> None:
     with ExitStack() as stack:
-        world = stack.enter_context(resumed(open_server(load_config(file_of(finished.folder, WORLD)), clock=clock)))
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(finished.folder, WORLD)), clock=clock))
+        )
         for name in REGIONS:
             region = stack.enter_context(running_region(file_of(finished.folder, name), ())).server
             assert region.idle
             for model in IN_ROUNDS:
-                above, below = world.models()[model].snapshot, region.models()[model].snapshot
+                above = world.models()[model].snapshot
+                below = region.models()[model].snapshot
                 assert above is not None
                 assert below is not None
                 assert below.round_request is None, "no client is asked any more"
                 assert pack(dict(above.arrays)) == pack(dict(below.arrays))
         assert world.status().rejected == {}
-        assert world.status().regions == [Region(region, len(clients)) for region, clients in REGIONS.items()]
+        assert world.status().regions == [
+            Region(region, len(clients)) for region, clients in REGIONS.items()
+        ]
 
 
 def test_regions_that_stop_after_every_step_answer_each_round_once(tmp_path: Path) -> None:
@@ -137,8 +155,13 @@ def test_regions_that_stop_after_every_step_answer_each_round_once(tmp_path: Pat
     finished = False
     while not finished:
         with ExitStack() as stack:
-            regions = [stack.enter_context(running_region(file_of(tmp_path, one), REGIONS[one])) for one in REGIONS]
-            world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
+            regions = [
+                stack.enter_context(running_region(file_of(tmp_path, one), REGIONS[one]))
+                for one in REGIONS
+            ]
+            world = stack.enter_context(
+                resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+            )
             for node in (*regions, world, *regions):
                 node.step()
             finished = world.idle and world.models()["means"].snapshot is not None
@@ -160,27 +183,41 @@ def test_a_region_that_has_lost_its_checkpoint_goes_on_with_its_numbers(world: P
     shutil.rmtree(file_of(world, "north").parent / "server")
     with ExitStack() as stack:
         server = stack.enter_context(resumed(open_server(config, clock=lambda: clock() + 3600)))
-        north = stack.enter_context(running_region(file_of(world, "north"), REGIONS["north"], rebuild=True))
+        north = stack.enter_context(
+            running_region(file_of(world, "north"), REGIONS["north"], rebuild=True)
+        )
         south = stack.enter_context(running_region(file_of(world, "south"), REGIONS["south"]))
         while any([server.step(), north.step(), south.step()]):
             pass
         assert server.status().rejected == {}
-    numbers = [one["north"].sequence for one in answers_in(world, WORLD).values() if one["north"].model == "means"]
+    numbers = [
+        one["north"].sequence
+        for one in answers_in(world, WORLD).values()
+        if one["north"].model == "means"
+    ]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 4, "it has answered a round after it was rebuilt"
 
 
-@pytest.mark.parametrize(("version", "made_at", "adopted"), [(1, 1.0, False), (99, 1.0, True), (1, 2e9, True)])
-def test_a_region_follows_newer_snapshots_alone(world: Path, version: int, made_at: float, adopted: bool) -> None:
-    """After a start it sees those that are kept, oldest first; in a log that was made anew, versions begin again."""
+@pytest.mark.parametrize(
+    ("version", "made_at", "adopted"), [(1, 1.0, False), (99, 1.0, True), (1, 2e9, True)]
+)
+def test_a_region_follows_newer_snapshots_alone(
+    world: Path, version: int, made_at: float, adopted: bool
+) -> None:
+    """After a start it sees those that are kept, oldest first; in a log that was made anew,
+    versions begin again."""
     with (
         resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as above,
         running_region(file_of(world, "north"), ()) as north,
     ):
-        newest, model = above.models()["means"].snapshot, north.server.models()["means"]
+        newest = above.models()["means"].snapshot
+        model = north.server.models()["means"]
         assert newest is not None
         assert isinstance(model, FollowingRounds)
-        other = replace(newest, version=version, made_at=made_at, arrays={**newest.arrays, "weight": np.ones(3)})
+        other = replace(
+            newest, version=version, made_at=made_at, arrays={**newest.arrays, "weight": np.ones(3)}
+        )
         model.follow(other, None, clock())
         assert model.params is not None
         assert (model.params["weight"].tolist() == [1.0, 1.0, 1.0]) is adopted
@@ -190,22 +227,35 @@ def test_a_region_of_a_region_adds_up_on_each_level(tmp_path: Path) -> None:
     write_world(tmp_path, READINGS, models=["means"])
     north = file_of(tmp_path, "north")
     # Its only client is the region below it.
-    north.write_text(north.read_text(encoding="utf-8").replace("pool_clients = 2", "pool_clients = 1"), "utf-8")
+    north.write_text(
+        north.read_text(encoding="utf-8").replace("pool_clients = 2", "pool_clients = 1"), "utf-8"
+    )
     write_file(tmp_path, "harbour", UPSTREAM.format(above="north", publish_s=86400), ["means"])
     shutil.move(north.parent / "clients", tmp_path / "harbour" / "clients")
     with ExitStack() as stack:
-        harbour = stack.enter_context(running_region(file_of(tmp_path, "harbour"), REGIONS["north"]))
+        harbour = stack.enter_context(
+            running_region(file_of(tmp_path, "harbour"), REGIONS["north"])
+        )
         middle = stack.enter_context(running_region(north, ()))
         south = stack.enter_context(running_region(file_of(tmp_path, "south"), REGIONS["south"]))
-        world = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        )
         while any([harbour.step(), middle.step(), south.step(), world.step()]):
             pass
-        assert world.status().regions == [Region("north", 0), Region("north/harbour", 2), Region("south", 2)]
+        assert world.status().regions == [
+            Region("north", 0),
+            Region("north/harbour", 2),
+            Region("south", 2),
+        ]
     top = answers_in(tmp_path, WORLD)["means", 1]["north"]
     assert isinstance(top, RegionUpdate)
     clients = answers_in(tmp_path, "harbour")["means", 1]
     assert top.readings == sum(one.readings for one in clients.values()) > 0
-    assert_close({"count": top.arrays["count"]}, {"count": sum(one.arrays["count"] for one in clients.values())})
+    assert_close(
+        {"count": top.arrays["count"]},
+        {"count": sum(one.arrays["count"] for one in clients.values())},
+    )
 
 
 def test_a_region_answers_from_no_more_readings_than_an_update_may_be_from(
@@ -214,7 +264,9 @@ def test_a_region_answers_from_no_more_readings_than_an_update_may_be_from(
     write_world(tmp_path, 600, models=["means"])
     for name in (WORLD, *REGIONS):
         file = file_of(tmp_path, name)
-        text = file.read_text(encoding="utf-8").replace('"kmeans"\n', '"kmeans"\nreadings_max = 1000\n')
+        text = file.read_text(encoding="utf-8").replace(
+            '"kmeans"\n', '"kmeans"\nreadings_max = 1000\n'
+        )
         file.write_text(text, encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         step_all(tmp_path, REGIONS)
@@ -225,7 +277,9 @@ def test_a_region_answers_from_no_more_readings_than_an_update_may_be_from(
     assert "answers_left_out" in caplog.text
 
 
-def test_a_region_answers_before_the_deadline_of_the_upstream_federation_with_what_it_has(tmp_path: Path) -> None:
+def test_a_region_answers_before_the_deadline_of_the_upstream_federation_with_what_it_has(
+    tmp_path: Path,
+) -> None:
     write_world(tmp_path, READINGS, models=["means"])
     now = clock()
     with (

@@ -1,4 +1,5 @@
-"""A region is held to what a client is held to: signatures and the contract; and it contributes nothing in a circle."""
+"""A region is held to what a client is held to: signatures and the contract; and it contributes
+nothing in a circle."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ READINGS = 300
 
 
 def copy_of(folder: Path, name: str, region: str, *changes: tuple[str, str]) -> None:
-    """Give a region a copy of the file of another federation, as a client of that has it, as its upstream file."""
+    """Give a region a copy of the file of another federation, as a client of that has it, as its
+    upstream file."""
     text = file_of(folder, name).read_text(encoding="utf-8").partition("[upstream]")[0]
     for old, new in (("sqlite:federation.db", f"sqlite:../{name}/federation.db"), *changes):
         assert old in text
@@ -59,18 +61,25 @@ def test_an_upstream_federation_that_asks_for_signatures_takes_those_of_its_regi
 ) -> None:
     write_world(tmp_path, READINGS, models=[MODEL])
     world = write_file(tmp_path, WORLD, 'client_keys = "keys"\n', [MODEL])
-    CliRunner().invoke(keys, ["new", "--config", str(world), "--name", "north"], catch_exceptions=False)
+    CliRunner().invoke(
+        keys, ["new", "--config", str(world), "--name", "north"], catch_exceptions=False
+    )
     key = 'folder = "clients"\nsigning_key_file = "../world/keys/{client}.key"'
     copy_of(tmp_path, WORLD, "north", ('folder = "clients"', key))
     with ExitStack() as stack:
-        regions = [stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name])) for name in REGIONS]
+        regions = [
+            stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name]))
+            for name in REGIONS
+        ]
         server = stack.enter_context(resumed(open_server(load_config(world), clock=clock)))
         run_to_end([*regions, server])
         assert known(server) == {"north": 2 * READINGS}
         assert set(server.status().rejected) == {"signature"}
 
 
-def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_is_rejected(tmp_path: Path) -> None:
+def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_is_rejected(
+    tmp_path: Path,
+) -> None:
     """The upstream federation has changed its file since the region was given a copy of it."""
     write_world(tmp_path, READINGS, models=[MODEL])
     older = ("epsilon_per_reading = 200", "epsilon_per_reading = 190")
@@ -78,21 +87,30 @@ def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_
     south = file_of(tmp_path, "south")
     south.write_text(south.read_text(encoding="utf-8").replace(*older), encoding="utf-8")
     with ExitStack() as stack:
-        regions = [stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name])) for name in REGIONS]
-        # Before the upstream server has published its contract, with which a region compares its own.
+        regions = [
+            stack.enter_context(running_region(file_of(tmp_path, name), REGIONS[name]))
+            for name in REGIONS
+        ]
+        # Before the upstream server has published its contract, with which a region compares its
+        # own.
         run_to_end(regions)
-        server = stack.enter_context(resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock)))
+        server = stack.enter_context(
+            resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
+        )
         run_to_end([server])
         assert known(server) == {"north": 2 * READINGS}
         assert set(server.status().rejected) == {"contract"}
-        with pytest.raises(ContractDiffers, match="epsilon_per_reading: ours 190; the federation's 200"):
+        with pytest.raises(
+            ContractDiffers, match="epsilon_per_reading: ours 190; the federation's 200"
+        ):
             run_to_end(regions)
 
 
 def test_a_ring_of_federations_that_no_file_shows_is_found_by_their_updates_and_counts_nothing_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each region has a copy of the file above it, without the section that leads on: as on three machines."""
+    """Each region has a copy of the file above it, without the section that leads on: as on three
+    machines."""
     ring = {"alps": "baltic", "baltic": "cape", "cape": "alps"}
     for seed, (name, above) in enumerate(ring.items()):
         file = write_file(tmp_path, name, UPSTREAM.format(above=above, publish_s=86400), [MODEL])
@@ -100,7 +118,10 @@ def test_a_ring_of_federations_that_no_file_shows_is_found_by_their_updates_and_
     for name, above in ring.items():
         copy_of(tmp_path, above, name)
     with ExitStack() as stack:
-        nodes = [stack.enter_context(running_region(file_of(tmp_path, name), [f"client-{name}"])) for name in ring]
+        nodes = [
+            stack.enter_context(running_region(file_of(tmp_path, name), [f"client-{name}"]))
+            for name in ring
+        ]
         run_to_end(nodes)
         contributed = {}
         for node, name in zip(nodes, ring, strict=True):
@@ -110,8 +131,16 @@ def test_a_ring_of_federations_that_no_file_shows_is_found_by_their_updates_and_
             contributed[below] = totals.pop(below, 0)
             assert totals == {}
             assert contributed[below] <= (len(ring) - 1) * READINGS
-            assert name not in "/".join(region.path for region in node.server.status().regions).split("/")
+            assert name not in "/".join(
+                region.path for region in node.server.status().regions
+            ).split("/")
     assert contributed["alps"] == READINGS
-    assert contributed["baltic"] > READINGS, "also what has come from alps; cape, where the ring closes, may give none"
-    refused = [one.__dict__["fields"] for one in caplog.records if one.getMessage() == "contribution_rejected"]
+    assert contributed["baltic"] > READINGS, (
+        "also what has come from alps; cape, where the ring closes, may give none"
+    )
+    refused = [
+        one.__dict__["fields"]
+        for one in caplog.records
+        if one.getMessage() == "contribution_rejected"
+    ]
     assert {one["reason"] for one in refused} == {"cycle"}

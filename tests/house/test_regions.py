@@ -1,4 +1,5 @@
-"""Two regions below an upstream federation: every reading counts there once, whatever is killed, rebuilt or forged."""
+"""Two regions below an upstream federation: every reading counts there once, whatever is killed,
+rebuilt or forged."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ READINGS = 900
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an upstream federation that has run to its end, to be copied and not to be changed."""
+    """The folder of an upstream federation that has run to its end, to be copied and not to be
+    changed."""
     folder = tmp_path_factory.mktemp("regions")
     write_world(folder, READINGS)
     run_world(folder)
@@ -62,7 +64,11 @@ def world(finished: Path, tmp_path: Path) -> Path:
 def updates_in(config: Config) -> list[Update]:
     """Every update in the log of a federation."""
     records = all_records(config.log.address, config.contract.updates_topic)
-    return [decode_update(one.value, one.headers) for one in records if ("type", b"contribute") not in one.headers]
+    return [
+        decode_update(one.value, one.headers)
+        for one in records
+        if ("type", b"contribute") not in one.headers
+    ]
 
 
 def contributions_to(folder: Path) -> dict[tuple[str, str], list[Update]]:
@@ -79,12 +85,16 @@ def world_models(folder: Path) -> Mapping[str, bytes]:
         return {name: pack(model.state()) for name, model in server.models().items()}
 
 
-def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(finished: Path) -> None:
+def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(
+    finished: Path,
+) -> None:
     found = contributions_to(finished)
     assert set(found) == {(region, model) for region in REGIONS for model in MODELS}
     for (region, model), updates in found.items():
         assert [update.sequence for update in updates] == list(range(1, len(updates) + 1))
-        own = [one for one in updates_in(load_config(file_of(finished, region))) if one.model == model]
+        own = [
+            one for one in updates_in(load_config(file_of(finished, region))) if one.model == model
+        ]
         assert sum(update.readings for update in updates) == sum(one.readings for one in own) > 0
         assert len(updates) < len(own), "a contribution is of several updates"
     with resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)) as server:
@@ -93,8 +103,11 @@ def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(fi
     assert status.regions == [Region(region, len(clients)) for region, clients in REGIONS.items()]
 
 
-def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_last_bit(finished: Path) -> None:
-    """All but noise far below zero, which is drawn rarely: it counts as less far wherever it is summed."""
+def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_last_bit(
+    finished: Path,
+) -> None:
+    """All but noise far below zero, which is drawn rarely: it counts as less far wherever it is
+    summed."""
     options = load_config(file_of(finished, WORLD)).resolved.models["cells"].options
     variance = DensityTreeOptions.parse(options).noise_variance
 
@@ -113,22 +126,37 @@ def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_l
         for update in updates_in(load_config(file_of(finished, region)))
         if update.model == "cells"
     ]
-    levels = [update for update in updates_in(load_config(file_of(finished, WORLD))) if update.model == "cells"]
-    expected, found = summed(flat), summed(levels)
+    levels = [
+        update
+        for update in updates_in(load_config(file_of(finished, WORLD)))
+        if update.model == "cells"
+    ]
+    expected = summed(flat)
+    found = summed(levels)
     assert expected.keys() == found.keys()
-    assert max(key[2] for key in found) > 0 or max(key[0] for key in found) > 0, "the tree has changed on the way"
+    assert max(key[2] for key in found) > 0 or max(key[0] for key in found) > 0, (
+        "the tree has changed on the way"
+    )
     assert all(np.array_equal(expected[key], found[key]) for key in expected)
 
 
 def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finished: Path) -> None:
     with ExitStack() as stack:
-        world = stack.enter_context(resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
+        world = stack.enter_context(
+            resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock))
+        )
         plan = world.models()["cells"].snapshot
         assert plan is not None
         for name in REGIONS:
-            region = stack.enter_context(running_region(file_of(finished, name), ())).server.models()["cells"]
+            region = stack.enter_context(
+                running_region(file_of(finished, name), ())
+            ).server.models()["cells"]
             assert region.snapshot is not None
-            known = [one for one in range(1, plan.version + 1) if one == region.state()["half"]["followed"][0]]
+            known = [
+                one
+                for one in range(1, plan.version + 1)
+                if one == region.state()["half"]["followed"][0]
+            ]
             assert known, "it follows a version that the upstream federation has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1
 
@@ -145,7 +173,9 @@ def test_a_region_that_counts_by_the_upstream_plan_shows_the_clusters_shares_and
 
     with ExitStack() as stack:
         shares, events = shown(
-            stack.enter_context(resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)))
+            stack.enter_context(
+                resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock))
+            )
         )
         assert len(shares) > 1
         assert sum(shares.values()) == pytest.approx(1.0)
@@ -167,7 +197,8 @@ def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world
     assert before.keys() == repeated.keys()
     for key, updates in before.items():
         twice = repeated[key]
-        # The bridge has lost its place too: it copies what is in the topic of contributions, then what is made again.
+        # The bridge has lost its place too: it copies what is in the topic of contributions, then
+        # what is made again.
         assert [pack(vars_of(one)) for one in twice] == 3 * [pack(vars_of(one)) for one in updates]
     models = world_models(world)
     with resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as server:
@@ -184,17 +215,21 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_is_rebuilt(world:
     """Upstream snapshots made on the way show fewer clusters."""
     shutil.rmtree(file_of(world, WORLD).parent / "server")
     with (
-        resumed(open_server(load_config(file_of(world, WORLD)), rebuild=True, clock=clock)) as upstream,
+        resumed(
+            open_server(load_config(file_of(world, WORLD)), rebuild=True, clock=clock)
+        ) as upstream,
         running_region(file_of(world, "north"), ()) as north,
     ):
-        model, rebuilt = north.server.models()["cells"], upstream.models()["cells"]
+        model = north.server.models()["cells"]
+        rebuilt = upstream.models()["cells"]
 
         def clusters() -> list[object]:
             """Those that are known, and which have come and gone so far."""
             events = [one for one in model.status().events if one.kind != "share_moved"]
             return [[(one.identity, one.name) for one in model.lineage.known], events]
 
-        before, readings = clusters(), []
+        before = clusters()
+        readings = []
         while any([upstream.step(), north.step()]):
             if rebuilt.snapshot is not None:
                 readings.append(rebuilt.snapshot.readings)
@@ -206,10 +241,13 @@ def vars_of(update: Update) -> dict[str, object]:
     return dict(vars(update))
 
 
-def test_a_region_that_stops_at_any_step_and_starts_again_contributes_the_same(tmp_path: Path, finished: Path) -> None:
+def test_a_region_that_stops_at_any_step_and_starts_again_contributes_the_same(
+    tmp_path: Path, finished: Path
+) -> None:
     write_world(tmp_path, 300, models=["points", "nodes"])
     shutil.rmtree(tmp_path / "south")
-    name, clients = "north", REGIONS["north"]
+    name = "north"
+    clients = REGIONS["north"]
     for start in range(12):
         with running_region(file_of(tmp_path, name), clients) as region:
             for _ in range(start % 4 + 1):
@@ -227,17 +265,23 @@ def test_a_region_that_stops_at_any_step_and_starts_again_contributes_the_same(t
         for update in found[name, model]:
             by_number[update.sequence].add(pack(dict(update.arrays)))
         assert sorted(by_number) == list(range(1, len(by_number) + 1))
-        assert all(len(contents) == 1 for contents in by_number.values()), "a number has one content"
+        assert all(len(contents) == 1 for contents in by_number.values()), (
+            "a number has one content"
+        )
 
 
-def test_contributions_wait_while_the_upstream_federation_is_away_and_get_there_once(tmp_path: Path) -> None:
+def test_contributions_wait_while_the_upstream_federation_is_away_and_get_there_once(
+    tmp_path: Path,
+) -> None:
     write_world(tmp_path, 600, models=["points"])
     file = file_of(tmp_path, "north")
     with running_region(file, REGIONS["north"]) as region:
         while any([*(client.step() for client in region.clients), region.server.step()]):
             pass
         assert region.bridge.lag_records > 3
-        assert region.server.models()["points"].snapshot is not None, "the region serves its clients meanwhile"
+        assert region.server.models()["points"].snapshot is not None, (
+            "the region serves its clients meanwhile"
+        )
         assert contributions_to(tmp_path) == {}
         while region.bridge.step():
             pass
@@ -261,7 +305,9 @@ def test_an_update_that_has_come_through_the_federation_itself_is_rejected(world
     config = load_config(file_of(world, WORLD))
     update = contributions_to(world)["north", "points"][-1]
     assert isinstance(update, RegionUpdate)
-    returned = replace(update, sequence=update.sequence + 1, regions=[["north", 2], ["north/world", 0]])
+    returned = replace(
+        update, sequence=update.sequence + 1, regions=[["north", 2], ["north/world", 0]]
+    )
     with closing(open_log(config.log)) as log:
         log.publish(
             config.contract.updates_topic,
@@ -291,16 +337,26 @@ def test_a_region_of_a_region_is_named_with_its_path_and_clients(tmp_path: Path)
             pass
         assert world.status().regions == [Region("north", 0), Region("north/harbour", 2)]
         assert middle.server.status().regions == [Region("harbour", 2)]
-        assert world.metrics.registry.get_sample_value("shoal_region_clients", {"region": "north/harbour"}) == 2
+        assert (
+            world.metrics.registry.get_sample_value(
+                "shoal_region_clients", {"region": "north/harbour"}
+            )
+            == 2
+        )
 
 
 def test_a_region_refuses_to_unlearn_and_says_why(world: Path) -> None:
     config = load_config(file_of(world, "north"))
     contract = config.contract
-    request = QuarantineRequest(contract.federation, contract.digest, "points", "attic", "unlearn", "", made_at=0.0)
+    request = QuarantineRequest(
+        contract.federation, contract.digest, "points", "attic", "unlearn", "", made_at=0.0
+    )
     with closing(open_log(config.log)) as log:
         log.publish(
-            contract.updates_topic, request.encode(), contract.update_key("points"), QuarantineRequest.headers()
+            contract.updates_topic,
+            request.encode(),
+            contract.update_key("points"),
+            QuarantineRequest.headers(),
         )
         log.flush()
     with running_region(file_of(world, "north"), ()) as region:
@@ -310,7 +366,8 @@ def test_a_region_refuses_to_unlearn_and_says_why(world: Path) -> None:
 
 
 def test_a_region_whose_number_another_one_has_used_stops_with_advice(world: Path) -> None:
-    """Two machines contribute under one name, to an upstream federation that has absorbed one of them."""
+    """Two machines contribute under one name, to an upstream federation that has absorbed one of
+    them."""
     config = load_config(file_of(world, "north"))
     upstream = load_upstream(config)
     assert upstream is not None
@@ -339,7 +396,15 @@ def test_a_region_whose_number_another_one_has_used_stops_with_advice(world: Pat
 
 
 @pytest.mark.parametrize(
-    "regions", [[], [["south", 2]], [["north", -1]], [["north/", 2]], [["north", 2, 3]], [["north", 2], ["south", 1]]]
+    "regions",
+    [
+        [],
+        [["south", 2]],
+        [["north", -1]],
+        [["north/", 2]],
+        [["north", 2, 3]],
+        [["north", 2], ["south", 1]],
+    ],
 )
 def test_an_update_of_a_region_must_name_the_regions_it_comes_through(
     finished: Path, regions: list[list[object]]
@@ -350,7 +415,9 @@ def test_an_update_of_a_region_must_name_the_regions_it_comes_through(
         replace(update, regions=regions)
 
 
-def test_the_upstream_server_learns_what_a_flat_federation_would_from_the_same_contributions(finished: Path) -> None:
+def test_the_upstream_server_learns_what_a_flat_federation_would_from_the_same_contributions(
+    finished: Path,
+) -> None:
     """Nothing but what is in the log of updates reaches the upstream federation's model."""
     config = load_config(file_of(finished, WORLD))
     updates = [update for update in updates_in(config) if update.model == "cells"]

@@ -1,4 +1,5 @@
-"""The page on regions, followed with real processes and a real browser: what it says is seen is seen."""
+"""The page on regions, followed with real processes and a real browser: what it says is seen is
+seen."""
 
 from __future__ import annotations
 
@@ -19,9 +20,7 @@ from tests.server_node.web_browser import browsing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "regions.md").read_text(encoding="utf-8")
 READINGS = 3000
-TREE = (
-    """[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"""
-)
+TREE = """[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"""
 
 
 def world_file() -> str:
@@ -31,18 +30,23 @@ def world_file() -> str:
 
 
 def region_file(name: str, above: str = "world") -> str:
-    """As the page says: the upstream file with another name and what the page adds; contributes every half second."""
+    """As the page says: the upstream file with another name and what the page adds; contributes
+    every half second."""
     found = re.search(r"^(    \[upstream\]\n.*?\n)\n`file`", PAGE, re.MULTILINE | re.DOTALL)
     assert found
     added = textwrap.dedent(found[1])
     alone, _, _ = world_file().partition("[server]")
-    text = alone.replace('name = "world"', f'name = "{name}"') + added.replace("../world/", f"../{above}/")
+    text = alone.replace('name = "world"', f'name = "{name}"') + added.replace(
+        "../world/", f"../{above}/"
+    )
     return text.replace("[upstream]", "[upstream]\npublish_s = 0.5")
 
 
 def commands(word: str) -> list[list[str]]:
     """The arguments of every `shoal WORD ...` that the page gives."""
-    return [line.split()[1:] for line in re.findall(rf"^    (shoal {word} .*)$", PAGE, re.MULTILINE)]
+    return [
+        line.split()[1:] for line in re.findall(rf"^    (shoal {word} .*)$", PAGE, re.MULTILINE)
+    ]
 
 
 def write(folder: Path, name: str, text: str) -> None:
@@ -69,8 +73,14 @@ def readings(server: Process) -> dict[str, int]:
     return dict(zip(found["name"], found["readings"], strict=True))
 
 
-def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path, chromium: str) -> None:
-    files = {"world": world_file(), "north": region_file("north"), "harbour": region_file("harbour", "north")}
+def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(
+    tmp_path: Path, chromium: str
+) -> None:
+    files = {
+        "world": world_file(),
+        "north": region_file("north"),
+        "harbour": region_file("harbour", "north"),
+    }
     for name, text in files.items():
         # Any free port: other tests run beside this one.
         below = '["harbour"]' if name == "north" else '["north", "south"]'
@@ -82,7 +92,8 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path
     rows = "\n".join(f"{warm:.3f},{damp:.3f}" for warm, damp in rooms(READINGS, 1))
     (tmp_path / "readings.csv").write_text(f"temperature,humidity\n{rows}\n", encoding="utf-8")
     world, north, _south = commands("server")
-    (client,), (producer,) = commands("client"), commands("producer")
+    (client,) = commands("client")
+    (producer,) = commands("producer")
 
     def below(arguments: list[str]) -> list[str]:
         return [word.replace("north/", "harbour/") for word in arguments]
@@ -104,18 +115,26 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path
         clients = [start("client", client), start("client", below(client))]
 
         def all_is_in_the_world() -> bool:
-            below_north, in_north = readings(lowest), readings(middle)
-            complete = set(in_north) == {"client-1", "harbour"} and in_north["harbour"] == below_north["client-1"]
+            below_north = readings(lowest)
+            in_north = readings(middle)
+            complete = (
+                set(in_north) == {"client-1", "harbour"}
+                and in_north["harbour"] == below_north["client-1"]
+            )
             return complete and readings(top) == {"north": sum(in_north.values())}
 
         wait_until(all_is_in_the_world)
         below_world = [{"path": "north", "clients": 1}, {"path": "north/harbour", "clients": 1}]
         assert json.loads(fetch(top, "v1/status"))["regions"] == below_world
-        assert json.loads(fetch(middle, "v1/status"))["regions"] == [{"path": "harbour", "clients": 1}]
+        assert json.loads(fetch(middle, "v1/status"))["regions"] == [
+            {"path": "harbour", "clients": 1}
+        ]
         metrics = fetch(top, "metrics")
         assert 'shoal_region_clients{region="north"} 1.0' in metrics
         assert 'shoal_region_clients{region="north/harbour"} 1.0' in metrics
-        assert 'shoal_consumer_lag_records{topic="north.contributions"} 0.0' in fetch(middle, "metrics")
+        assert 'shoal_consumer_lag_records{topic="north.contributions"} 0.0' in fetch(
+            middle, "metrics"
+        )
 
         tab = browser.tab()
         tab.resize(1280, 1000)
@@ -125,7 +144,9 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(tmp_path: Path
         assert seen[:2] == ["north", "1"]
         assert seen[3].replace(",", "") == str(readings(top)["north"])
         assert harbour == ["north: harbour", "1", "–", "–"]
-        assert tab.value_of("document.getElementById('regions-note').textContent").startswith("2 clients in 2 regions.")
+        assert tab.value_of("document.getElementById('regions-note').textContent").startswith(
+            "2 clients in 2 regions."
+        )
         assert tab.console_errors() == []
         for one in (*clients, lowest, middle, top):
             assert one.stop() == 0, one.log_text()

@@ -11,7 +11,14 @@ from kafka import KafkaAdminClient, TopicPartition
 from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.transports import open_log
 from tests.house.processes import killed_on_exit, wait_until
-from tests.house.regions import PARTITIONS, Committed, assigned, make_regions, replica, snapshot_values
+from tests.house.regions import (
+    PARTITIONS,
+    Committed,
+    assigned,
+    make_regions,
+    replica,
+    snapshot_values,
+)
 from tests.house.small_federation import all_records
 from tests.kafka_broker import Broker
 
@@ -69,7 +76,9 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
 def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
     quix_streams: None, own_broker: Broker, memory_folder: Path
 ) -> None:
-    (region,) = regions = make_regions(memory_folder, own_broker.bootstrap, number=1, readings_each=200)
+    (region,) = regions = make_regions(
+        memory_folder, own_broker.bootstrap, number=1, readings_each=200
+    )
     part = -(-region.total // 3)
     processes = [replica(regions, "only")]
     with (
@@ -90,7 +99,11 @@ def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
         region.feed(log, part)
         topic = region.config.contract.updates_topic
         with closing(KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)) as admin:
-            ends = {TopicPartition(topic, place): end for place, (_, end) in log.bounds(topic).items() if end}
+            ends = {
+                TopicPartition(topic, place): end
+                for place, (_, end) in log.bounds(topic).items()
+                if end
+            }
             admin.delete_records(ends)
         processes[0] = processes[0].restarted()
         processes[0].end(4)

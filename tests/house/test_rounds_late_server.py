@@ -1,4 +1,5 @@
-"""A server that returns after a round's deadline reads every answer in the log before it closes the round."""
+"""A server that returns after a round's deadline reads every answer in the log before it closes the
+round."""
 
 from __future__ import annotations
 
@@ -28,11 +29,20 @@ def rounds_of(server: ServerNode) -> RoundStatus:
 def test_a_broker_that_sends_one_answer_at_a_time_closes_no_round_early(
     partitions: int, tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_BYTES", 1)  # at least one batch is returned all the same
-    file = create_rounds_federation(tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10"))
-    text = file.read_text(encoding="utf-8").replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"')
-    text = text.replace('address = "sqlite:federation.db"', f'address = "kafka://{kafka_bootstrap}"')
-    file.write_text(text.replace("[client]", f"partitions = {partitions}\n[client]", 1), encoding="utf-8")
+    # at least one batch is returned all the same
+    monkeypatch.setattr("shoal.transports.kafka.consumer.FETCH_BYTES", 1)
+    file = create_rounds_federation(
+        tmp_path, KMEANS.replace("quorum = 1", "quorum = 1\ndeadline_s = 10")
+    )
+    text = file.read_text(encoding="utf-8").replace(
+        'name = "house"', f'name = "house-{uuid.uuid4().hex}"'
+    )
+    text = text.replace(
+        'address = "sqlite:federation.db"', f'address = "kafka://{kafka_bootstrap}"'
+    )
+    file.write_text(
+        text.replace("[client]", f"partitions = {partitions}\n[client]", 1), encoding="utf-8"
+    )
     config = load_config(file)
     with OneBox(config, CLIENTS, clock) as box:
         while rounds_of(box.server).round < 2:

@@ -1,4 +1,5 @@
-"""Power cuts at every call while a model is in its rounds change nothing: the round that was open goes on."""
+"""Power cuts at every call while a model is in its rounds change nothing: the round that was open
+goes on."""
 
 from __future__ import annotations
 
@@ -12,8 +13,19 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.power_cut import cut_at_every_call
-from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds, snapshots_by_version
-from tests.house.small_federation import all_records, clock, contents, give_noise_keys, updates_by_client
+from tests.house.rounds_federation import (
+    KMEANS,
+    create_rounds_federation,
+    run_in_rounds,
+    snapshots_by_version,
+)
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    contents,
+    give_noise_keys,
+    updates_by_client,
+)
 
 CLIENTS = ("attic", "cellar")
 CALLS = ((Checkpoint, "save"), (SqliteLog, "publish"), (SqliteLog, "flush"), (SqliteLog, "read"))
@@ -25,11 +37,22 @@ def outcome(file: Path) -> dict[str, Any]:
     updates = updates_by_client(config)
     with resumed(open_server(config, clock=clock)) as server:
         rounds = server.models()["heaps"].state()["rounds"]
-        names = ("phase", "params", "round", "closed_rounds", "request", "policy_state", "combined_readings")
+        names = (
+            "phase",
+            "params",
+            "round",
+            "closed_rounds",
+            "request",
+            "policy_state",
+            "combined_readings",
+        )
         model = pack({name: rounds[name] for name in names})
     return {
         "model": model,
-        "updates": {c: {n: {contents(each) for each in again} for n, again in by.items()} for c, by in updates.items()},
+        "updates": {
+            c: {n: {contents(each) for each in again} for n, again in by.items()}
+            for c, by in updates.items()
+        },
         "snapshots": snapshots_by_version(config, "heaps"),
         "rejected": len(all_records(config.log.address, config.contract.rejected_topic)),
     }
@@ -40,9 +63,13 @@ def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
     folder.mkdir()
     file = create_rounds_federation(folder, KMEANS, CLIENTS, readings=60)
     give_noise_keys(folder, CLIENTS)
-    undisturbed = cut_at_every_call(CALLS, file, memory_folder, lambda file: run_in_rounds(file, CLIENTS), outcome)
+    undisturbed = cut_at_every_call(
+        CALLS, file, memory_folder, lambda file: run_in_rounds(file, CLIENTS), outcome
+    )
     # Without a cut the model takes several rounds, and then sleeps.
     assert undisturbed["updates"].keys() == set(CLIENTS)
-    assert all(len(by_number) >= 3 for by_number in undisturbed["updates"].values()), undisturbed["updates"]
+    assert all(len(by_number) >= 3 for by_number in undisturbed["updates"].values()), undisturbed[
+        "updates"
+    ]
     assert max(undisturbed["snapshots"]) >= 4
     assert undisturbed["rejected"] == 0

@@ -15,7 +15,13 @@ from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.estimators.federated import FederatedDBSCAN, FederatedFCM, FederatedGMM, FederatedKMeans, FederatedSpectral
+from shoal.estimators.federated import (
+    FederatedDBSCAN,
+    FederatedFCM,
+    FederatedGMM,
+    FederatedKMeans,
+    FederatedSpectral,
+)
 from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.tsk import FederatedTSK
 from shoal.onebox.federation import OneBox
@@ -52,7 +58,9 @@ FIRST: dict[str, Params] = {}
 
 def model_of(algorithm: str) -> str:
     """A model of the algorithm's name, of three clusters where it asks for a number."""
-    options = "options = { clusters = 3 }\n" if rounds_algorithm(algorithm).takes("clusters") else ""
+    options = (
+        "options = { clusters = 3 }\n" if rounds_algorithm(algorithm).takes("clusters") else ""
+    )
     return f'[[models]]\nname = "{algorithm}"\nalgorithm = "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
 
 
@@ -82,7 +90,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("algorithm", rounds_names())
-def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: str, ended: Path) -> None:
+def test_the_service_gives_the_numbers_of_the_same_functions_offline(
+    algorithm: str, ended: Path
+) -> None:
     config = load_config(ended)
     with OneBox(config, CLIENTS, clock) as box:
         windows = [box.clients[client].window for client in CLIENTS]
@@ -93,7 +103,12 @@ def test_the_service_gives_the_numbers_of_the_same_functions_offline(algorithm: 
         params = served.params
     policy = Policy("decay" if rounds_algorithm(algorithm).additive else "cache")
     offline = federations.run_rounds(
-        rounds_algorithm(algorithm), FIRST[algorithm], windows, rounds_max=100, tolerance=1e-3, policy=policy
+        rounds_algorithm(algorithm),
+        FIRST[algorithm],
+        windows,
+        rounds_max=100,
+        tolerance=1e-3,
+        policy=policy,
     )
     assert offline.shifts
     assert all(np.array_equal(offline.params[name], params[name]) for name in params)
@@ -125,10 +140,18 @@ def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: P
         params = served.params
     first = FIRST[algorithm]
     policy = Policy("decay" if rounds_algorithm(algorithm).additive else "cache")
-    wanted = {"n_clusters": 3, "init": first["centre"], "bounds": (0, 1), "tol": 1e-3, "policy": policy}
+    wanted = {
+        "n_clusters": 3,
+        "init": first["centre"],
+        "bounds": (0, 1),
+        "tol": 1e-3,
+        "policy": policy,
+    }
     wanted["random_state"] = int(first["seed"][0]) if "seed" in first else 0
     estimator = ESTIMATORS[algorithm]
-    estimator.set_params(**{name: value for name, value in wanted.items() if name in estimator.get_params()})
+    estimator.set_params(
+        **{name: value for name, value in wanted.items() if name in estimator.get_params()}
+    )
     if isinstance(estimator, FederatedTSK):
         found = estimator.fit([rows[:, :-1] for rows in windows], [rows[:, -1] for rows in windows])
     else:
@@ -142,11 +165,16 @@ def test_models_in_rounds_do_not_change_a_streaming_model(ended: Path, tmp_path:
     for client in CLIENTS:
         client_folder = tmp_path / "clients" / client
         for name in ("readings.db", "noise.key"):
-            client_folder.joinpath(name).write_bytes((ended.parent / "clients" / client / name).read_bytes())
+            client_folder.joinpath(name).write_bytes(
+                (ended.parent / "clients" / client / name).read_bytes()
+            )
         client_folder.joinpath("noise.key").chmod(0o600)
         Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
     read_all_readings(file)
-    with OneBox(load_config(file), CLIENTS, clock) as alone, OneBox(load_config(ended), CLIENTS, clock) as together:
+    with (
+        OneBox(load_config(file), CLIENTS, clock) as alone,
+        OneBox(load_config(ended), CLIENTS, clock) as together,
+    ):
         alone.run_until_idle()
         assert model_bytes(alone.server) == model_bytes(together.server)
 
@@ -156,10 +184,14 @@ def test_a_client_labels_its_readings_by_every_model(ended: Path) -> None:
     log = open_log(f"sqlite:{config.client.folder / 'attic' / 'readings.db'}")
     keys = latest(log, LABELS)
     log.close()
-    assert {key.split(b"/")[0].decode() for key in keys} == {model.name for model in config.contract.models}
+    assert {key.split(b"/")[0].decode() for key in keys} == {
+        model.name for model in config.contract.models
+    }
 
 
-def test_a_model_with_as_many_clusters_as_found_starts_from_the_streaming_model(tmp_path: Path) -> None:
+def test_a_model_with_as_many_clusters_as_found_starts_from_the_streaming_model(
+    tmp_path: Path,
+) -> None:
     file = create_rounds_federation(tmp_path, FCAC + AUTO)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         models = box.server.models()
@@ -173,36 +205,50 @@ def test_a_model_with_as_many_clusters_as_found_starts_from_the_streaming_model(
         assert models["as-many"].sleeping
 
 
-def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(tmp_path: Path) -> None:
+def test_a_model_starts_from_what_the_streaming_model_found_in_the_same_step(
+    tmp_path: Path,
+) -> None:
     """Otherwise it would depend on how the log was divided into steps, and so on time."""
     for batch in (1, 1000):
         folder = tmp_path / f"{batch}"
         folder.mkdir()
-        sourced = KMEANS.replace('algorithm = "kmeans"', 'algorithm = "kmeans"\nsource = "clusters"')
+        sourced = KMEANS.replace(
+            'algorithm = "kmeans"', 'algorithm = "kmeans"\nsource = "clusters"'
+        )
         file = create_rounds_federation(folder, sourced + FCAC)
-        text = file.read_text(encoding="utf-8").replace("batch_updates_max = 4", f"batch_updates_max = {batch}")
+        text = file.read_text(encoding="utf-8").replace(
+            "batch_updates_max = 4", f"batch_updates_max = {batch}"
+        )
         file.write_text(text, encoding="utf-8")
         read_all_readings(file)
         config = load_config(file)
         with resumed(open_server(config, clock=clock)) as server:
-            heaps, clusters = server.models()["heaps"], server.models()["clusters"]
+            heaps = server.models()["heaps"]
+            clusters = server.models()["clusters"]
             assert isinstance(heaps, RoundsModel)
             assert isinstance(clusters, StreamingModel)
             while heaps.params is None:
                 assert server.step()
             contract = resolve(config.contract)
-            hint = init_hint_for(contract, contract.models[config.contract.models[0].name], clusters)
+            hint = init_hint_for(
+                contract, contract.models[config.contract.models[0].name], clusters
+            )
             assert hint is not None
             assert hint.points is not None
             assert np.array_equal(
                 heaps.params["centre"],
-                rounds_algorithm("kmeans").start({"clusters": 5}, config.contract.width, hint)["centre"],
+                rounds_algorithm("kmeans").start({"clusters": 5}, config.contract.width, hint)[
+                    "centre"
+                ],
             )
 
 
 def test_no_round_closes_before_all_answers_in_the_log_are_read(tmp_path: Path) -> None:
     file = create_rounds_federation(tmp_path, KMEANS.replace("quorum = 1", "quorum = 0.5"))
-    file.write_text(file.read_text(encoding="utf-8").replace("batch_updates_max = 4", "batch_updates_max = 1"), "utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("batch_updates_max = 4", "batch_updates_max = 1"),
+        "utf-8",
+    )
     read_all_readings(file)
     with OneBox(load_config(file), CLIENTS, clock) as box:
         answers = set()
@@ -211,8 +257,12 @@ def test_no_round_closes_before_all_answers_in_the_log_are_read(tmp_path: Path) 
             assert seen is not None
             answers.add(seen.counted)
         assert answers == {0, 3}
-        learned = box.server.metrics.registry.get_sample_value("shoal_readings_total", {"result": "learned"})
-        assert learned == 0, "answers are about the same rows again and again, so they count no reading"
+        learned = box.server.metrics.registry.get_sample_value(
+            "shoal_readings_total", {"result": "learned"}
+        )
+        assert learned == 0, (
+            "answers are about the same rows again and again, so they count no reading"
+        )
 
 
 def test_a_server_that_lost_its_checkpoint_continues_from_its_snapshots(tmp_path: Path) -> None:
@@ -256,4 +306,7 @@ def test_the_status_counts_each_client_once(ended: Path) -> None:
     assert all(client.readings == 400 for client in picture.clients)
     shown = {name: model.rounds for name, model in picture.models.items()}
     assert shown.pop("clusters") is None
-    assert all(seen is not None and seen.phase == "sleeping" and seen.counted == 3 for seen in shown.values())
+    assert all(
+        seen is not None and seen.phase == "sleeping" and seen.counted == 3
+        for seen in shown.values()
+    )

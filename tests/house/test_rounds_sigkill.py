@@ -1,7 +1,7 @@
 """Processes killed in the middle of rounds, on both transports, end as if nothing had happened.
 
-Clients read all their readings before the first round, and a round waits for every client, so only one outcome is
-right: that of an undisturbed federation in one process.
+Clients read all their readings before the first round, and a round waits for every client, so only
+one outcome is right: that of an undisturbed federation in one process.
 """
 
 from __future__ import annotations
@@ -113,7 +113,11 @@ def newest(config: Config, log: Log) -> dict[str, Snapshot]:
     records = {
         model.name: found.get(model.name.encode()) for model in config.contract.models
     }  # the lease is in this topic too
-    return {name: Snapshot.decode(one.value, one.headers) for name, one in records.items() if one is not None}
+    return {
+        name: Snapshot.decode(one.value, one.headers)
+        for name, one in records.items()
+        if one is not None
+    }
 
 
 def round_of(config: Config, log: Log) -> int:
@@ -139,7 +143,9 @@ def outcome(config: Config, server: ServerNode) -> dict[str, Any]:
     for record in all_records(config.log.address, config.contract.updates_topic):
         update = Update.decode(record.value, record.headers)
         if update.round is not None:
-            answers.setdefault((update.model, update.client, update.round), set()).add(pack(update.arrays))
+            answers.setdefault((update.model, update.client, update.round), set()).add(
+                pack(update.arrays)
+            )
     assert not all_records(config.log.address, config.contract.rejected_topic)
     rounds = {}
     for name, model in server.models().items():
@@ -170,7 +176,9 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
     config = federation(folder, name, address)
     arguments = [["server", "--config", "federation.toml", "--no-page"]]
     arguments += [["client", "--config", "federation.toml", "--name", client] for client in CLIENTS]
-    processes = [Process(each, folder / f"{each[-1]}-{place}.txt") for place, each in enumerate(arguments)]
+    processes = [
+        Process(each, folder / f"{each[-1]}-{place}.txt") for place, each in enumerate(arguments)
+    ]
     with killed_on_exit(processes), closing(open_log(config.log)) as log:
         for number, victims in enumerate(VICTIMS):
             wait_for(lambda number=number: round_of(config, log) > EVERY * number, processes)

@@ -69,13 +69,19 @@ def test_a_model_without_rounds_cannot_be_woken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "wrong"), [("model", {"model": "clusters"}), ("model", {"model": "no"}), ("contract", {"contract": "0"})]
+    ("reason", "wrong"),
+    [("model", {"model": "clusters"}), ("model", {"model": "no"}), ("contract", {"contract": "0"})],
 )
 def test_an_invalid_wake_is_rejected(tmp_path: Path, reason: str, wrong: dict[str, str]) -> None:
     config = load_config(create_rounds_federation(tmp_path, FCAC + KMEANS))
     parts = {"federation": "house", "contract": config.contract.digest, "model": "heaps", **wrong}
     with OneBox(config, CLIENTS, clock) as box, closing(open_log(config.log)) as log:
-        log.publish(config.contract.updates_topic, Wake(**parts, made_at=1.0).encode(), b"heaps", Wake.headers())
+        log.publish(
+            config.contract.updates_topic,
+            Wake(**parts, made_at=1.0).encode(),
+            b"heaps",
+            Wake.headers(),
+        )
         log.flush()
         box.run_until_idle()
     [rejected] = all_records(config.log.address, config.contract.rejected_topic)

@@ -23,14 +23,18 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         address = f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
     file = write_federation(tmp_path, address=address)
     text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("[server]", f"[server]\nlease_renew_s = {LEASE_RENEW_S}"), encoding="utf-8")
+    file.write_text(
+        text.replace("[server]", f"[server]\nlease_renew_s = {LEASE_RENEW_S}"), encoding="utf-8"
+    )
     return file
 
 
 def in_another_folder(file: Path) -> Path:
     """The same federation with another folder for its server."""
     other = file.with_name("other.toml")
-    other.write_text(file.read_text().replace('folder = "server"', 'folder = "elsewhere"'), encoding="utf-8")
+    other.write_text(
+        file.read_text().replace('folder = "server"', 'folder = "elsewhere"'), encoding="utf-8"
+    )
     return other
 
 
@@ -48,7 +52,9 @@ def server(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         yield start
 
 
-def test_a_second_server_is_refused_in_any_folder(file: Path, server: Callable[..., Process]) -> None:
+def test_a_second_server_is_refused_in_any_folder(
+    file: Path, server: Callable[..., Process]
+) -> None:
     first = server(file)
     wait_until(lambda: ACQUIRED in first.log_text())
     same = server(file)
@@ -63,7 +69,9 @@ def test_a_second_server_is_refused_in_any_folder(file: Path, server: Callable[.
     assert first.stop() == 0
 
 
-def test_a_server_that_takes_over_ends_the_older_one(file: Path, server: Callable[..., Process]) -> None:
+def test_a_server_that_takes_over_ends_the_older_one(
+    file: Path, server: Callable[..., Process]
+) -> None:
     first = server(file)
     wait_until(lambda: ACQUIRED in first.log_text())
     second = server(in_another_folder(file), "--rebuild", "--take-over")

@@ -25,7 +25,14 @@ from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_commands import request_wake
 from shoal.transports import open_log
 from shoal.transports.base import Headers, latest
-from tests.house.small_federation import all_records, clock, create_federation, final_model, model_bytes, run_to_end
+from tests.house.small_federation import (
+    all_records,
+    clock,
+    create_federation,
+    final_model,
+    model_bytes,
+    run_to_end,
+)
 
 CLIENTS = ("attic", "cellar")
 
@@ -40,7 +47,9 @@ def create_signed_federation(folder: Path, clients: Sequence[str] = CLIENTS, **s
 
 
 def require_signatures(file: Path) -> None:
-    text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}/signing.key"')
+    text = file.read_text(encoding="utf-8").replace(
+        "label = true", 'signing_key_file = "{client}/signing.key"'
+    )
     file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
 
 
@@ -75,7 +84,9 @@ def publish(config: Config, *messages: tuple[bytes, Headers]) -> None:
 
 def rejected(config: Config) -> list[tuple[str, bytes]]:
     with closing(open_log(config.log)) as log:
-        found = sorted(latest(log, config.contract.rejected_topic).values(), key=lambda record: record.offset)
+        found = sorted(
+            latest(log, config.contract.rejected_topic).values(), key=lambda record: record.offset
+        )
     return [(dict(record.headers)["reason"].decode(), record.value or b"") for record in found]
 
 
@@ -91,9 +102,15 @@ def test_clients_that_sign_make_the_model_that_unsigned_ones_would_make(tmp_path
     run_to_end(file, CLIENTS)
     assert rejected(config) == []
     with_signatures = final_model(file)
-    assert all(dict(headers).get(HEADER) for client in CLIENTS for _, headers in updates_of(config, client))
+    assert all(
+        dict(headers).get(HEADER) for client in CLIENTS for _, headers in updates_of(config, client)
+    )
     unasked = config.model_copy(
-        update={"server": config.server.model_copy(update={"client_keys": None, "folder": tmp_path / "unasked"})}
+        update={
+            "server": config.server.model_copy(
+                update={"client_keys": None, "folder": tmp_path / "unasked"}
+            )
+        }
     )
     with resumed(open_server(unasked, rebuild=True, clock=clock)) as server:
         while server.step():
@@ -123,19 +140,27 @@ def test_updates_in_the_name_of_another_client_are_rejected(tmp_path: Path) -> N
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value) for value, _ in forged]
     with resumed(open_server(config, clock=clock)) as server:
-        absorbed = {client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()}
+        absorbed = {
+            client: updates for client, updates, *_ in server.models()["clusters"].clients.totals()
+        }
         assert absorbed == {client: len(updates_of_signed(config, client)) for client in CLIENTS}
         assert absorbed["cellar"] > 0
         publish(config, forged[0])
         server.step()
-        count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
+        count = server.metrics.registry.get_sample_value(
+            "shoal_rejected_messages_total", {"reason": "signature"}
+        )
         assert count == 1.0
         assert server.status().rejected == {"signature": 1}
 
 
 def updates_of_signed(config: Config, client: str) -> set[bytes]:
     """The distinct updates of a client that have its signature."""
-    key = read_keys(config.server.client_keys / f"{client}.key")[0] if config.server.client_keys else b""
+    key = (
+        read_keys(config.server.client_keys / f"{client}.key")[0]
+        if config.server.client_keys
+        else b""
+    )
     messages = updates_of(config, client)
     return {value for value, headers in messages if is_signed(config, value, headers, key)}
 
@@ -152,12 +177,17 @@ def test_a_genuine_message_repeated_later_changes_nothing(tmp_path: Path) -> Non
     assert rejected(config) == []
 
 
-def test_a_signature_for_another_federation_is_rejected_also_with_the_same_key(tmp_path: Path) -> None:
+def test_a_signature_for_another_federation_is_rejected_also_with_the_same_key(
+    tmp_path: Path,
+) -> None:
     file = create_signed_federation(tmp_path)
     config = load_config(file)
     run_to_end(file, CLIENTS)
     value = replace(Update.decode(*updates_of(config, "attic")[0]), sequence=99).encode()
-    elsewhere = (*Update.headers(), (HEADER, signature(key_of(file, "attic"), "other.updates", value)))
+    elsewhere = (
+        *Update.headers(),
+        (HEADER, signature(key_of(file, "attic"), "other.updates", value)),
+    )
     publish(config, (value, elsewhere))
     run_to_end(file, CLIENTS)
     assert rejected(config) == [("signature", value)]
@@ -166,7 +196,9 @@ def test_a_signature_for_another_federation_is_rejected_also_with_the_same_key(t
 def test_every_chunk_is_signed_and_a_forged_one_does_not_stop_reassembly(tmp_path: Path) -> None:
     file = create_signed_federation(tmp_path, ["attic"], publish_readings=120)
     config = load_config(file)
-    small = config.model_copy(update={"log": config.log.model_copy(update={"update_bytes_max": 1700})})
+    small = config.model_copy(
+        update={"log": config.log.model_copy(update={"update_bytes_max": 1700})}
+    )
     with resumed(open_client(small, "attic", clock=clock)) as client:
         while client.step():
             pass
@@ -180,7 +212,9 @@ def test_every_chunk_is_signed_and_a_forged_one_does_not_stop_reassembly(tmp_pat
             "server": config.server.model_copy(update={"folder": tmp_path / "again"}),
         }
     )
-    publish(elsewhere, messages[0], (forged, messages[1][1]), (forged, Update.headers()), *messages[1:])
+    publish(
+        elsewhere, messages[0], (forged, messages[1][1]), (forged, Update.headers()), *messages[1:]
+    )
     with resumed(open_server(elsewhere, clock=clock)) as server:
         while server.step():
             pass
@@ -197,11 +231,15 @@ def test_updates_rejected_without_a_key_are_absorbed_when_requeued_with_it(tmp_p
     kept.rename(tmp_path / "keys" / "cellar.key")
     for record in all_records(config.log.address, config.contract.rejected_topic):
         assert record.key is not None
-        result = CliRunner().invoke(rejected_group, ["requeue", "--config", str(file), record.key.decode()])
+        result = CliRunner().invoke(
+            rejected_group, ["requeue", "--config", str(file), record.key.decode()]
+        )
         assert result.exit_code == 0, result.output
     run_to_end(file, CLIENTS)
     with resumed(open_server(config, clock=clock)) as server:
-        assert [client for client, *_ in server.models()["clusters"].clients.totals()] == list(CLIENTS)
+        assert [client for client, *_ in server.models()["clusters"].clients.totals()] == list(
+            CLIENTS
+        )
         assert server.status().rejected == {}
 
 
@@ -218,13 +256,17 @@ def test_a_key_is_changed_without_losing_an_update(tmp_path: Path) -> None:
     new = key_of(file, "attic")
     messages = updates_of(config, "attic")
     with_old = [is_signed(config, value, headers, old) for value, headers in messages]
-    assert [is_signed(config, value, headers, new) for value, headers in messages] == [not which for which in with_old]
+    assert [is_signed(config, value, headers, new) for value, headers in messages] == [
+        not which for which in with_old
+    ]
     assert set(with_old) == {True, False}
     assert with_old == sorted(with_old, reverse=True)
     assert rejected(config) == []
 
 
-def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_published(tmp_path: Path) -> None:
+def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_published(
+    tmp_path: Path,
+) -> None:
     file = create_federation(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
     with resumed(open_client(config, "attic", clock=clock)) as client:
@@ -255,11 +297,15 @@ def test_a_wake_is_signed_as_an_operator(tmp_path: Path) -> None:
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         unsigned = Wake(config.contract.federation, config.contract.digest, "heaps", made_at=1.0)
-        log.publish(config.contract.updates_topic, unsigned.encode(), b"plant/heaps", Wake.headers())
+        log.publish(
+            config.contract.updates_topic, unsigned.encode(), b"plant/heaps", Wake.headers()
+        )
         request_wake(config, log, ("heaps",))
     run_to_end(file, ())
     assert len(rejected(config)) == 1, "the unsigned one"
-    assert ("type", Wake.TYPE.encode()) in all_records(config.log.address, config.contract.updates_topic)[0].headers
+    assert ("type", Wake.TYPE.encode()) in all_records(
+        config.log.address, config.contract.updates_topic
+    )[0].headers
 
 
 def test_chunks_leave_room_for_the_signature(tmp_path: Path) -> None:
@@ -270,7 +316,12 @@ def test_chunks_leave_room_for_the_signature(tmp_path: Path) -> None:
     smallest = next(size for size in range(1000, 5000, 10) if _can(update, size))
     for _, value in encode_update(update, load_algorithm("fcac").update, smallest):
         headers = signed(config, value, key_of(file, "attic"))
-        assert len(value) + len(b"clusters") + sum(len(name) + len(content) for name, content in headers) <= smallest
+        assert (
+            len(value)
+            + len(b"clusters")
+            + sum(len(name) + len(content) for name, content in headers)
+            <= smallest
+        )
 
 
 def _can(update: Update, size: int) -> bool:

@@ -1,4 +1,5 @@
-"""A federation on three brokers with three copies of each topic: a leading broker is killed, and the next one too."""
+"""A federation on three brokers with three copies of each topic: a leading broker is killed, and
+the next one too."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def brokers(can_run_kafka: None, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def leadership(brokers: Cluster, topic: str) -> tuple[int, int]:
-    """(broker that leads the topic, number of copies that are in sync); (-1, 0) while no broker can tell."""
+    """(broker that leads the topic, number of copies that are in sync); (-1, 0) while no broker can
+    tell."""
     try:
         with closing(KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))) as admin:
             (described,) = admin.describe_topics([topic])
@@ -47,7 +49,9 @@ def leadership(brokers: Cluster, topic: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.integration)])
-def test_killing_leading_brokers_loses_and_repeats_nothing(brokers: Cluster, tmp_path: Path, kills: int) -> None:
+def test_killing_leading_brokers_loses_and_repeats_nothing(
+    brokers: Cluster, tmp_path: Path, kills: int
+) -> None:
     file = prepare_federation(tmp_path, f"kafka://{brokers.bootstrap}", f"replication = {COPIES}")
     topic = load_config(file).contract.updates_topic
     processes = start_all(file, READINGS_PER_S)
@@ -59,7 +63,8 @@ def test_killing_leading_brokers_loses_and_repeats_nothing(brokers: Cluster, tmp
             killed.append(leadership(brokers, topic)[0])
             brokers.kill(killed[-1])
             wait_until(lambda: leadership(brokers, topic)[0] not in (killed[-1], -1))
-            # Two of three brokers suffice. That updates follow shows that there was work left at the kill.
+            # Two of three brokers suffice. That updates follow shows that there was work left at
+            # the kill.
             wait_for_updates(processes, file, UPDATES)
             if len(killed) < kills:
                 brokers.start(killed[-1])

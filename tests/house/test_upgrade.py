@@ -1,7 +1,8 @@
 """What earlier versions have written: read by today's, or refused in one line that says what to do.
 
-`promised/` has a federation of each version that is promised something: its file, its log, and the folders of a server
-and two clients (`shoal producer --synthetic plant`, 6 000 readings, a named cluster). `before-0.1` is of November 2026.
+`promised/` has a federation of each version that is promised something: its file, its log, and the
+folders of a server and two clients (`shoal producer --synthetic plant`, 6 000 readings, a named
+cluster). `before-0.1` is of November 2026.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ REFUSED = {
     "snapshot export --out clusters.json": "the newest snapshot of clusters in the log is not valid",
 }
 """commands that the versions before the first release are refused by, with what they say"""
-READ = {"events list": "night shift", "history export": "night shift", "rejected list": "", "topics ensure": ""}
+READ = {
+    "events list": "night shift",
+    "history export": "night shift",
+    "rejected list": "",
+    "topics ensure": "",
+}
 """commands that read what they have written"""
 
 
@@ -36,7 +42,9 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "shoal"), *words.split(), "--config", "plant.toml"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended
 
@@ -54,4 +62,6 @@ def test_what_cannot_be_kept_is_refused_with_words(written: Path, words: str) ->
     assert ended.returncode in (2, 4, 5)
     assert REFUSED[words] in ended.stderr.splitlines()[-1]
     assert ended.stderr.splitlines()[-1].startswith("shoal: ")
-    assert {path: path.stat().st_size for path in written.rglob("checkpoint.db")} == before, "and left as it was"
+    assert {path: path.stat().st_size for path in written.rglob("checkpoint.db")} == before, (
+        "and left as it was"
+    )

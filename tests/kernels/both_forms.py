@@ -1,4 +1,5 @@
-"""The two forms of the kernels, made once per process: to load the compiled form takes longer than most tests."""
+"""The two forms of the kernels, made once per process: to load the compiled form takes longer than
+most tests."""
 
 from __future__ import annotations
 

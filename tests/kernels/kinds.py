@@ -15,7 +15,9 @@ N: Final = 300
 
 def blobs(generator: np.random.Generator, d: int) -> Floats:
     """Rows (N, d) around six centres."""
-    return np.asarray(generator.random((6, d))[generator.integers(6, size=N)] + generator.normal(0, 0.1, (N, d)))
+    return np.asarray(
+        generator.random((6, d))[generator.integers(6, size=N)] + generator.normal(0, 0.1, (N, d))
+    )
 
 
 KINDS: Final[dict[str, Callable[[np.random.Generator, int], Floats]]] = {
@@ -31,7 +33,9 @@ KINDS: Final[dict[str, Callable[[np.random.Generator, int], Floats]]] = {
     "below 32 bits": lambda generator, d: blobs(generator, d) * 1e-40,
     "beyond 32 bits": lambda generator, d: blobs(generator, d) * 1e25,
     "huge": lambda generator, d: blobs(generator, d) * 1e140,
-    "every size": lambda generator, d: blobs(generator, d) * 10.0 ** generator.integers(-30, 30, size=(N, 1)),
+    "every size": lambda generator, d: (
+        blobs(generator, d) * 10.0 ** generator.integers(-30, 30, size=(N, 1))
+    ),
     "signed zeros": lambda generator, d: np.where(generator.random((N, d)) < 0.9, -0.0, 1.0),
 }
 """each makes rows (N, d)"""

@@ -31,7 +31,10 @@ def ascending(numbers: object) -> Ints:
 
 def by_flooding(numbers: Ints, cells: int, d: int) -> list[int]:
     """The groups as a search in plain Python finds them, each named by its first cell."""
-    digits = {int(n): tuple(row) for n, row in zip(numbers, digits_of(numbers, cells, d).tolist(), strict=True)}
+    digits = {
+        int(n): tuple(row)
+        for n, row in zip(numbers, digits_of(numbers, cells, d).tolist(), strict=True)
+    }
     group: dict[int, int] = {}
     for first in sorted(digits):
         waiting = [first]
@@ -74,7 +77,9 @@ def test_groups_that_follow_changes_are_those_of_a_search_from_the_start(
 def test_cells_that_go_from_a_full_grid_leave_the_right_parts(gone: set[int]) -> None:
     full = np.arange(81, dtype=np.int64)
     left = ascending(set(range(81)) - gone)
-    assert follow_groups(full, groups(full, 9, 2), left, 9, 2).group.tolist() == by_flooding(left, 9, 2)
+    assert follow_groups(full, groups(full, 9, 2), left, 9, 2).group.tolist() == by_flooding(
+        left, 9, 2
+    )
 
 
 def test_without_cells_there_are_no_groups() -> None:
@@ -99,7 +104,8 @@ def test_a_small_part_that_is_cut_off_costs_its_own_size_and_not_that_of_the_res
     cells = 200
     large = [row * cells + column for row in range(60) for column in range(60)]
     tail = [30 * cells + column for column in range(60, 70)]
-    whole, bridge = ascending(large + tail), 30 * cells + 60
+    whole = ascending(large + tail)
+    bridge = 30 * cells + 60
     cut = whole[whole != bridge]
     found = follow_groups(whole, groups(whole, cells, 2), cut, cells, 2)
     assert found.group.max() == 1
@@ -109,7 +115,9 @@ def test_a_small_part_that_is_cut_off_costs_its_own_size_and_not_that_of_the_res
 
 @quick
 @given(data=st.data(), cells=st.integers(2, 9), d=st.integers(1, 4))
-def test_numbers_and_digits_are_inverse_and_in_the_same_order(data: st.DataObject, cells: int, d: int) -> None:
+def test_numbers_and_digits_are_inverse_and_in_the_same_order(
+    data: st.DataObject, cells: int, d: int
+) -> None:
     numbers = ascending(data.draw(st.sets(st.integers(0, cells**d - 1), max_size=20)))
     digits = digits_of(numbers, cells, d)
     assert cell_numbers(digits, cells).tolist() == numbers.tolist()
@@ -130,7 +138,9 @@ def test_rows_beyond_the_grid_are_in_its_nearest_cell_and_a_feature_without_rang
 
 
 @pytest.mark.parametrize("cells", [10, 300])
-def test_a_table_and_a_list_of_cells_count_the_same(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_and_a_list_of_cells_count_the_same(
+    cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.kernels.cells.MERGE_MIN", 50)
     numbers = np.random.default_rng(0).integers(0, cells**2, 3000)
     grid = cells, np.zeros(2), np.ones(2)
@@ -143,12 +153,16 @@ def test_a_table_and_a_list_of_cells_count_the_same(cells: int, monkeypatch: pyt
     assert count.tolist() == wanted.tolist()
     assert [array.tolist() for array in counts.total()] == [found.tolist(), count.tolist()]
     assert [len(array) for array in CellCounts(*grid).total()] == [0, 0]
-    assert [array.tolist() for array in add_counts(np.array([4, 1, 4]), np.array([1.0, 2.0, 3.0]))] == [[1, 4], [2, 4]]
+    assert [
+        array.tolist() for array in add_counts(np.array([4, 1, 4]), np.array([1.0, 2.0, 3.0]))
+    ] == [[1, 4], [2, 4]]
 
 
 def test_the_nearest_cell_is_the_own_one_or_one_in_reach_and_of_a_tie_the_first() -> None:
     cells = ascending([11, 14, 55])
-    places = np.array([[1.5, 1.9], [1.5, 3.0], [1.5, 2.9], [5.5, 7.9], [5.5, 8.1], [-70.0, 1.5], [1.2, 4.01]])
+    places = np.array(
+        [[1.5, 1.9], [1.5, 3.0], [1.5, 2.9], [5.5, 7.9], [5.5, 8.1], [-70.0, 1.5], [1.2, 4.01]]
+    )
     assert nearest_cell(places, cells, 10, 2).tolist() == [0, 0, 0, 2, -1, 0, 1]
     assert nearest_cell(places, cells, 10, 0).tolist() == [0, -1, -1, -1, -1, -1, 1]
     assert nearest_cell(places, NONE, 10, 2).tolist() == [-1] * 7

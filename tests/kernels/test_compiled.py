@@ -1,4 +1,5 @@
-"""The compiled form of the kernels: the bits of NumPy's form, on streams that are made to tell them apart."""
+"""The compiled form of the kernels: the bits of NumPy's form, on streams that are made to tell them
+apart."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def blobs(generator: np.random.Generator, d: int, spread: float = 0.02) -> Float
 
 
 def of_kind(kind: str, d: int) -> Floats:
-    """A stream of N rows in which the last bits of a distance matter, or 32-bit floats are of no use."""
+    """A stream of N rows in which the last bits of a distance matter, or 32-bit floats are of no
+    use."""
     generator = np.random.default_rng([N, d])
     rows = {
         "blobs": lambda: blobs(generator, d),
@@ -47,18 +49,31 @@ def of_kind(kind: str, d: int) -> Floats:
         "tiny": lambda: blobs(generator, d) * 1e-140,
         "huge": lambda: blobs(generator, d) * 1e140,
         "both": lambda: blobs(generator, d) * 10.0 ** generator.integers(-30, 30, size=(N, 1)),
-        "signed zeros": lambda: np.where(generator.random((N, d)) < 0.5, -0.0, blobs(generator, d).round(1)),
+        "signed zeros": lambda: np.where(
+            generator.random((N, d)) < 0.5, -0.0, blobs(generator, d).round(1)
+        ),
     }[kind]()
     return np.ascontiguousarray(rows)
 
 
 KINDS = [
-    *("blobs", "lattice", "repeats", "all equal", "one feature constant", "offset", "far offset", "heavy tails"),
+    *(
+        "blobs",
+        "lattice",
+        "repeats",
+        "all equal",
+        "one feature constant",
+        "offset",
+        "far offset",
+        "heavy tails",
+    ),
     *("drift", "tiny", "huge", "both", "signed zeros"),
 ]
 
 
-def learn_by(form: str, network: Network, rows: Floats, monkeypatch: pytest.MonkeyPatch, chunk: int = N) -> None:
+def learn_by(
+    form: str, network: Network, rows: Floats, monkeypatch: pytest.MonkeyPatch, chunk: int = N
+) -> None:
     monkeypatch.setattr(forms, "PROCESS", FORMS[form])
     for first in range(0, len(rows), chunk):
         network.learn(rows[first : first + chunk])
@@ -66,26 +81,35 @@ def learn_by(form: str, network: Network, rows: Floats, monkeypatch: pytest.Monk
 
 def bits(network: Network) -> dict[str, Any]:
     return {
-        name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in network.state().items()
+        name: value.tobytes() if isinstance(value, np.ndarray) else value
+        for name, value in network.state().items()
     }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("half", HALVES)
-def test_both_forms_end_in_the_same_bits(half: type[Network], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_forms_end_in_the_same_bits(
+    half: type[Network], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for d in (1, 2, 5, 16):
         rows = of_kind(kind, d)
         for options in ({}, {"nodes_max": 25}, {"diversity_nodes_min": 40}):
-            plain, compiled = half(d, **options), half(d, **options)
+            plain = half(d, **options)
+            compiled = half(d, **options)
             learn_by(NUMPY, plain, rows, monkeypatch)
             learn_by(COMPILED, compiled, rows, monkeypatch, chunk=97)
             assert bits(plain) == bits(compiled), (d, options)
 
 
 @pytest.mark.parametrize("kind", ["blobs", "repeats", "drift"])
-def test_both_forms_count_the_same_inputs_of_each_client(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_forms_count_the_same_inputs_of_each_client(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = of_kind(kind, 2)
-    alone = [[Contribution(f"client-{n % 5}", n, of_rows(part))] for n, part in enumerate(np.array_split(rows, 13))]
+    alone = [
+        [Contribution(f"client-{n % 5}", n, of_rows(part))]
+        for n, part in enumerate(np.array_split(rows, 13))
+    ]
     together = [list(chain.from_iterable(alone[first : first + 4])) for first in range(0, 12, 4)]
     for updates in (alone, together):
         networks = {form: CAEFC(2, client_share_max=0.5) for form in (NUMPY, COMPILED)}
@@ -93,7 +117,8 @@ def test_both_forms_count_the_same_inputs_of_each_client(kind: str, monkeypatch:
             monkeypatch.setattr(forms, "PROCESS", FORMS[form])
             for number, contributions in enumerate(updates):
                 network.absorb(contributions, str(number).encode())
-        plain, compiled = networks[NUMPY], networks[COMPILED]
+        plain = networks[NUMPY]
+        compiled = networks[COMPILED]
         assert bits(plain) == bits(compiled)
         assert plain.clusters().tolist() == compiled.clusters().tolist()
 
@@ -110,7 +135,8 @@ def test_sums_of_any_number_of_features_are_numpys(
     rows = blobs(np.random.default_rng(d), d)
     # Full with 8 nodes: a row of another blob looks for the nearest one at any distance.
     for options in ({}, {"nodes_max": 8}):
-        plain, compiled = half(d, **options), half(d, **options)
+        plain = half(d, **options)
+        compiled = half(d, **options)
         learn_by(NUMPY, plain, rows, monkeypatch)
         learn_by(COMPILED, compiled, rows, monkeypatch)
         assert bits(plain) == bits(compiled), options
@@ -118,9 +144,12 @@ def test_sums_of_any_number_of_features_are_numpys(
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_one_state_passes_from_one_form_to_the_other(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_state_passes_from_one_form_to_the_other(
+    half: type[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = np.concatenate([blobs(np.random.default_rng(seed), 3, 0.1) for seed in range(6)])
-    plain, changing = half(3), half(3)
+    plain = half(3)
+    changing = half(3)
     learn_by(NUMPY, plain, rows, monkeypatch)
     for number, part in enumerate(np.array_split(rows, 23)):
         learn_by((NUMPY, COMPILED)[number % 2], changing, part, monkeypatch)
@@ -134,10 +163,14 @@ def test_one_state_passes_from_one_form_to_the_other(half: type[Network], monkey
 def test_what_the_compiled_form_keeps_between_chunks_is_of_the_nodes_there_are(
     half: type[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = np.concatenate([blobs(np.random.default_rng(seed), 3, 0.1) + 1000.0 * (seed > 2) for seed in range(6)])
-    plain, changing = half(3, nodes_max=60), half(3, nodes_max=60)
+    rows = np.concatenate(
+        [blobs(np.random.default_rng(seed), 3, 0.1) + 1000.0 * (seed > 2) for seed in range(6)]
+    )
+    plain = half(3, nodes_max=60)
+    changing = half(3, nodes_max=60)
     learn_by(NUMPY, plain, rows, monkeypatch)
-    # The same network goes on, with rows by NumPy between compiled chunks, and a leap away from the origin.
+    # The same network goes on, with rows by NumPy between compiled chunks, and a leap away from the
+    # origin.
     for number, part in enumerate(np.array_split(rows, 71)):
         learn_by((COMPILED, COMPILED, NUMPY)[number % 3], changing, part, monkeypatch)
     assert bits(plain) == bits(changing)
@@ -168,10 +201,14 @@ def test_the_compiled_form_keeps_its_screen_from_chunk_to_chunk_until_it_is_not_
     assert origin_after(COMPILED, rows[4][:40] + 1000.0) == (rows[4][0] + 1000.0).tolist()
 
 
-def test_a_network_of_which_every_node_was_removed_goes_on_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Full with nodes so far apart that hardly a row has a second winner: few edges, and all nodes may be isolated.
+def test_a_network_of_which_every_node_was_removed_goes_on_with_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Full with nodes so far apart that hardly a row has a second winner: few edges, and all nodes
+    # may be isolated.
     rows = 100.0 * np.random.default_rng(0).random((N, 2))
-    plain, sizes = CAEFC(2, nodes_max=8), list[int]()
+    plain = CAEFC(2, nodes_max=8)
+    sizes = list[int]()
     for row in rows:
         learn_by(NUMPY, plain, row[None], monkeypatch)
         sizes.append(plain.size)
@@ -190,17 +227,24 @@ def test_a_screen_of_no_nodes_and_one_of_too_small_bandwidths_bound_nothing() ->
 
     for sigma in (0.0, 1e-200):
         columns, bounds, point, features, _ = Workspace.of(4, 2)
-        ints, floats = np.zeros(6, np.int64), np.array([1.0, sigma, 0.5, 0.0, 0.0, 0.0])
+        ints = np.zeros(6, np.int64)
+        floats = np.array([1.0, sigma, 0.5, 0.0, 0.0, 0.0])
         for kept in (0, 1):
             ints[KEPT] = kept
             screen.open_screen(
-                np.ones((3, 2)), np.zeros((4, 2)), (columns, bounds, features[ORIGIN], point), ints, floats
+                np.ones((3, 2)),
+                np.zeros((4, 2)),
+                (columns, bounds, features[ORIGIN], point),
+                ints,
+                floats,
             )
             assert floats[MARGIN] == -1.0
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_the_compiled_form_does_the_work(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_form_does_the_work(
+    half: type[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = half(2)
     rows = np.concatenate([blobs(np.random.default_rng(seed), 2, 0.1) for seed in range(6)])
     learn_by(NUMPY, network, rows[:N], monkeypatch)
@@ -213,7 +257,9 @@ def test_the_compiled_form_does_the_work(half: type[Network], monkeypatch: pytes
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_rows_that_may_not_be_written_to_are_learnt(half: type[Network], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_may_not_be_written_to_are_learnt(
+    half: type[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = blobs(np.random.default_rng(0), 4)
     before = rows.copy()
     rows.flags.writeable = False
@@ -227,10 +273,12 @@ def test_the_screen_bounds_every_correntropy_from_above_and_tightly(d: int, sigm
     from shoal.kernels.compiled import screen  # noqa: PLC0415  # needs Numba
 
     generator = np.random.default_rng([d, int(1 / sigma)])
-    rows, weights = generator.random((50, d)) * 3, generator.random((37, d)) * 3
+    rows = generator.random((50, d)) * 3
+    weights = generator.random((37, d)) * 3
     # Some nodes near each row, so that all values of the chord occur.
     weights[:20] = rows[:20] + sigma * generator.standard_normal((20, d))
-    ints, floats = np.array([37, 0, 0, 0, 0, 0]), np.array([sigma, sigma, 0.5, 0.0, 0.0, 0.0])
+    ints = np.array([37, 0, 0, 0, 0, 0])
+    floats = np.array([sigma, sigma, 0.5, 0.0, 0.0, 0.0])
     columns, bounds, point, features, _ = Workspace.of(37, d)
     parts = (columns, bounds, features[ORIGIN], point)
     screen.open_screen(rows, weights, parts, ints, floats)

@@ -45,7 +45,11 @@ def test_both_forms_find_the_same_valleys(kind: str, monkeypatch: pytest.MonkeyP
     generator = np.random.default_rng(1)
     for n in (1, 3, 4, 8, 16, 40):
         counts = HISTOGRAMS[kind](generator, (60, n))
-        for variances in (np.zeros((60, n)), np.full((60, n), 4.0), generator.uniform(0.0, 90.0, (60, n))):
+        for variances in (
+            np.zeros((60, n)),
+            np.full((60, n), 4.0),
+            generator.uniform(0.0, 90.0, (60, n)),
+        ):
             found = []
             for choice in FORMS.values():
                 monkeypatch.setattr(forms, "PROCESS", choice)
@@ -53,28 +57,41 @@ def test_both_forms_find_the_same_valleys(kind: str, monkeypatch: pytest.MonkeyP
             assert found[0] == found[1], n
 
 
-def grown(oblique_axes: int, d: int, missing: float = 0.0) -> tuple[list[bytes], CountingPlan, Floats]:
-    """A tree that has learnt windows of blobs, of which a share of the values is missing: the bits of all counts and of
-    its state, its plan, and rows."""
+def grown(
+    oblique_axes: int, d: int, missing: float = 0.0
+) -> tuple[list[bytes], CountingPlan, Floats]:
+    """A tree that has learnt windows of blobs, of which a share of the values is missing: the bits
+    of all counts and of its state, its plan, and rows."""
     generator = np.random.default_rng(d)
     n = 60 * WINDOW
-    rows = generator.random((6, d))[generator.integers(6, size=n)] + generator.normal(0, 0.02, (n, d))
-    options = {"noise_variance": NOISE.variance, "window_readings": WINDOW, "oblique_axes": oblique_axes}
-    counter, server = DENSITY_TREE.counter(options, d), DensityTreeServer(d, **options)
+    rows = generator.random((6, d))[generator.integers(6, size=n)] + generator.normal(
+        0, 0.02, (n, d)
+    )
+    options = {
+        "noise_variance": NOISE.variance,
+        "window_readings": WINDOW,
+        "oblique_axes": oblique_axes,
+    }
+    counter = DENSITY_TREE.counter(options, d)
+    server = DensityTreeServer(d, **options)
     learnt = []
     for number, window in enumerate(np.split(rows, 60)):
         valid = generator.random(WINDOW) < 0.9
         lacks = ~valid[:, None] | (generator.random(window.shape) < missing if missing else False)
         counted: Any = counter.count(np.where(lacks, np.nan, window), valid, b"client", number)
         learnt.append(counted.counts.tobytes())
-        update = counted.update(counted.counts + NOISE.draw(number.to_bytes(8, "little"), len(counted.counts)))
+        update = counted.update(
+            counted.counts + NOISE.draw(number.to_bytes(8, "little"), len(counted.counts))
+        )
         server.absorb([Contribution("client", number, update)], b"")
         counter.adopt(server.snapshot())
     learnt += [array.tobytes() for array in server.snapshot().values()]
     return learnt, server.plan, rows
 
 
-@pytest.mark.parametrize(("oblique_axes", "d", "missing"), [(0, 1, 0.0), (0, 5, 0.0), (4, 3, 0.0), (4, 3, 0.3)])
+@pytest.mark.parametrize(
+    ("oblique_axes", "d", "missing"), [(0, 1, 0.0), (0, 5, 0.0), (4, 3, 0.0), (4, 3, 0.3)]
+)
 def test_both_forms_count_alike_and_grow_the_same_tree(
     oblique_axes: int, d: int, missing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,16 +105,26 @@ def test_both_forms_count_alike_and_grow_the_same_tree(
     assert (tree.zoom >= 0).any()
 
 
-def test_readings_on_and_beyond_every_edge_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_on_and_beyond_every_edge_are_counted_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, tree, rows = grown(0, 3)
     edges = np.concatenate([tree.start, tree.end, tree.cut_at, [-1.0, -0.0, 0.0, 1.0, 2.0]])
     on_edges = np.random.default_rng(0).choice(edges, (WINDOW, 3))
-    for window in (on_edges, np.nextafter(on_edges, 2.0), np.nextafter(on_edges, -1.0), rows[:1], rows[:0]):
+    for window in (
+        on_edges,
+        np.nextafter(on_edges, 2.0),
+        np.nextafter(on_edges, -1.0),
+        rows[:1],
+        rows[:0],
+    ):
         found = []
         for choice in FORMS.values():
             monkeypatch.setattr(forms, "PROCESS", choice)
             valid = np.ones(len(window), dtype=np.bool_)
-            found.append([tree.count(window, valid, b"client", n).counts.tobytes() for n in range(20)])
+            found.append(
+                [tree.count(window, valid, b"client", n).counts.tobytes() for n in range(20)]
+            )
         assert found[0] == found[1]
 
 

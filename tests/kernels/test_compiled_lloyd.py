@@ -1,4 +1,5 @@
-"""The sums of k-means: the same bits in both forms, from the labels that differences give, added row by row."""
+"""The sums of k-means: the same bits in both forms, from the labels that differences give, added
+row by row."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def rows_and_centres(kind: str, d: int, k: int) -> tuple[Floats, Floats]:
     return rows, centres
 
 
-def assigned(form: str, rows: Floats, centres: Floats, weights: Floats | None = None) -> list[bytes]:
+def assigned(
+    form: str, rows: Floats, centres: Floats, weights: Floats | None = None
+) -> list[bytes]:
     """The bits of masses, sums and inertia."""
     forms.PROCESS = FORMS[form]
     return [np.asarray(each).tobytes() for each in lloyd.assign_block(rows, centres, weights)]
@@ -68,8 +71,11 @@ def test_sums_are_taken_row_by_row_in_order(form: str, d: int, numba: None) -> N
     labels = squared_by_differences(rows, centres).argmin(axis=1)
     weights = np.random.default_rng(d).random(N)
     for given in (None, weights):
-        count, total = np.zeros(9), np.zeros((9, d))
-        for row, label, weight in zip(rows, labels, np.ones(N) if given is None else weights, strict=True):
+        count = np.zeros(9)
+        total = np.zeros((9, d))
+        for row, label, weight in zip(
+            rows, labels, np.ones(N) if given is None else weights, strict=True
+        ):
             count[label] += weight
             total[label] += row * weight
         assert assigned(form, rows, centres, given)[:2] == [count.tobytes(), total.tobytes()]
@@ -104,7 +110,8 @@ def test_an_answer_of_many_rows_loads_the_compiled_form_and_its_kernel_does_the_
     numba: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, centres = rows_and_centres("blobs", 5, 9)
-    params, expected = {"centre": centres, "weight": np.zeros(9)}, answer({"centre": centres}, rows)
+    params = {"centre": centres, "weight": np.zeros(9)}
+    expected = answer({"centre": centres}, rows)
     forms.PROCESS = FORMS[COMPILED]
     monkeypatch.delattr(lloyd, "nearest_labels")
     found = answer(params, rows)
@@ -113,14 +120,18 @@ def test_an_answer_of_many_rows_loads_the_compiled_form_and_its_kernel_does_the_
     }
 
 
-def test_rows_that_may_not_be_written_to_and_stand_apart_in_memory_are_assigned(numba: None) -> None:
+def test_rows_that_may_not_be_written_to_and_stand_apart_in_memory_are_assigned(
+    numba: None,
+) -> None:
     rows, centres = rows_and_centres("blobs", 16, 9)
     apart = np.asfortranarray(rows)
     apart.flags.writeable = False
     assert assigned(COMPILED, apart, centres) == assigned(NUMPY, rows, centres)
 
 
-def test_few_rows_are_closer_than_the_screen_can_tell(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_closer_than_the_screen_can_tell(
+    numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from shoal.kernels.compiled import lloyd as compiled  # noqa: PLC0415  # needs Numba
 
     looked_at = []
@@ -128,13 +139,17 @@ def test_few_rows_are_closer_than_the_screen_can_tell(numba: None, monkeypatch: 
     rows, centres = rows_and_centres("blobs", 16, 9)
     centres = centres[:8]
     monkeypatch.setattr(
-        compiled, "label_by_differences", lambda row, centres: looked_at.append(1) or exact(row, centres)
+        compiled,
+        "label_by_differences",
+        lambda row, centres: looked_at.append(1) or exact(row, centres),
     )
     tile = np.zeros((21, compiled.TILE), np.float32)
     for name in ("open_screen", "screen_pair"):
         monkeypatch.setattr(compiled, name, getattr(compiled, name).py_func)
     labels = np.zeros(compiled.TILE, np.int32)
     part = rows[: compiled.TILE]
-    compiled.labels_by_screen.py_func(part, centres, compiled.open_screen(centres), (tile[5:], *tile[:5]), labels)
+    compiled.labels_by_screen.py_func(
+        part, centres, compiled.open_screen(centres), (tile[5:], *tile[:5]), labels
+    )
     np.testing.assert_array_equal(labels, squared_by_differences(part, centres).argmin(axis=1))
     assert len(looked_at) < compiled.TILE // 20

@@ -1,4 +1,5 @@
-"""Counts of cells, fuzzy weights, responsibilities and weights on landmarks: the same bits in both forms."""
+"""Counts of cells, fuzzy weights, responsibilities and weights on landmarks: the same bits in both
+forms."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_and_centres(kind: str, d: int, k: int) -> tuple[Floats, Floats]:
-    """Rows of a kind; centres: rows, means of two rows, and the first one again at the end, where there are several."""
+    """Rows of a kind; centres: rows, means of two rows, and the first one again at the end, where
+    there are several."""
     generator = np.random.default_rng([N, d, k])
     rows = KINDS[kind](generator, d)
     centres = rows[generator.choice(N, k)]
@@ -57,14 +59,17 @@ def test_fuzzy_weights_have_the_same_bits_in_both_forms(kind: str, numba: None) 
     for d, k in product(WIDTHS, (1, 2, 9, 40)):
         rows, centres = rows_and_centres(kind, d, k)
         for n, fuzzifier in [*((n, 2.0) for n in COUNTS), (N, 1.7)]:
-            expected, found = in_both_forms(lambda *rows: [fuzzy_weights(*rows)], rows[:n], centres, fuzzifier)
+            expected, found = in_both_forms(
+                lambda *rows: [fuzzy_weights(*rows)], rows[:n], centres, fuzzifier
+            )
             assert found == expected, (d, k, n, fuzzifier)
 
 
 @pytest.mark.parametrize("form", [NUMPY, COMPILED])
 def test_weights_of_a_row_are_squares_of_shares_that_add_up_to_one(form: str, numba: None) -> None:
     forms.PROCESS = FORMS[form]
-    rows, centres = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
+    rows = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])
+    centres = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     wanted = np.square([[1.0, 0.0, 0.0], [2 / 3, 1 / 6, 1 / 6], [0.0, 0.5, 0.5]])
     np.testing.assert_allclose(fuzzy_weights(rows, centres, 2.0).T, wanted, rtol=1e-15)
 
@@ -114,7 +119,9 @@ def responsibilities_and_likelihood(form: str, *mixture: Floats) -> list[Any]:
 
 @pytest.mark.parametrize("form", gaussian.COVARIANCE_TYPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_responsibilities_have_the_same_bits_in_both_forms(kind: str, form: str, numba: None) -> None:
+def test_responsibilities_have_the_same_bits_in_both_forms(
+    kind: str, form: str, numba: None
+) -> None:
     for d, k in product(WIDTHS, (1, 2, 9, 40)):
         rows, means = rows_and_centres(kind, d, k)
         generator = np.random.default_rng([d, k])
@@ -123,19 +130,27 @@ def test_responsibilities_have_the_same_bits_in_both_forms(kind: str, form: str,
         whiten = whitened(generator, form, k, d, extent)
         for n in COUNTS:
             expected, found = in_both_forms(
-                responsibilities_and_likelihood, form, rows[:n], means, whiten, np.log(generator.dirichlet(np.ones(k)))
+                responsibilities_and_likelihood,
+                form,
+                rows[:n],
+                means,
+                whiten,
+                np.log(generator.dirichlet(np.ones(k))),
             )
             assert found == expected, (d, k, n)
 
 
 @pytest.mark.parametrize("form", [NUMPY, COMPILED])
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-def test_shares_and_second_moments_are_those_of_the_formulas(form: str, d: int, numba: None) -> None:
+def test_shares_and_second_moments_are_those_of_the_formulas(
+    form: str, d: int, numba: None
+) -> None:
     forms.PROCESS = FORMS[form]
     generator = np.random.default_rng(d)
     for k in (1, 3, 9):
         rows, means = rows_and_centres("blobs", d, k)
-        whiten, weights = whitened(generator, "full", k, d, 1.0), generator.dirichlet(np.ones(k))
+        whiten = whitened(generator, "full", k, d, 1.0)
+        weights = generator.dirichlet(np.ones(k))
         shares, likelihood = mixture_responsibilities("full", rows, means, whiten, np.log(weights))
         deviations = np.einsum("nkd,kde->nke", rows[:, None] - means, whiten)
         heights = np.exp(-0.5 * np.square(deviations).sum(axis=2)) * np.linalg.det(whiten) * weights
@@ -144,7 +159,9 @@ def test_shares_and_second_moments_are_those_of_the_formulas(form: str, d: int, 
         np.testing.assert_allclose(shares.T, heights / totals, rtol=1e-9, atol=1e-300)
         assert likelihood == pytest.approx(float(np.log(totals).sum()), rel=1e-12)
         wanted = np.einsum("kn,nd,ne->kde", shares, rows, rows)
-        np.testing.assert_allclose(unpack_symmetric(second_moments("full", rows, shares.T), d), wanted, rtol=1e-12)
+        np.testing.assert_allclose(
+            unpack_symmetric(second_moments("full", rows, shares.T), d), wanted, rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize(("d", "cells"), [(1, 7), (2, 32), (2, 300), (3, 90), (6, 4), (6, 1000)])
@@ -152,12 +169,14 @@ def test_shares_and_second_moments_are_those_of_the_formulas(form: str, d: int, 
 def test_cells_have_the_same_counts_in_both_forms(
     kind: str, d: int, cells: int, numba: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Small enough that the hash table is enlarged, and emptied at its full size, and what it held merged.
+    # Small enough that the hash table is enlarged, and emptied at its full size, and what it held
+    # merged.
     monkeypatch.setattr("shoal.kernels.cells.SLOTS", (4, 64))
     monkeypatch.setattr("shoal.kernels.cells.MERGE_MIN", 50)
     rows = KINDS[kind](np.random.default_rng([d, cells]), d)
     # Rows are below the grid and above it, and in three features or more the last one has no range.
-    least, most = rows.min(axis=0), rows.max(axis=0)
+    least = rows.min(axis=0)
+    most = rows.max(axis=0)
     low = least + (most - least) / 4
     step = (most - least) / 2 / cells
     step[-1] *= d < 3
@@ -175,7 +194,9 @@ def test_cells_have_the_same_counts_in_both_forms(
 
 @pytest.mark.parametrize("form", [NUMPY, COMPILED])
 @pytest.mark.parametrize("cells", [10, 300])
-def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(form: str, cells: int, numba: None) -> None:
+def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(
+    form: str, cells: int, numba: None
+) -> None:
     forms.PROCESS = FORMS[form]
     counts = CellCounts(cells, np.array([0.5, 0.0]), np.array([5e-324, 0.0]))
     counts.add(np.array([[0.5, 3.0], [0.4, 3.0], [0.6, -3.0], [1e140, 0.0]]))
@@ -184,10 +205,13 @@ def test_a_step_that_is_too_small_to_divide_by_puts_rows_on_the_edges(form: str,
     assert count.tolist() == [2.0, 2.0]
 
 
-def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(
+    numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.kernels.cells.SLOTS", (4, 256))
     forms.PROCESS = FORMS[COMPILED]
-    counts, sizes = CellCounts(1000, np.zeros(2), np.ones(2)), set()
+    counts = CellCounts(1000, np.zeros(2), np.ones(2))
+    sizes = set()
     places = np.random.default_rng(0).permutation(1000)
     for part in np.array_split(np.stack([places, places[::-1]], axis=1) + 0.5, 50):
         counts.add(part)

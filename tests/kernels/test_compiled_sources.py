@@ -24,15 +24,20 @@ def divisors(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def is_constant(divisor: ast.expr) -> bool:
-    return isinstance(divisor, ast.Constant) or (isinstance(divisor, ast.Name) and divisor.id.isupper())
+    return isinstance(divisor, ast.Constant) or (
+        isinstance(divisor, ast.Name) and divisor.id.isupper()
+    )
 
 
 def dividing(source: str) -> dict[str, bool]:
-    """The functions for Numba that divide by a variable, and whether they say that the result may be infinite."""
+    """The functions for Numba that divide by a variable, and whether they say that the result may
+    be infinite."""
     found = {}
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef) and not all(map(is_constant, divisors(function))):
-            decorators = [one for one in map(ast.unparse, function.decorator_list) if one.startswith("njit")]
+            decorators = [
+                one for one in map(ast.unparse, function.decorator_list) if one.startswith("njit")
+            ]
             for decorator in decorators:
                 found[function.name] = "error_model='numpy'" in decorator
     return found
@@ -42,7 +47,9 @@ def imported(source: str) -> set[str]:
     """The modules that a file imports from."""
     parts = list(ast.walk(ast.parse(source)))
     named = {name.name for part in parts if isinstance(part, ast.Import) for name in part.names}
-    return named | {part.module for part in parts if isinstance(part, ast.ImportFrom) and part.module}
+    return named | {
+        part.module for part in parts if isinstance(part, ast.ImportFrom) and part.module
+    }
 
 
 def test_the_digest_is_of_everything_that_compiled_functions_are_made_from() -> None:
@@ -55,12 +62,15 @@ def test_the_digest_is_of_everything_that_compiled_functions_are_made_from() -> 
             outside |= {module for module in modules if module.startswith("shoal.")}
     outside = {module for module in outside if not module.startswith("shoal.kernels.compiled")}
     assert outside == {module.__name__ for module in CONSTANTS}
-    assert {Path(str(module.__file__)) for module in CONSTANTS} == set(source_files()) - set(FOLDER.glob("*.py"))
+    assert {Path(str(module.__file__)) for module in CONSTANTS} == set(source_files()) - set(
+        FOLDER.glob("*.py")
+    )
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in FOLDER.glob("*.py")))
 def test_what_divides_says_itself_that_the_result_may_be_infinite(name: str) -> None:
-    # Undeclared, it takes the error model of the first function that is compiled with it, and then may raise.
+    # Undeclared, it takes the error model of the first function that is compiled with it, and then
+    # may raise.
     assert all(dividing((FOLDER / name).read_text(encoding="utf-8")).values())
 
 

@@ -1,4 +1,5 @@
-"""cluster_tree's kernels: the same bits in both forms, where distances tie, points coincide and masses are 0.
+"""cluster_tree's kernels: the same bits in both forms, where distances tie, points coincide and
+masses are 0.
 
 Only points that are merged have masses above 0.
 """
@@ -28,7 +29,15 @@ from shoal.kernels.density_tree import (
     spanning_tree,
 )
 from shoal.kernels.forms import COMPILED, NUMPY
-from shoal.kernels.sketching import Sketch, frame_of, located, merge_targets, merged, spread_ties, squared_among
+from shoal.kernels.sketching import (
+    Sketch,
+    frame_of,
+    located,
+    merge_targets,
+    merged,
+    spread_ties,
+    squared_among,
+)
 from tests.kernels.both_forms import FORMS
 
 SIZES = (1, 2, 3, 9, 70, 300)
@@ -50,7 +59,9 @@ KINDS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
 MASSES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "ones": lambda generator, n: np.ones(n),
     "uneven": lambda generator, n: generator.uniform(0.1, 9.0, n),
-    "some zero": lambda generator, n: np.where(generator.random(n) < 0.3, 0.0, generator.uniform(0.1, 9.0, n)),
+    "some zero": lambda generator, n: np.where(
+        generator.random(n) < 0.3, 0.0, generator.uniform(0.1, 9.0, n)
+    ),
     "one heavy": lambda generator, n: np.append(np.full(n - 1, 0.01), 1000.0),
 }
 
@@ -60,7 +71,8 @@ pytestmark = pytest.mark.usefixtures("numba")
 
 @pytest.fixture
 def by_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """Calls something with both forms, holds the bits of one result against the other, and returns it."""
+    """Calls something with both forms, holds the bits of one result against the other, and returns
+    it."""
 
     def both(call: Callable[[], Any]) -> Any:
         found = {}
@@ -85,7 +97,11 @@ def bits(value: Any) -> Any:
 def cases(kind: str, d: int) -> list[tuple[Floats, Floats]]:
     """Points of a kind and their masses, of every size and with every kind of masses."""
     generator = np.random.default_rng([d, 7])
-    return [(KINDS[kind](generator, n, d), mass(generator, n)) for n in SIZES for mass in MASSES.values()]
+    return [
+        (KINDS[kind](generator, n, d), mass(generator, n))
+        for n in SIZES
+        for mass in MASSES.values()
+    ]
 
 
 def core_distances_at(squared: Floats, mass: Floats, masses: list[float]) -> Floats:
@@ -93,9 +109,13 @@ def core_distances_at(squared: Floats, mass: Floats, masses: list[float]) -> Flo
     return Neighbours(squared).core_distances(mass, masses)
 
 
-def counted_anew(squared: NDArray[np.float32], mass: Floats, within: float) -> list[NDArray[np.float32]]:
-    """Core distances of neighbours that were looked for with other masses, which are those of a search for each."""
-    neighbours, found = Neighbours(squared), []
+def counted_anew(
+    squared: NDArray[np.float32], mass: Floats, within: float
+) -> list[NDArray[np.float32]]:
+    """Core distances of neighbours that were looked for with other masses, which are those of a
+    search for each."""
+    neighbours = Neighbours(squared)
+    found = []
     for share in (1.0, 0.3, 7.0):
         changed = np.where(np.arange(len(mass)) % 3, mass, share * mass)
         found.append(neighbours.core_distances(changed, [within]))
@@ -104,7 +124,9 @@ def counted_anew(squared: NDArray[np.float32], mass: Floats, within: float) -> l
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_core_distances_masses_and_trees_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
+def test_core_distances_masses_and_trees_have_the_same_bits(
+    kind: str, by_form: Callable[..., Any]
+) -> None:
     for d in (1, 2, 16):
         for points, mass in cases(kind, d):
             squared = squared_among(frame_of(points).of(points))
@@ -127,10 +149,17 @@ def test_points_have_the_same_bits_in_their_frame(kind: str, by_form: Callable[.
 
 
 def grown(
-    squared: Floats, mass: Floats, cores: Floats, heavy: Floats, edges: NDArray[np.int64], lengths: Floats
+    squared: Floats,
+    mass: Floats,
+    cores: Floats,
+    heavy: Floats,
+    edges: NDArray[np.int64],
+    lengths: Floats,
 ) -> tuple[list[HeavyMerge], NDArray[np.int64], list[float]]:
-    """The merges of heavy groups along the edges, the shortest first, of which every third one is refused."""
-    found, merges = groups_of(edges, mass, cores, heavy), list[HeavyMerge]()
+    """The merges of heavy groups along the edges, the shortest first, of which every third one is
+    refused."""
+    found = groups_of(edges, mass, cores, heavy)
+    merges = list[HeavyMerge]()
     merge = found.add(0)
     while merge is not None:
         merges.append(merge)
@@ -140,13 +169,17 @@ def grown(
         each
         for merge in merges
         for members in merge.members
-        for each in masses_at_shares(squared, members, exact_masses(mass), float(lengths[merge.edge]), (0.5, 0.9))
+        for each in masses_at_shares(
+            squared, members, exact_masses(mass), float(lengths[merge.edge]), (0.5, 0.9)
+        )
     ]
     return merges, found.roots(), typical
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heavy_groups_are_found_at_the_same_edges_with_the_same_members(kind: str, by_form: Callable[..., Any]) -> None:
+def test_heavy_groups_are_found_at_the_same_edges_with_the_same_members(
+    kind: str, by_form: Callable[..., Any]
+) -> None:
     for points, mass in cases(kind, 2):
         squared = squared_among(frame_of(points).of(points))
         cores = core_distances(squared, mass, 5.0)
@@ -154,30 +187,44 @@ def test_heavy_groups_are_found_at_the_same_edges_with_the_same_members(kind: st
         order = np.argsort(lengths, kind="stable")
         heavy = np.where(np.arange(len(order)) % 2, 4.0, 3.0)
 
-        merges, roots, _ = by_form(partial(grown, squared, mass, cores, heavy, edges[order], lengths[order]))
+        merges, roots, _ = by_form(
+            partial(grown, squared, mass, cores, heavy, edges[order], lengths[order])
+        )
         assert all(
-            mass[list(members)].sum() >= heavy[merge.edge] - 1e-9 for merge in merges for members in merge.members
+            mass[list(members)].sum() >= heavy[merge.edge] - 1e-9
+            for merge in merges
+            for members in merge.members
         )
         assert len(np.unique(roots)) == 1 + len(merges) // 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_points_are_merged_and_have_the_same_bits(kind: str, by_form: Callable[..., Any]) -> None:
+def test_the_same_points_are_merged_and_have_the_same_bits(
+    kind: str, by_form: Callable[..., Any]
+) -> None:
     for d in (1, 3, 9, 40):
         for points, mass in cases(kind, d):
             sketch = Sketch(points, np.where(mass > 0.0, mass, 0.5))
             for group in (None, np.arange(len(mass)) % 3):
                 into = by_form(partial(merge_targets, sketch, len(mass) // 3, 12.0, group))
-                assert by_form(partial(merged, sketch, into)).mass.sum() == pytest.approx(sketch.mass.sum())
+                assert by_form(partial(merged, sketch, into)).mass.sum() == pytest.approx(
+                    sketch.mass.sum()
+                )
 
 
 def test_columns_of_coarse_values_are_found_and_spread_alike(by_form: Callable[..., Any]) -> None:
-    generator, found = np.random.default_rng(3), set()
+    generator = np.random.default_rng(3)
+    found = set()
     for n in (1, 4, 10, 250, 256):
         for values in (1, 3, 4, int(0.7 * n) - 1, int(0.7 * n), int(0.7 * n) + 1, n):
-            fine, coarse = generator.random(n), generator.permutation(np.arange(n) % max(1, values)) / 8.0
+            fine = generator.random(n)
+            coarse = generator.permutation(np.arange(n) % max(1, values)) / 8.0
             signed = np.where(coarse == 0.0, generator.choice([-0.0, 0.0], n), coarse)
-            for rows in (coarse[:, None], np.stack([fine, signed], axis=1), np.stack([fine, -fine], axis=1)):
+            for rows in (
+                coarse[:, None],
+                np.stack([fine, signed], axis=1),
+                np.stack([fine, -fine], axis=1),
+            ):
                 spread = by_form(partial(spread_ties, rows))
                 found.add(bits(spread) == bits(rows))
     assert found == {True, False}
@@ -186,17 +233,22 @@ def test_columns_of_coarse_values_are_found_and_spread_alike(by_form: Callable[.
 def stream(d: int) -> list[Floats]:
     """Batches of blobs of which one appears late, with coarse and equal readings among them."""
     generator = np.random.default_rng(d)
-    rows = generator.random((5, d))[generator.integers(4, size=6000)] + generator.normal(0, 0.02, (6000, d))
+    rows = generator.random((5, d))[generator.integers(4, size=6000)] + generator.normal(
+        0, 0.02, (6000, d)
+    )
     rows[4000:] += generator.integers(0, 2, size=(2000, 1)) * 0.5
     rows[::5] = rows[::5].round(1)
     return np.array_split(rows, 24)
 
 
 @pytest.mark.parametrize("d", [2, 17])
-def test_one_federation_passes_from_one_form_to_the_other(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_federation_passes_from_one_form_to_the_other(
+    d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     states = []
     for turns in ((NUMPY,), (COMPILED,), (NUMPY, COMPILED)):
-        client, server = ClusterTreeClient(d), ClusterTreeServer(d, cells_max=300)
+        client = ClusterTreeClient(d)
+        server = ClusterTreeServer(d, cells_max=300)
         for number, rows in enumerate(stream(d)):
             monkeypatch.setattr(forms, "PROCESS", FORMS[turns[number % len(turns)]])
             client.learn(rows)
@@ -215,7 +267,8 @@ def test_the_compiled_kernels_do_the_work(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         for name in names:
             monkeypatch.delattr(module, name)
-    client, server = ClusterTreeClient(2), ClusterTreeServer(2, cells_max=300)
+    client = ClusterTreeClient(2)
+    server = ClusterTreeServer(2, cells_max=300)
     for number, rows in enumerate(stream(2)):
         client.learn(rows)
         server.absorb([Contribution("one", number, client.contribute())], b"")

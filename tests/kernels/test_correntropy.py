@@ -38,19 +38,31 @@ def test_no_nodes_give_no_distances() -> None:
 @pytest.mark.parametrize(("k", "d"), SHAPES)
 def test_it_is_the_mean_gaussian_of_the_differences(k: int, d: int) -> None:
     generator = np.random.default_rng(k * 1000 + d)
-    row, weights, sigma = generator.normal(size=d), generator.normal(size=(k, d)), 0.7
+    row = generator.normal(size=d)
+    weights = generator.normal(size=(k, d))
+    sigma = 0.7
     by_hand = [
-        math.fsum(math.exp(-((a - b) ** 2) / (2 * sigma**2)) for a, b in zip(row, node, strict=True)) / d
+        math.fsum(
+            math.exp(-((a - b) ** 2) / (2 * sigma**2)) for a, b in zip(row, node, strict=True)
+        )
+        / d
         for node in weights
     ]
-    np.testing.assert_allclose(correntropy(row, weights, sigma, *room(weights)), by_hand, rtol=1e-13)
-    np.testing.assert_allclose(of_one_row(row, weights, sigma) ** 2, 1 - np.array(by_hand), atol=1e-15)
+    np.testing.assert_allclose(
+        correntropy(row, weights, sigma, *room(weights)), by_hand, rtol=1e-13
+    )
+    np.testing.assert_allclose(
+        of_one_row(row, weights, sigma) ** 2, 1 - np.array(by_hand), atol=1e-15
+    )
 
 
 @pytest.mark.parametrize(("k", "d"), SHAPES)
-def test_a_block_of_rows_has_the_bits_of_single_rows(k: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_of_rows_has_the_bits_of_single_rows(
+    k: int, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(k * 1000 + d)
-    rows, weights = generator.normal(size=(23, d)), generator.normal(size=(k, d))
+    rows = generator.normal(size=(23, d))
+    weights = generator.normal(size=(k, d))
     single = np.array([of_one_row(row, weights, 0.7) for row in rows])
     for elements in (1, 5 * k * d, kernel.BLOCK_ELEMENTS):
         monkeypatch.setattr(kernel, "BLOCK_ELEMENTS", elements)
@@ -68,7 +80,8 @@ def test_a_point_and_itself_are_at_distance_exactly_zero(d: int) -> None:
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 49, 64])
 def test_equal_nodes_tie_at_any_position(d: int) -> None:
     generator = np.random.default_rng(d)
-    node, row = generator.normal(size=d), generator.normal(size=d)
+    node = generator.normal(size=d)
+    row = generator.normal(size=d)
     weights = np.where((np.arange(37) % 3 == 1)[:, None], node, generator.normal(size=(37, d)) + 50)
     distances = of_one_row(row, weights, 0.9)
     assert len(set(distances[1::3])) == 1
@@ -78,7 +91,9 @@ def test_equal_nodes_tie_at_any_position(d: int) -> None:
 def test_a_far_point_is_at_distance_one_and_nothing_overflows() -> None:
     weights = np.array([[1e150, -1e150], [0.0, 0.0], [3e-149, 0.0]])
     with np.errstate(all="raise"), ignore_underflow():
-        assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == pytest.approx([1.0, 0.0, 0.5**0.5])
+        assert of_one_row(np.zeros(2), weights, 1e-150).tolist() == pytest.approx(
+            [1.0, 0.0, 0.5**0.5]
+        )
 
 
 def test_the_square_of_a_tiny_difference_may_vanish() -> None:
@@ -87,13 +102,15 @@ def test_the_square_of_a_tiny_difference_may_vanish() -> None:
 
 
 def test_memory_of_the_pairwise_form_is_bounded() -> None:
-    rows, weights = np.zeros((50_000, 4)), np.zeros((100, 4))
+    rows = np.zeros((50_000, 4))
+    weights = np.zeros((100, 4))
     heights = {len(block) for _, block in cim_blocks(rows, weights, 1.0)}
     assert max(heights) * 100 * 4 <= kernel.BLOCK_ELEMENTS
 
 
 def test_arguments_are_not_changed() -> None:
-    row, weights = np.arange(3.0), np.arange(12.0).reshape(4, 3)
+    row = np.arange(3.0)
+    weights = np.arange(12.0).reshape(4, 3)
     row.flags.writeable = weights.flags.writeable = False
     of_one_row(row, weights, 1.0)
     nearest(weights, weights, 1.0)
@@ -113,12 +130,25 @@ def streams() -> dict[str, tuple[Floats, Floats, float]]:
     lattice = np.stack(np.meshgrid(*[np.arange(5.0)] * 3), axis=-1).reshape(-1, 3)
     nodes = generator.random((400, 4))
     near = nodes[generator.integers(0, 400, 100)] + generator.normal(0, 0.02, (100, 4))
-    many, places = generator.random((300, 16)), generator.permutation(150) / 32
+    many = generator.random((300, 16))
+    places = generator.permutation(150) / 32
     return {
-        "equal distances to several nodes": (lattice[::2] + 0.5, np.repeat(lattice, 3, axis=0), 0.4),
-        "rows that are nodes, which are there several times": (nodes, np.concatenate([nodes, nodes]), 0.1),
+        "equal distances to several nodes": (
+            lattice[::2] + 0.5,
+            np.repeat(lattice, 3, axis=0),
+            0.4,
+        ),
+        "rows that are nodes, which are there several times": (
+            nodes,
+            np.concatenate([nodes, nodes]),
+            0.1,
+        ),
         "rows near nodes": (near, nodes, 0.1),
-        "rows between nodes, of which another is nearest by distance": (generator.random((2000, 4)), nodes, 0.15),
+        "rows between nodes, of which another is nearest by distance": (
+            generator.random((2000, 4)),
+            nodes,
+            0.15,
+        ),
         "nodes near each other beside nodes far away": (
             generator.random((2000, 4)),
             np.concatenate([nodes, 30 + 30 * nodes]),
@@ -132,7 +162,11 @@ def streams() -> dict[str, tuple[Floats, Floats, float]]:
         "features that differ more than the bandwidth": (generator.random((100, 16)), many, 0.1),
         "one feature far away": (many[:100] + np.eye(16)[0] * 5.0, many, 0.2),
         "one feature": (generator.random((500, 1)), generator.random((100, 1)), 0.01),
-        "one feature, half-way between two nodes": (np.arange(1.0, 300.0)[:, None] / 64, places[:, None], 0.1),
+        "one feature, half-way between two nodes": (
+            np.arange(1.0, 300.0)[:, None] / 64,
+            places[:, None],
+            0.1,
+        ),
         "one node": (generator.random((9000, 2)), np.array([[0.3, 0.7]]), 0.1),
     }
 
@@ -142,12 +176,15 @@ def test_the_nearest_node_is_that_of_the_smallest_cim_of_all(name: str) -> None:
     rows, nodes, sigma = streams()[name]
     assert len(rows) * nodes.size >= kernel.SCREENED_FROM, "few terms are not screened"
     with ignore_underflow():
-        by_all = np.concatenate([block.argmin(axis=1) for _, block in cim_blocks(rows, nodes, sigma)])
+        by_all = np.concatenate(
+            [block.argmin(axis=1) for _, block in cim_blocks(rows, nodes, sigma)]
+        )
         np.testing.assert_array_equal(nearest(rows, nodes, sigma), by_all)
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("rows near nodes", 2.0), ("features that differ more than the bandwidth", 1.1)]
+    ("name", "most"),
+    [("rows near nodes", 2.0), ("features that differ more than the bandwidth", 1.1)],
 )
 def test_the_screens_leave_few_nodes_to_compare(name: str, most: float) -> None:
     rows, nodes, sigma = streams()[name]
@@ -157,7 +194,9 @@ def test_the_screens_leave_few_nodes_to_compare(name: str, most: float) -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 2000])
-def test_the_nearest_node_does_not_depend_on_the_size_of_blocks(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_node_does_not_depend_on_the_size_of_blocks(
+    elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("BLOCK_ELEMENTS", "PART_ELEMENTS", "TERMS_ELEMENTS"):
         monkeypatch.setattr(kernel, name, elements)
     for name in ("equal distances to several nodes", "one feature far away"):

@@ -1,4 +1,5 @@
-"""Saved states of CA+ and CAEFC that no rows can have made: refused, as kernels rely on what they say."""
+"""Saved states of CA+ and CAEFC that no rows can have made: refused, as kernels rely on what they
+say."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from shoal.protocol.codec import pack
 pytestmark = pytest.mark.usefixtures("form")
 
 HALVES = [CAPlus, CAEFC]
-ROWS = np.random.default_rng(0).random((5, 3))[np.arange(400) % 5] + np.random.default_rng(1).normal(0, 0.1, (400, 3))
+ROWS = np.random.default_rng(0).random((5, 3))[np.arange(400) % 5] + np.random.default_rng(
+    1
+).normal(0, 0.1, (400, 3))
 
 
 def learnt(half: type[CAPlus] | type[CAEFC], n: int = 300) -> CAPlus | CAEFC:
@@ -39,7 +42,9 @@ DAMAGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_network_that_no_rows_have_made_is_refused(name: str, half: type[CAPlus] | type[CAEFC]) -> None:
+def test_a_network_that_no_rows_have_made_is_refused(
+    name: str, half: type[CAPlus] | type[CAEFC]
+) -> None:
     network = learnt(half)
     # Two rows are still in the buffer.
     state = half(3).state() if "buffer" in DAMAGED[name] else network.state()
@@ -70,7 +75,8 @@ def test_ca_plus_with_fewer_nodes_than_active_ones_is_refused() -> None:
 @pytest.mark.parametrize("half", HALVES)
 def test_every_state_on_the_way_is_restored(half: type[CAPlus] | type[CAEFC]) -> None:
     for rows in (ROWS, ROWS * 1e-150, ROWS * 1e149, np.repeat(ROWS[:3], 50, axis=0)):
-        network, restored = half(3), half(3)
+        network = half(3)
+        restored = half(3)
         for row in rows:
             network.learn(row[None])
             restored.restore(network.state())

@@ -1,4 +1,5 @@
-"""Round requests that no server has made, such as one without a centre: refused before a kernel runs, in both forms."""
+"""Round requests that no server has made, such as one without a centre: refused before a kernel
+runs, in both forms."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def without_centres(case: str, d: int) -> Params:
     name, _ = CASES[case]
     sizes = {"k", "q"} if case == "gmm tied" else {"k", "q", "c"}
     table = rounds_algorithm(name).snapshot
-    return {each: array[:0] if table[each].shape[0] in sizes else array for each, array in honest(case, d).items()}
+    return {
+        each: array[:0] if table[each].shape[0] in sizes else array
+        for each, array in honest(case, d).items()
+    }
 
 
 @pytest.mark.parametrize("d", [2, 5])
@@ -68,13 +72,16 @@ def test_an_answer_to_no_centres_is_refused(case: str, d: int) -> None:
     algorithm = rounds_algorithm(CASES[case][0])
     algorithm.answer(honest(case, d), rows_of(d))
     for rows in (rows_of(d), rows_of(d)[:1], rows_of(d)[:0]):
-        with pytest.raises(InvalidData, match="must hold one row at least; the round request is damaged"):
+        with pytest.raises(
+            InvalidData, match="must hold one row at least; the round request is damaged"
+        ):
             algorithm.answer(without_centres(case, d), rows)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_from_no_centres_are_none_or_refused(case: str) -> None:
-    algorithm, params = rounds_algorithm(CASES[case][0]), without_centres(case, 2)
+    algorithm = rounds_algorithm(CASES[case][0])
+    params = without_centres(case, 2)
     try:
         assert (algorithm.predict(params, rows_of(2)) == -1).all()
     except InvalidData:
@@ -106,7 +113,12 @@ FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "h
 def contract_of(case: str) -> Contract:
     name, options = CASES.get(case, (case, {}))
     clusters = {"clusters": 3} if rounds_algorithm(name).takes("clusters") else {}
-    model = {"name": "heaps", "algorithm": name, "options": {**clusters, **options}, "rounds": {"rows_min": 10}}
+    model = {
+        "name": "heaps",
+        "algorithm": name,
+        "options": {**clusters, **options},
+        "rounds": {"rows_min": 10},
+    }
     if name == "tsk":
         model["options"]["target"] = "damp"
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
@@ -115,7 +127,8 @@ def contract_of(case: str) -> Contract:
 
 def request_of(site: Site, params: Params, version: int) -> Snapshot:
     """A round request with these parameters, which agrees with itself as far as it can."""
-    contract, now = site.contract, site.clock.now
+    contract = site.contract
+    now = site.clock.now
     algorithm = load_algorithm(contract.models[0].algorithm)
     try:
         sizes = algorithm.summary(params)
@@ -124,7 +137,14 @@ def request_of(site: Site, params: Params, version: int) -> Snapshot:
     request = {"deadline": now + 100.0, "fraction": 1.0, "rows_min": 10}
     model = contract.models[0]
     return snapshot_with(
-        contract, model, params, sizes, version=version, made_at=now, round=version, round_request=request
+        contract,
+        model,
+        params,
+        sizes,
+        version=version,
+        made_at=now,
+        round=version,
+        round_request=request,
     )
 
 
@@ -153,7 +173,9 @@ def test_a_client_rejects_a_request_without_centres_and_answers_the_next_one(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_request_without_centres_is_rejected_where_it_is_made_and_received(case: str, tmp_path: Path) -> None:
+def test_a_request_without_centres_is_rejected_where_it_is_made_and_received(
+    case: str, tmp_path: Path
+) -> None:
     site = Site(tmp_path, contract_of(case))
     validator = Validator(resolve(site.contract))
     validator.check_snapshot(request_of(site, honest(case, 2), 1))

@@ -1,4 +1,5 @@
-"""Core distances, the spanning tree and the significance of a join, each against a plain calculation."""
+"""Core distances, the spanning tree and the significance of a join, each against a plain
+calculation."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from shoal.kernels.sketching import squared_between
 def test_a_core_distance_is_where_the_mass_is_reached() -> None:
     squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [4.0]])] * 2)
     cores = np.sqrt(core_distances(squared, np.ones(4), 2.0))
-    # Of the first point: half of itself at 0, 1.5 in all at 1, 2.5 at 2; so 2 lies half-way between 1 and 2.
+    # Of the first point: half of itself at 0, 1.5 in all at 1, 2.5 at 2; so 2 lies half-way between
+    # 1 and 2.
     np.testing.assert_allclose(cores, [1.5, 1.0, 1.5, 2.5], rtol=1e-6)
 
 
@@ -32,13 +34,17 @@ def test_where_there_is_less_mass_in_all_the_farthest_point_is_the_core() -> Non
 
 
 @given(st.integers(0, 1000), st.integers(3, 120), st.floats(1.0, 200.0))
-def test_core_distances_are_the_same_however_many_neighbours_are_looked_at(seed: int, k: int, within: float) -> None:
+def test_core_distances_are_the_same_however_many_neighbours_are_looked_at(
+    seed: int, k: int, within: float
+) -> None:
     generator = np.random.default_rng(seed)
-    points, mass = generator.normal(size=(k, 2)), generator.uniform(0.5, 6.0, size=k)
+    points = generator.normal(size=(k, 2))
+    mass = generator.uniform(0.5, 6.0, size=k)
     squared = squared_between(points, points)
     found = np.sqrt(core_distances(squared, mass, within))
     for at in range(k):
-        # Distances that are equal but for their last bits are in the order of their positions; masses may differ much.
+        # Distances that are equal but for their last bits are in the order of their positions;
+        # masses may differ much.
         order = np.argsort(squared[at].view(np.uint32) >> (k - 1).bit_length(), kind="stable")
         held = np.cumsum(mass[order]) - mass[order] / 2
         expected = np.interp(within, held, np.sqrt(squared[at][order]))
@@ -65,7 +71,9 @@ def test_the_tree_spans_all_points_at_the_least_length(seed: int, k: int) -> Non
 
 
 def test_one_point_has_a_tree_without_edges() -> None:
-    edges, lengths = spanning_tree(np.zeros((1, 1), dtype=np.float32), np.zeros(1, dtype=np.float32))
+    edges, lengths = spanning_tree(
+        np.zeros((1, 1), dtype=np.float32), np.zeros(1, dtype=np.float32)
+    )
     assert edges.shape == (0, 2)
     assert lengths.shape == (0,)
 
@@ -80,8 +88,11 @@ def test_points_that_are_equally_dense_are_joined_too() -> None:
 
 
 def test_a_core_distance_does_not_depend_on_the_order_of_neighbours_that_are_equally_far() -> None:
-    squared, mass = np.ones((300, 300), dtype=np.float32), np.arange(1.0, 301.0)
-    np.testing.assert_array_equal(core_distances(squared, mass, 40.0), np.ones(300, dtype=np.float32))
+    squared = np.ones((300, 300), dtype=np.float32)
+    mass = np.arange(1.0, 301.0)
+    np.testing.assert_array_equal(
+        core_distances(squared, mass, 40.0), np.ones(300, dtype=np.float32)
+    )
 
 
 def test_the_mass_around_each_point_is_counted_up_to_its_own_limit() -> None:
@@ -110,10 +121,12 @@ def test_no_mass_is_exactly_none() -> None:
 def test_the_typical_mass_is_that_around_the_median_reading() -> None:
     squared = squared_between(*[np.array([[0.0], [1.0], [2.0], [50.0]])] * 2)
     mass = exact_masses(np.array([1.0, 2.0, 3.0, 4.0]))
-    # Within 1.5 of the four lie 3, 6, 5 and 4: of ten readings the fifth in that order is of the point with 4.
+    # Within 1.5 of the four lie 3, 6, 5 and 4: of ten readings the fifth in that order is of the
+    # point with 4.
     assert masses_at_shares(squared, np.arange(4), mass, 1.5) == [4.0]
     assert masses_at_shares(squared, np.arange(3), mass, 1.5) == [5.0]
-    # The ninth of ten readings is one of the two around which 6 lie; the first is that with 3 around it.
+    # The ninth of ten readings is one of the two around which 6 lie; the first is that with 3
+    # around it.
     assert masses_at_shares(squared, np.arange(4), mass, 1.5, (0.1, 0.5, 0.9)) == [3.0, 4.0, 6.0]
 
 

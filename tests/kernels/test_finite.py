@@ -24,7 +24,9 @@ def test_finite_numbers_of_any_size_are_finite(shape: tuple[int, ...], largest: 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if 0 not in shape])
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("others", [0.0, 1.0, 1e300])
-def test_one_number_that_is_not_is_found_at_every_place(shape: tuple[int, ...], wrong: float, others: float) -> None:
+def test_one_number_that_is_not_is_found_at_every_place(
+    shape: tuple[int, ...], wrong: float, others: float
+) -> None:
     for place in range(int(np.prod(shape))):
         array = np.full(shape, others)
         array.flat[place] = wrong

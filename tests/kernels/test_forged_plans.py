@@ -1,4 +1,5 @@
-"""Plans of counting that are damaged or forged: rejected when they are received or restored, in both forms."""
+"""Plans of counting that are damaged or forged: rejected when they are received or restored, in
+both forms."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def grown(oblique_axes: int = 2) -> DensityTreeServer:
     rows = np.array([[0.2, 0.2], [0.5, 0.8], [0.8, 0.3]])[generator.integers(3, size=20 * WINDOW)]
     rows = rows + generator.normal(0, 0.02, rows.shape)
     options = {"window_readings": WINDOW, "oblique_axes": oblique_axes}
-    counter, server = DENSITY_TREE.counter(options, D), DensityTreeServer(D, **options)
+    counter = DENSITY_TREE.counter(options, D)
+    server = DensityTreeServer(D, **options)
     for number, window in enumerate(np.split(rows, 20)):
         counted: Any = counter.count(window, np.ones(WINDOW, dtype=np.bool_), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
@@ -79,7 +81,14 @@ def leaf_without_axes(plan: Plan) -> None:
 
 
 def too_few_leaves(plan: Plan) -> None:
-    for name in ("cut_first", "cut_second", "cut_first_weight", "cut_second_weight", "cut_at", "cut_parts"):
+    for name in (
+        "cut_first",
+        "cut_second",
+        "cut_first_weight",
+        "cut_second_weight",
+        "cut_at",
+        "cut_parts",
+    ):
         plan[name] = plan[name][:-1]
 
 
@@ -155,8 +164,14 @@ def test_a_forged_plan_is_refused_before_anything_is_counted(name: str, form: st
     assert counter.count(rows, np.ones(10, dtype=np.bool_), b"client", 0).counts.sum() == 10
 
 
-DRAWN = {"name": "drawn", "algorithm": "kmeans_from_counts", "options": {"clusters": 2, "oblique_axes": 2}}
-CONTRACT = agreed({**COUNTED, "options": {"oblique_axes": 2}}, DRAWN, mode="off", window_readings=50)
+DRAWN = {
+    "name": "drawn",
+    "algorithm": "kmeans_from_counts",
+    "options": {"clusters": 2, "oblique_axes": 2},
+}
+CONTRACT = agreed(
+    {**COUNTED, "options": {"oblique_axes": 2}}, DRAWN, mode="off", window_readings=50
+)
 
 
 def snapshot_of(contract: Contract, model: str, arrays: Plan, version: int = 1) -> Snapshot:
@@ -200,7 +215,12 @@ def test_a_client_that_gets_a_forged_plan_says_so_and_counts_on_under_its_old_on
     def publish(*snapshots: Snapshot) -> None:
         with site.federation() as log:
             for snapshot in snapshots:
-                log.publish(CONTRACT.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
+                log.publish(
+                    CONTRACT.snapshots_topic,
+                    snapshot.encode(),
+                    snapshot.model.encode(),
+                    Snapshot.headers(),
+                )
             log.flush()
 
     with caplog.at_level("WARNING", logger="shoal"), site.node() as node:
@@ -209,7 +229,10 @@ def test_a_client_that_gets_a_forged_plan_says_so_and_counts_on_under_its_old_on
         while node.step():
             pass
         known = len(site.updates())
-        publish(snapshot_of(CONTRACT, "counted", forged(name), 2), snapshot_of(CONTRACT, "drawn", forged(name)))
+        publish(
+            snapshot_of(CONTRACT, "counted", forged(name), 2),
+            snapshot_of(CONTRACT, "drawn", forged(name)),
+        )
         site.add_readings(rows[200:])
         while node.step():
             pass
@@ -236,7 +259,9 @@ def spoil_leaf(name: str, value: float) -> Callable[[State], None]:
 
     def spoil(tree: State) -> None:
         for leaf in tree["leaves"]:
-            leaf[name] = np.full_like(leaf[name], value) if isinstance(leaf[name], np.ndarray) else value
+            leaf[name] = (
+                np.full_like(leaf[name], value) if isinstance(leaf[name], np.ndarray) else value
+            )
 
     return spoil
 
@@ -247,7 +272,9 @@ SPOILED: dict[str, Callable[[State], None]] = {
     "a cut in bins without width": lambda tree: tree["cuts"][0].update(step=0.0),
     "a cut that is nowhere": lambda tree: tree["cuts"][0].update(at=math.nan),
     "a cut at a word": lambda tree: tree["cuts"][0].update(at="here"),
-    "fine bins over no coarse ones": lambda tree: [spoil_leaf(*each)(tree) for each in (("zoom", 0), ("span", 0))],
+    "fine bins over no coarse ones": lambda tree: [
+        spoil_leaf(*each)(tree) for each in (("zoom", 0), ("span", 0))
+    ],
     "weights that do not sum to 1": spoil_leaf("axis_first_weight", 1e300),
     "ranges beyond the unit cube": spoil_leaf("end", 1e300),
     "leaves of the same number": spoil_leaf("leaf_id", 0),
@@ -257,7 +284,8 @@ SPOILED: dict[str, Callable[[State], None]] = {
 
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_checkpoint_whose_tree_makes_no_plan_is_refused(name: str) -> None:
-    server, state = grown(), TREE.state()
+    server = grown()
+    state = TREE.state()
     SPOILED[name](state["tree"])
     before = pack(server.state())
     with pytest.raises(InvalidState):

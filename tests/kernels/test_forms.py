@@ -45,7 +45,9 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
         Forms().check()
 
 
-def test_a_small_process_prefers_numpy_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_process_prefers_numpy_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for value, expected in (("", NUMPY), ("auto", AUTO), ("compiled", COMPILED)):
         monkeypatch.setenv(VARIABLE, value)
         choice = Forms()
@@ -80,8 +82,12 @@ def test_few_rows_load_nothing_and_many_load_in_the_background(numba: None) -> N
     assert isinstance(choice.compiled_for(1), CompiledKernels)
 
 
-def test_nobody_who_computes_waits_while_the_kernels_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, compiled, found = threading.Event(), threading.Event(), list[CompiledKernels | None]()
+def test_nobody_who_computes_waits_while_the_kernels_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = threading.Event()
+    compiled = threading.Event()
+    found = list[CompiledKernels | None]()
 
     def load() -> object:
         begun.set()
@@ -104,8 +110,11 @@ def test_nobody_who_computes_waits_while_the_kernels_are_loaded(monkeypatch: pyt
     assert choice.compiled_for(1) == "compiled kernels"
 
 
-def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked(no_numba: None) -> None:
-    choice, problems = Forms(AUTO), list[str]()
+def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked(
+    no_numba: None,
+) -> None:
+    choice = Forms(AUTO)
+    problems = list[str]()
     choice.on_problem = problems.append
     assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
     wait_until_loaded(choice)
@@ -113,12 +122,18 @@ def test_without_numba_a_process_computes_with_numpy_and_says_so_only_when_asked
     assert choice.why_numpy is not None
     assert "'.[fast]'" in choice.why_numpy
     assert problems == []
-    for demand in (Forms(COMPILED).check, Forms(COMPILED).start, lambda: Forms(COMPILED).compiled_for(1)):
+    for demand in (
+        Forms(COMPILED).check,
+        Forms(COMPILED).start,
+        lambda: Forms(COMPILED).compiled_for(1),
+    ):
         with pytest.raises(MissingExtra, match=r"'\.\[fast\]'"):
             demand()
 
 
-def test_a_child_that_is_forked_while_the_parent_loads_computes_with_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_is_forked_while_the_parent_loads_computes_with_numpy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     release = threading.Event()
 
     def wait() -> CompiledKernels:
@@ -164,7 +179,9 @@ print("numba" in sys.modules, network.n_learnt)
 
 
 @pytest.mark.parametrize(("chosen", "loaded"), [("numpy", False), ("compiled", True)])
-def test_a_process_loads_what_its_environment_chooses(chosen: str, loaded: bool, numba: None, tmp_path: Path) -> None:
+def test_a_process_loads_what_its_environment_chooses(
+    chosen: str, loaded: bool, numba: None, tmp_path: Path
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", LEARN],
         env=os.environ | {VARIABLE: chosen},
@@ -182,17 +199,23 @@ PROCESS.compiled_for(2 * ROWS_BEFORE_LOADING)
 """
 
 
-def test_a_process_that_ends_does_not_wait_until_all_kernels_are_compiled(numba: None, tmp_path: Path) -> None:
+def test_a_process_that_ends_does_not_wait_until_all_kernels_are_compiled(
+    numba: None, tmp_path: Path
+) -> None:
     environment = os.environ | {VARIABLE: "auto", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-W", "error", "-c", ENDS]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout + ended.stderr == ""
-    # Numba is loaded after the end of the main thread, so at most the first kernels are in its empty cache.
+    # Numba is loaded after the end of the main thread, so at most the first kernels are in its
+    # empty cache.
     assert len(list(tmp_path.rglob("*.nbi"))) < len(CompiledKernels._fields) / 2
 
 
 def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    copies = [Path(shutil.copy(file, tmp_path / f"{number}.py")) for number, file in enumerate(compiled.source_files())]
+    copies = [
+        Path(shutil.copy(file, tmp_path / f"{number}.py"))
+        for number, file in enumerate(compiled.source_files())
+    ]
     monkeypatch.setattr(compiled, "source_files", lambda: copies)
     found = {digest_of_sources()}
     for file in copies:
@@ -203,7 +226,9 @@ def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_every_kernel_has_the_digest_in_the_key_of_the_cache(numba: None) -> None:
     for kernel in Forms(COMPILED).load()[:-1]:
-        closure = dict(zip(kernel.py_func.__code__.co_freevars, kernel.py_func.__closure__, strict=True))
+        closure = dict(
+            zip(kernel.py_func.__code__.co_freevars, kernel.py_func.__closure__, strict=True)
+        )
         assert closure["sources"].cell_contents == digest_of_sources()
 
 

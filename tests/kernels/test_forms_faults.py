@@ -1,4 +1,5 @@
-"""What a process does where the compiled kernels cannot be loaded: it reports why, and computes with NumPy."""
+"""What a process does where the compiled kernels cannot be loaded: it reports why, and computes
+with NumPy."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def uncompilable(sources: str) -> object:
     return numba.njit("int64(int64)")(lambda number: number.no_such_attribute)
 
 
-def test_where_nothing_can_be_compiled_the_reason_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_compiled_the_reason_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail() -> CompiledKernels:
         raise ShoalError("no folder to write to")
 
@@ -58,14 +61,17 @@ def test_what_numba_cannot_compile_is_reported_and_numpy_computes_on(
     monkeypatch.setattr(ca_plus, "kernel", uncompilable)
     (why,) = reported_by(Forms(AUTO))
     assert re.fullmatch(
-        'Numba cannot compile the kernels: .*no_such_attribute.*; SHOAL_KERNELS="numpy" computes .*', why
+        'Numba cannot compile the kernels: .*no_such_attribute.*; SHOAL_KERNELS="numpy" computes .*',
+        why,
     )
     assert "NUMBA_CACHE_DIR" not in why
     with pytest.raises(ShoalError, match="Numba cannot compile the kernels"):
         Forms(COMPILED).compiled_for(1)
 
 
-def test_only_where_numba_finds_no_folder_a_folder_is_the_advice(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_where_numba_finds_no_folder_a_folder_is_the_advice(
+    numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from numba.core.caching import CacheImpl  # noqa: PLC0415  # may be missing
 
     from shoal.kernels.compiled import ca_plus  # noqa: PLC0415  # needs Numba
@@ -83,7 +89,9 @@ def test_only_where_numba_finds_no_folder_a_folder_is_the_advice(numba: None, mo
     assert why.startswith("Numba cannot compile the kernels: LLVM cannot do it; ")
 
 
-def test_an_unusable_numba_is_reported_and_numpy_computes_on(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_numba_is_reported_and_numpy_computes_on(
+    numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What Python does for a module that is None here is what it does for one that is not there.
     monkeypatch.setitem(sys.modules, "numba.core.errors", None)
     (why,) = reported_by(Forms(AUTO))
@@ -91,7 +99,9 @@ def test_an_unusable_numba_is_reported_and_numpy_computes_on(numba: None, monkey
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail() -> CompiledKernels:
         raise KeyError("a slip")
 
@@ -102,7 +112,11 @@ def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(monkeypa
 @pytest.mark.parametrize(
     ("node", "command", "options"),
     [
-        (shoal.client_nodes.client_command, shoal.client_nodes.client_command.client, ["--name", "attic", "--no-wait"]),
+        (
+            shoal.client_nodes.client_command,
+            shoal.client_nodes.client_command.client,
+            ["--name", "attic", "--no-wait"],
+        ),
         (shoal.server_node.server_command, shoal.server_node.server_command.server, ["--no-page"]),
     ],
 )
@@ -126,7 +140,11 @@ def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(
     logging.getLogger("shoal").addHandler(caplog.handler)
     assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
     wait_until_loaded(choice)
-    (record,) = (record for record in caplog.records if record.getMessage().startswith("kernels_not_compiled"))
+    (record,) = (
+        record
+        for record in caplog.records
+        if record.getMessage().startswith("kernels_not_compiled")
+    )
     assert record.levelno == logging.WARNING
 
 
@@ -142,13 +160,20 @@ def test_a_numpy_that_keeps_its_loops_elsewhere_is_noticed(monkeypatch: pytest.M
     right = numpy_loops.loop_of
     # The loop of another function in the place of the exponential.
     monkeypatch.setattr(
-        numpy_loops, "loop_of", lambda ufunc, types: right(np.sqrt if ufunc is np.exp else ufunc, types)
+        numpy_loops,
+        "loop_of",
+        lambda ufunc, types: right(np.sqrt if ufunc is np.exp else ufunc, types),
     )
-    with np.errstate(all="ignore"), pytest.raises(numpy_loops.LoopsNotFound, match="do not compute"):
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(numpy_loops.LoopsNotFound, match="do not compute"),
+    ):
         numpy_loops.numpy_loops()
 
 
-def test_a_numpy_whose_exponentials_cannot_be_computed_in_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_numpy_whose_exponentials_cannot_be_computed_in_place_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     right = numpy_loops.loop_of
     exp = right(np.exp, "d->d")
     signature = ctypes.CFUNCTYPE(None, *4 * [ctypes.c_void_p])
@@ -160,12 +185,18 @@ def test_a_numpy_whose_exponentials_cannot_be_computed_in_place_is_noticed(monke
 
     called = signature(only_elsewhere)
     loop = numpy_loops.Loop(ctypes.cast(called, ctypes.c_void_p).value or 0, exp.data)
-    monkeypatch.setattr(numpy_loops, "loop_of", lambda ufunc, types: loop if ufunc is np.exp else right(ufunc, types))
+    monkeypatch.setattr(
+        numpy_loops,
+        "loop_of",
+        lambda ufunc, types: loop if ufunc is np.exp else right(ufunc, types),
+    )
     with pytest.raises(numpy_loops.LoopsNotFound, match="do not compute"):
         numpy_loops.numpy_loops()
 
 
-def test_nothing_is_compiled_where_numpys_loops_are_not_found(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_where_numpys_loops_are_not_found(
+    numba: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from shoal.kernels.compiled import kernels as all_kernels  # noqa: PLC0415  # needs Numba
 
     def fail() -> None:

@@ -16,7 +16,8 @@ def test_what_is_there_decides_which_point_is_nearest_and_what_is_missing_comes_
     rows = np.array([[0.9, 0.9, NAN], [NAN, NAN, 0.8], [0.1, NAN, NAN], [0.3, 0.4, 0.5]])
     assert nearest_over_present(rows, POINTS)[0].tolist()[:3] == [1, 2, 0]
     np.testing.assert_array_equal(
-        filled_from(rows, POINTS), [[0.9, 0.9, 0.2], [1.0, 0.0, 0.8], [0.1, 0.0, 0.0], [0.3, 0.4, 0.5]]
+        filled_from(rows, POINTS),
+        [[0.9, 0.9, 0.2], [1.0, 0.0, 0.8], [0.1, 0.0, 0.0], [0.3, 0.4, 0.5]],
     )
 
 
@@ -31,7 +32,9 @@ def test_of_equally_near_points_the_first_is_taken_also_by_a_row_without_any_val
     assert (nearest.tolist(), squared.tolist()) == ([1, 0], [0.0, 0.0])
 
 
-def test_without_a_point_what_is_missing_is_in_the_middle_and_whole_rows_stay_what_they_are() -> None:
+def test_without_a_point_what_is_missing_is_in_the_middle_and_whole_rows_stay_what_they_are() -> (
+    None
+):
     rows = np.array([[0.1, NAN]])
     assert filled_from(rows, np.empty((0, 2))).tolist() == [[0.1, MIDDLE]]
     whole = np.ones((4, 2))
@@ -39,9 +42,12 @@ def test_without_a_point_what_is_missing_is_in_the_middle_and_whole_rows_stay_wh
     assert filled_from(np.empty((0, 2)), np.zeros((3, 2))).shape == (0, 2)
 
 
-def test_how_many_distances_are_held_at_once_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_distances_are_held_at_once_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     generator = np.random.default_rng(0)
-    rows, points = generator.random((50, 4)), generator.random((20, 4))
+    rows = generator.random((50, 4))
+    points = generator.random((20, 4))
     rows[generator.random(rows.shape) < 0.3] = NAN
     whole = nearest_over_present(rows, points)
     monkeypatch.setattr(distance, "TABLE_CELLS", 60)

@@ -28,8 +28,14 @@ def test_components_are_numbered_by_their_first_node() -> None:
     assert joined(5, (3, 4), (1, 2), (2, 4)) == [0, 1, 1, 1, 1]
 
 
-@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
-def test_two_nodes_share_a_component_when_a_path_joins_them(graph: tuple[int, list[tuple[int, int]]]) -> None:
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))
+    )
+)
+def test_two_nodes_share_a_component_when_a_path_joins_them(
+    graph: tuple[int, list[tuple[int, int]]],
+) -> None:
     n, pairs = graph
     reach = np.eye(n, dtype=bool)
     for a, b in pairs:
@@ -51,6 +57,8 @@ def test_there_is_no_threshold_when_one_half_is_empty(ages: list[int]) -> None:
     ("ages", "q1", "q3"),
     [([9, 1], 1, 9), ([1, 2, 3], 1, 3), ([4, 1, 3, 2], 1.5, 3.5), ([1, 2, 2, 2, 10, 20], 1, 15)],
 )
-def test_the_quartiles_are_the_medians_of_the_strict_halves(ages: list[int], q1: float, q3: float) -> None:
+def test_the_quartiles_are_the_medians_of_the_strict_halves(
+    ages: list[int], q1: float, q3: float
+) -> None:
     assert age_threshold(ages, 0.1) == pytest.approx(q3 + 0.1 * (q3 - q1))
     assert age_threshold(ages, 1.0) == pytest.approx(2 * q3 - q1)

@@ -20,7 +20,9 @@ from shoal.kernels.landmarks import (
 GENERATOR = np.random.default_rng(0)
 
 
-def gram_of(rows: np.ndarray, landmarks: np.ndarray, near: int = 3, bandwidth: float = 0.2) -> np.ndarray:
+def gram_of(
+    rows: np.ndarray, landmarks: np.ndarray, near: int = 3, bandwidth: float = 0.2
+) -> np.ndarray:
     gram = np.zeros((len(landmarks),) * 2)
     which, weights, _ = nearest_weights(rows, landmarks, bandwidth, near)
     add_gram(gram, which, weights)
@@ -28,7 +30,8 @@ def gram_of(rows: np.ndarray, landmarks: np.ndarray, near: int = 3, bandwidth: f
 
 
 def test_weights_are_gaussian_on_the_nearest_landmarks_and_add_up_to_1() -> None:
-    rows, landmarks = GENERATOR.normal(size=(50, 3)), GENERATOR.normal(size=(12, 3))
+    rows = GENERATOR.normal(size=(50, 3))
+    landmarks = GENERATOR.normal(size=(12, 3))
     which, weights, square = nearest_weights(rows, landmarks, 0.7, 4)
     far = ((rows[:, None] - landmarks) ** 2).sum(axis=2)
     np.testing.assert_array_equal(which, np.argsort(far, axis=1)[:, :4])
@@ -45,14 +48,17 @@ def test_of_equally_near_landmarks_the_first_count() -> None:
 
 
 def test_rows_far_from_all_landmarks_and_fewer_landmarks_than_wanted_have_weights_too() -> None:
-    which, weights, _ = nearest_weights(np.array([[1e140], [0.0]]), np.array([[0.0], [1.0]]), 1e-150, 5)
+    which, weights, _ = nearest_weights(
+        np.array([[1e140], [0.0]]), np.array([[0.0], [1.0]]), 1e-150, 5
+    )
     assert which.shape == (2, 2)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
     assert np.isfinite(weights).all()
 
 
 def test_the_gram_matrix_is_that_of_the_dense_weights_and_its_rows_add_up_to_the_mass() -> None:
-    rows, landmarks = GENERATOR.uniform(size=(400, 2)), GENERATOR.uniform(size=(20, 2))
+    rows = GENERATOR.uniform(size=(400, 2))
+    landmarks = GENERATOR.uniform(size=(20, 2))
     which, weights, _ = nearest_weights(rows, landmarks, 0.2, 3)
     dense = np.zeros((400, 20))
     np.put_along_axis(dense, which, weights, axis=1)
@@ -60,7 +66,9 @@ def test_the_gram_matrix_is_that_of_the_dense_weights_and_its_rows_add_up_to_the
     np.testing.assert_allclose(gram, dense.T @ dense, atol=1e-12)
     np.testing.assert_allclose(gram.sum(axis=1), dense.sum(axis=0))
     np.testing.assert_allclose(gram.sum(), 400)
-    np.testing.assert_allclose(gram_of(rows[:150], landmarks) + gram_of(rows[150:], landmarks), gram)
+    np.testing.assert_allclose(
+        gram_of(rows[:150], landmarks) + gram_of(rows[150:], landmarks), gram
+    )
     assert not gram_of(rows[:0], landmarks).any()
 
 
@@ -97,7 +105,9 @@ def test_chains_that_are_apart_are_as_many_clusters(parts: int) -> None:
     found = cut_graph(blocks(*[chain(12 + part) for part in range(parts)]), 0, 0)
     assert len(found.direction) == parts
     sizes = [12 + part for part in range(parts)]
-    assert [len(set(part)) for part in np.split(found.cluster, np.cumsum(sizes)[:-1])] == [1] * parts
+    assert [len(set(part)) for part in np.split(found.cluster, np.cumsum(sizes)[:-1])] == [
+        1
+    ] * parts
     assert len(set(found.cluster.tolist())) == parts
 
 
@@ -107,7 +117,8 @@ def test_a_weak_tie_leaves_a_gap_and_a_strong_one_does_not() -> None:
     strong[19, 20] = strong[20, 19] = 1.0
     assert len(cut_graph(weak, 0, 0).direction) == 2
     assert len(cut_graph(strong, 0, 0).direction) == 1
-    # A chain has as large a factor between its eigenvalues; it is the weight of the cuts that tells them apart.
+    # A chain has as large a factor between its eigenvalues; it is the weight of the cuts that tells
+    # them apart.
     assert eigengap(laplacian_spectrum(strong)[0], 20) == 2
     assert lightest_cut(weak) == pytest.approx(1e-3)
     assert lightest_cut(strong) == 1.0
@@ -124,7 +135,8 @@ def test_no_more_clusters_than_landmarks_with_mass() -> None:
 
 def test_a_row_has_the_direction_of_its_landmarks() -> None:
     basis = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
-    which, weights = np.array([[0, 1], [2, 2]]), np.array([[0.6, 0.4], [0.5, 0.5]])
+    which = np.array([[0, 1], [2, 2]])
+    weights = np.array([[0.6, 0.4], [0.5, 0.5]])
     np.testing.assert_allclose(embedded(which, weights, basis), [[2**-0.5, 2**-0.5], [0.0, 0.0]])
 
 

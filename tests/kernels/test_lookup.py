@@ -1,4 +1,5 @@
-"""Looking up random words in tables of running sums: the guide changes nothing but the time it takes."""
+"""Looking up random words in tables of running sums: the guide changes nothing but the time it
+takes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ TABLES = {
     "two values": [ALL // 3],
     "even": [ALL // 5000 * (number + 1) for number in range(4999)],
     "halves": [ALL - ALL // 2**number for number in range(1, 40)],
-    "the edges of parts": [(number + 1) << (WORD_BITS - GUIDE_BITS[0]) for number in range(2 ** GUIDE_BITS[0] - 1)],
+    "the edges of parts": [
+        (number + 1) << (WORD_BITS - GUIDE_BITS[0]) for number in range(2 ** GUIDE_BITS[0] - 1)
+    ],
     "values that never occur": [5, 5, 5, ALL // 2, ALL // 2, ALL - 1, ALL - 1],
     "larger than any guide": list(range(0, 100_000)),
 }
@@ -25,7 +28,9 @@ TABLES = {
 def around(sums: Words) -> Words:
     """Words at which a value changes, their neighbours, the ends, and random ones."""
     ends = np.array([0, 1, ALL - 1], dtype=np.uint64)
-    with_neighbours = np.concatenate([sums, sums + np.uint64(1), np.maximum(sums, 1) - np.uint64(1)])
+    with_neighbours = np.concatenate(
+        [sums, sums + np.uint64(1), np.maximum(sums, 1) - np.uint64(1)]
+    )
     parts = np.arange(2 ** GUIDE_BITS[0], dtype=np.uint64) << np.uint64(WORD_BITS - GUIDE_BITS[0])
     drawn = np.random.default_rng(3).integers(0, ALL, size=5000, dtype=np.uint64)
     return np.minimum(np.concatenate([ends, with_neighbours, parts, drawn]), np.uint64(ALL - 1))
@@ -38,10 +43,15 @@ def test_every_word_gives_the_number_of_sums_that_are_at_most_it(name: str) -> N
     assert Lookup(sums).find(words).tolist() == np.searchsorted(sums, words, side="right").tolist()
 
 
-@given(st.lists(st.integers(0, ALL - 1), max_size=60), st.lists(st.integers(0, ALL - 1), min_size=1))
+@given(
+    st.lists(st.integers(0, ALL - 1), max_size=60), st.lists(st.integers(0, ALL - 1), min_size=1)
+)
 def test_any_table_gives_what_searching_it_gives(sums: list[int], words: list[int]) -> None:
-    table, asked = np.array(sorted(sums), dtype=np.uint64), np.array(words + sums, dtype=np.uint64)
-    assert Lookup(table).find(asked).tolist() == np.searchsorted(table, asked, side="right").tolist()
+    table = np.array(sorted(sums), dtype=np.uint64)
+    asked = np.array(words + sums, dtype=np.uint64)
+    assert (
+        Lookup(table).find(asked).tolist() == np.searchsorted(table, asked, side="right").tolist()
+    )
 
 
 def test_words_may_have_any_shape() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.novelty import BINS, KNOWN_MAX, KNOWN_MIN, distance_bins, halve, rank
+from shoal.client_nodes.labelling.novelty import (
+    BINS,
+    KNOWN_MAX,
+    KNOWN_MIN,
+    distance_bins,
+    halve,
+    rank,
+)
 
 EMPTY = np.zeros(BINS, dtype=np.int64)
 
@@ -38,7 +45,9 @@ def test_of_equal_distances_none_is_novel(distance: float) -> None:
     assert (novelty[KNOWN_MIN:] == 0).all()
 
 
-def test_a_distance_far_beyond_all_others_has_the_greatest_novelty_that_their_number_allows() -> None:
+def test_a_distance_far_beyond_all_others_has_the_greatest_novelty_that_their_number_allows() -> (
+    None
+):
     novelty, _ = ranked(np.append(np.full(999, 0.01), [0.5, np.inf]))
     np.testing.assert_allclose(novelty[-2:], [1 - 1 / 1000, 1 - 1 / 1001])
 
@@ -73,9 +82,12 @@ def test_of_a_steady_stream_at_most_the_share_beyond_a_quantile_is_novel(d: int)
 
 def test_any_batching_gives_the_same_novelty() -> None:
     rng = np.random.default_rng(1)
-    bins, counted = distance_bins(rng.exponential(0.1, KNOWN_MAX + 3000)), rng.random(KNOWN_MAX + 3000) < 0.9
+    bins = distance_bins(rng.exponential(0.1, KNOWN_MAX + 3000))
+    counted = rng.random(KNOWN_MAX + 3000) < 0.9
     whole = rank(bins, EMPTY, counted)
-    counts, parts, start = EMPTY, [], 0
+    counts = EMPTY
+    parts = []
+    start = 0
     while start < len(bins):
         size = int(rng.integers(1, 2000))
         part, counts = rank(bins[start : start + size], counts, counted[start : start + size])

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from shoal.kernels.arrays import pack_symmetric, unpack_symmetric
 from shoal.kernels.distance import nearest, nearest_mask, squared_by_differences, squared_distances
 from shoal.kernels.fuzzy import memberships
-from shoal.kernels.gaussian import COVARIANCE_TYPES, affinity, merge_mixtures, spherical_spread, spread_from_moments
+from shoal.kernels.gaussian import (
+    COVARIANCE_TYPES,
+    affinity,
+    merge_mixtures,
+    spherical_spread,
+    spread_from_moments,
+)
 from shoal.kernels.lloyd import assign, assign_block, best_kmeans, kmeans_plusplus, lloyd
 from shoal.kernels.matching import assignment, matched_distance
 
@@ -29,12 +35,18 @@ def test_no_rows_have_no_distances() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize("spread", [1.0, 1e-3])
-def test_distances_are_those_of_differences_far_from_the_origin_too(offset: float, spread: float) -> None:
+def test_distances_are_those_of_differences_far_from_the_origin_too(
+    offset: float, spread: float
+) -> None:
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(7, 5)) * spread + offset
-    rows = np.concatenate([centres[generator.integers(0, 7, 500)] + generator.normal(size=(500, 5)) * 1e-6, centres])
+    rows = np.concatenate(
+        [centres[generator.integers(0, 7, 500)] + generator.normal(size=(500, 5)) * 1e-6, centres]
+    )
     np.testing.assert_allclose(squared_distances(rows, centres), plain(rows, centres), rtol=1e-9)
-    np.testing.assert_allclose(nearest(rows, centres)[1], plain(rows, centres).min(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        nearest(rows, centres)[1], plain(rows, centres).min(axis=1), rtol=1e-9
+    )
     assert (np.diag(squared_distances(rows, centres)[-7:]) == 0.0).all()
 
 
@@ -44,7 +56,9 @@ def test_a_tie_goes_to_the_first_whatever_rows_stand_beside_it() -> None:
     grid += 0.1
     together = nearest(grid, centres)[0]
     np.testing.assert_array_equal(together, squared_by_differences(grid, centres).argmin(axis=1))
-    np.testing.assert_array_equal(together, [nearest(grid[i : i + 1], centres)[0][0] for i in range(len(grid))])
+    np.testing.assert_array_equal(
+        together, [nearest(grid[i : i + 1], centres)[0][0] for i in range(len(grid))]
+    )
 
 
 @pytest.mark.parametrize("d", [4, 6])
@@ -52,7 +66,11 @@ def test_a_row_almost_half_way_gets_the_label_that_differences_give(d: int) -> N
     """A product rounds otherwise, and how depends on which rows stand beside it."""
     rows = np.array(list(itertools.product(range(4), repeat=d)), dtype=float) / 7 + 0.3
     centres = (
-        np.array([[0.0] * d, [3.0] * d, [0.0] * (d // 2) + [3.0] * (d - d // 2), [3.0, *[0.0] * (d - 1)]]) / 7 + 0.3
+        np.array(
+            [[0.0] * d, [3.0] * d, [0.0] * (d // 2) + [3.0] * (d - d // 2), [3.0, *[0.0] * (d - 1)]]
+        )
+        / 7
+        + 0.3
     )
     expected = squared_by_differences(rows, centres).argmin(axis=1)
     np.testing.assert_array_equal(nearest(rows, centres)[0], expected)
@@ -60,8 +78,11 @@ def test_a_row_almost_half_way_gets_the_label_that_differences_give(d: int) -> N
 
 @pytest.mark.parametrize("d", [1, 3, 4, 6])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_every_row_has_one_nearest_centre_and_the_sums_are_those_of_a_loop(d: int, offset: float) -> None:
-    """Most rows of a lattice lie half-way between two centres, some on one, and two centres are the same."""
+def test_every_row_has_one_nearest_centre_and_the_sums_are_those_of_a_loop(
+    d: int, offset: float
+) -> None:
+    """Most rows of a lattice lie half-way between two centres, some on one, and two centres are the
+    same."""
     rows = np.array(list(itertools.product(range(3), repeat=d)), dtype=float) + offset
     centres = np.concatenate([rows[:1], rows[-1:], rows[:1], rows[len(rows) // 2 :][:1]])
     own, least = nearest_mask(rows, centres)
@@ -96,7 +117,9 @@ def test_a_row_on_a_centre_belongs_to_it_alone_and_in_halves_when_there_are_two(
     np.testing.assert_array_equal(memberships(np.array([[0.0, 3, 4]]), 2.0), [[1, 0, 0]])
     np.testing.assert_array_equal(memberships(np.array([[0.0, 3, 0]]), 1.3), [[0.5, 0, 0.5]])
     np.testing.assert_allclose(memberships(np.array([[1.0, 4]]), 2.0), [[0.8, 0.2]])
-    np.testing.assert_array_equal(memberships(np.array([[1.0, 2], [0, 1]]), 1 + 1e-12), [[1, 0], [1, 0]])
+    np.testing.assert_array_equal(
+        memberships(np.array([[1.0, 2], [0, 1]]), 1 + 1e-12), [[1, 0], [1, 0]]
+    )
 
 
 def test_there_are_at_most_as_many_seeds_as_different_rows() -> None:
@@ -122,7 +145,9 @@ def test_seeds_do_not_depend_on_the_order_of_rows_or_on_rows_that_are_not_seeds(
 
 def test_the_second_seed_is_drawn_by_squared_distance_and_weight() -> None:
     rows = np.array([[0.0], [1.0], [2.0]])
-    drawn = np.array([kmeans_plusplus(rows, 2, seed, np.array([1e9, 4.0, 1.0])) for seed in range(4000)])
+    drawn = np.array(
+        [kmeans_plusplus(rows, 2, seed, np.array([1e9, 4.0, 1.0])) for seed in range(4000)]
+    )
     assert (drawn[:, 0] == 0).mean() > 0.99
     assert (drawn[:, 1] == 1).mean() == pytest.approx(0.5, abs=0.03)
     first = np.array([kmeans_plusplus(rows, 1, seed)[0] for seed in range(4000)])
@@ -131,12 +156,16 @@ def test_the_second_seed_is_drawn_by_squared_distance_and_weight() -> None:
 
 def test_lloyd_keeps_a_centre_without_rows_and_weights_points() -> None:
     rows = np.array([[0.0], [1.0], [10.0]])
-    centres, _ = lloyd(rows, np.array([[0.2], [11.0], [99.0]]), 10, weights=np.array([1.0, 3.0, 1.0]))
+    centres, _ = lloyd(
+        rows, np.array([[0.2], [11.0], [99.0]]), 10, weights=np.array([1.0, 3.0, 1.0])
+    )
     np.testing.assert_allclose(centres, np.array([[0.75], [10], [99]]))
 
 
 def test_the_best_of_several_starts_finds_clusters_that_are_there() -> None:
-    rows = np.concatenate([np.random.default_rng(0).normal(size=(50, 2)) * 0.1 + place for place in range(0, 60, 10)])
+    rows = np.concatenate(
+        [np.random.default_rng(0).normal(size=(50, 2)) * 0.1 + place for place in range(0, 60, 10)]
+    )
     found = best_kmeans(rows, 6, 0, 10, 100)
     assert matched_distance(np.repeat(np.arange(0.0, 60, 10)[:, None], 2, axis=1), found) < 0.2
 
@@ -147,7 +176,9 @@ def test_the_assignment_is_the_cheapest_of_all() -> None:
         for cost in (generator.random((n, m)), generator.integers(0, 3, (n, m)).astype(float)):
             columns = assignment(cost)
             assert len(set(columns.tolist())) == n
-            best = min(sum(cost[range(n), list(order)]) for order in itertools.permutations(range(m), n))
+            best = min(
+                sum(cost[range(n), list(order)]) for order in itertools.permutations(range(m), n)
+            )
             assert cost[np.arange(n), columns].sum() == pytest.approx(best)
     assert len(assignment(np.empty((0, 3)))) == 0
 
@@ -165,7 +196,8 @@ def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(covariance_type: str
     parts = [generator.normal(size=(40, 3)) + 1, generator.normal(size=(70, 3)) * 2 - 1]
 
     def moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        mass, mean = np.array([float(len(rows))]), rows.mean(axis=0, keepdims=True)
+        mass = np.array([float(len(rows))])
+        mean = rows.mean(axis=0, keepdims=True)
         square = (rows.T @ rows)[None]
         second = {
             "full": pack_symmetric(square),

@@ -1,4 +1,5 @@
-"""Weighted points merged: nothing is lost, nothing far is merged before what is near, ties do not matter."""
+"""Weighted points merged: nothing is lost, nothing far is merged before what is near, ties do not
+matter."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import NUMPY, Forms
-from shoal.kernels.sketching import Sketch, empty_sketch, frame_of, merge_targets, merged, squared_between
+from shoal.kernels.sketching import (
+    Sketch,
+    empty_sketch,
+    frame_of,
+    merge_targets,
+    merged,
+    squared_between,
+)
 
 
 def singles(points: Floats) -> Sketch:
@@ -71,13 +79,16 @@ def test_mass_and_mean_of_all_readings_are_kept(n: int, d: int, seed: int, n_lef
     before = Sketch(generator.normal(size=(n, d)), generator.uniform(1, 5, n))
     after = merged(before, merge_targets(before, n_left, np.inf))
     middle = np.average(before.points, axis=0, weights=before.mass)
-    np.testing.assert_allclose(np.average(after.points, axis=0, weights=after.mass), middle, atol=1e-12)
+    np.testing.assert_allclose(
+        np.average(after.points, axis=0, weights=after.mass), middle, atol=1e-12
+    )
     assert after.mass.sum() == pytest.approx(before.mass.sum())
 
 
 def test_distances_are_those_of_differences() -> None:
     generator = np.random.default_rng(1)
-    one, other = generator.normal(size=(50, 8)), 1.0 + generator.normal(size=(70, 8))
+    one = generator.normal(size=(50, 8))
+    other = 1.0 + generator.normal(size=(70, 8))
     exact = ((one[:, None] - other) ** 2).sum(axis=2)
     np.testing.assert_allclose(squared_between(one, other), exact, rtol=1e-5)
 

@@ -22,7 +22,9 @@ def test_continuous_and_binary_columns_are_left_alone() -> None:
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.1, 1.0, 64.0]))
-def test_a_coarse_column_is_spread_over_its_step_and_stays_in_its_range(seed: int, step: float) -> None:
+def test_a_coarse_column_is_spread_over_its_step_and_stays_in_its_range(
+    seed: int, step: float
+) -> None:
     rows = np.random.default_rng(seed).integers(0, 12, size=(900, 2)) * step
     given_rows = rows.copy()
     out = spread_ties(rows)
@@ -52,8 +54,10 @@ def test_the_same_values_in_another_block_are_spread_to_other_places() -> None:
 
 def test_a_few_rows_are_spread_by_the_steps_of_those_before() -> None:
     rows = np.random.default_rng(0).integers(0, 40, size=(256, 1)).astype(np.float64)
-    few, before = rows[-20:], rows[:-20]
-    np.testing.assert_array_equal(spread_ties(few), few)  # alone they do not show that they are whole numbers
+    few = rows[-20:]
+    before = rows[:-20]
+    # alone they do not show that they are whole numbers
+    np.testing.assert_array_equal(spread_ties(few), few)
     out = spread_ties(few, before)
     assert len(np.unique(out % 1.0)) == len(few)
     assert np.abs(out - few).max() <= 1.0

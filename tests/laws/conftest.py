@@ -11,7 +11,10 @@ from tests.laws.log_places import EXTERNAL, PLACES, Place
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.external] * (name in EXTERNAL)) for name in sorted(PLACES)]
+    params=[
+        pytest.param(name, marks=[pytest.mark.external] * (name in EXTERNAL))
+        for name in sorted(PLACES)
+    ]
 )
 def place(request: pytest.FixtureRequest) -> Place:
     """Every transport in turn."""

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from shoal.kernels.arrays import Floats
 
-KINDS = ["blobs", "lattice", "equal", "heavy tails", "drift", "huge and tiny", "one feature constant"]
+KINDS = [
+    "blobs",
+    "lattice",
+    "equal",
+    "heavy tails",
+    "drift",
+    "huge and tiny",
+    "one feature constant",
+]
 
 
 def stream(kind: str, seed: int, n: int, d: int) -> Floats:
@@ -32,9 +40,12 @@ def stream(kind: str, seed: int, n: int, d: int) -> Floats:
 
 @st.composite
 def streams(draw: st.DrawFn, n_min: int = 0, n_max: int = 200) -> Floats:
-    # Most laws are about what happens after a long beginning, so short streams are drawn on purpose, not by habit.
+    # Most laws are about what happens after a long beginning, so short streams are drawn on
+    # purpose, not by habit.
     n = draw(st.one_of(st.integers(n_min, n_max), st.integers((n_min + n_max) // 2, n_max)))
-    return stream(draw(st.sampled_from(KINDS)), draw(st.integers(0, 10**6)), n, draw(st.integers(1, 4)))
+    return stream(
+        draw(st.sampled_from(KINDS)), draw(st.integers(0, 10**6)), n, draw(st.integers(1, 4))
+    )
 
 
 def cut(rows: Floats, places: list[int]) -> list[Floats]:

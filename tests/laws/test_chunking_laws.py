@@ -1,4 +1,5 @@
-"""An update of any algorithm, split into chunks and joined again: nothing is lost, each chunk fits its record."""
+"""An update of any algorithm, split into chunks and joined again: nothing is lost, each chunk fits
+its record."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ SLACK = 100
 
 
 def arrays_of(name: str, sizes: dict[str, int], seed: int = 0) -> Arrays:
-    """Arrays as the table of this algorithm declares them, of any values; a size that is not given is 1."""
+    """Arrays as the table of this algorithm declares them, of any values; a size that is not given
+    is 1."""
     rng = np.random.default_rng(seed)
 
     def one(spec: ArraySpec) -> NDArray[Any]:
@@ -71,12 +73,17 @@ def test_chunks_joined_are_the_update_to_the_bit_and_each_fits_its_record(
     ):
         # It may just fit or just not; what is certain is that it is not cut wrongly.
         with suppress(MessageRejected):
-            assert all(record_bytes(chunk.update) <= record for chunk in encode_update(update, table, record))
+            assert all(
+                record_bytes(chunk.update) <= record
+                for chunk in encode_update(update, table, record)
+            )
         return
     encoded = encode_update(update, table, record)
     chunks = [one.update for one in encoded]
     assert [one.value for one in encoded] == [chunk.encode() for chunk in chunks]
-    assert [(chunk.chunk, chunk.chunks) for chunk in chunks] == [(n + 1, len(chunks)) for n in range(len(chunks))]
+    assert [(chunk.chunk, chunk.chunks) for chunk in chunks] == [
+        (n + 1, len(chunks)) for n in range(len(chunks))
+    ]
     assert all(record_bytes(chunk) <= record for chunk in chunks)
     assert len({common_bytes(chunk, table) for chunk in chunks}) == 1
     again = [Update.decode(chunk.encode(), Update.headers()) for chunk in chunks]
@@ -93,7 +100,12 @@ def cut(update: Update, first: int, end: int) -> Arrays:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in algorithm_names() if any(spec.per_node for spec in load_algorithm(name).update.values())]
+    "name",
+    [
+        name
+        for name in algorithm_names()
+        if any(spec.per_node for spec in load_algorithm(name).update.values())
+    ],
 )
 def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) -> None:
     table = load_algorithm(name).update
@@ -104,7 +116,9 @@ def test_what_is_not_cut_is_of_one_size_whatever_the_number_of_nodes(name: str) 
 
 def test_the_first_chunk_has_the_nodes_that_won_most_often() -> None:
     update = an_update(plant(), rows=400)
-    few_nodes = len(replace(update, arrays=cut(update, 0, 5)).encode()) + UPDATE_HEADERS_BYTES_MAX + 50
+    few_nodes = (
+        len(replace(update, arrays=cut(update, 0, 5)).encode()) + UPDATE_HEADERS_BYTES_MAX + 50
+    )
     chunks = [one.update for one in encode_update(update, load_algorithm("fcac").update, few_nodes)]
     assert len(chunks) > 3
     counts = [chunk.arrays["count"] for chunk in chunks]
@@ -112,7 +126,12 @@ def test_the_first_chunk_has_the_nodes_that_won_most_often() -> None:
 
 
 def test_a_chunk_goes_with_the_longest_names_and_a_signature() -> None:
-    update = replace(an_update(plant(), rows=400), model=LONGEST_NAME, client=LONGEST_NAME, federation=LONGEST_NAME)
+    update = replace(
+        an_update(plant(), rows=400),
+        model=LONGEST_NAME,
+        client=LONGEST_NAME,
+        federation=LONGEST_NAME,
+    )
     assert record_bytes(update) - len(update.encode()) <= UPDATE_HEADERS_BYTES_MAX
 
 
@@ -127,16 +146,31 @@ def test_what_cannot_travel_even_in_chunks_is_refused_where_it_is_made() -> None
         encode_update(large, table, 960 * 1024)
     n = CHUNKS_MAX * 1000
     with pytest.raises(MessageRejected, match=f"limits are {CHUNKS_MAX} chunks"):
-        encode_update(update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}), table, 1700)
+        encode_update(
+            update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}),
+            table,
+            1700,
+        )
 
 
 def test_parts_that_differ_in_anything_but_their_nodes_are_not_alike() -> None:
     table = load_algorithm("gmm").update
     chunk = update_of("gmm", arrays_of("gmm", {"k": 3, "c": 3, "d": 2, "m": 3}))
-    other_nodes = replace(chunk, chunk=2, chunks=1 + chunk.chunk, arrays={**chunk.arrays, **cut(chunk, 1, 3)})
+    other_nodes = replace(
+        chunk, chunk=2, chunks=1 + chunk.chunk, arrays={**chunk.arrays, **cut(chunk, 1, 3)}
+    )
     common = common_bytes(replace(chunk, chunks=2), table)
     assert common_bytes(other_nodes, table) == common
-    for change in ({"readings": 7}, {"made_at": 2e9}, {"chunks": 3}, {"sequence": 9}, {"newest_reading_at": None}):
+    for change in (
+        {"readings": 7},
+        {"made_at": 2e9},
+        {"chunks": 3},
+        {"sequence": 9},
+        {"newest_reading_at": None},
+    ):
         assert common_bytes(replace(other_nodes, **change), table) != common
     for name, array in {"rows": np.array([9.0]), "second": np.zeros((3, 4))}.items():
-        assert common_bytes(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table) != common
+        assert (
+            common_bytes(replace(other_nodes, arrays={**other_nodes.arrays, name: array}), table)
+            != common
+        )

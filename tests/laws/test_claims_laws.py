@@ -1,4 +1,5 @@
-"""Honest updates and answers are accepted whatever the algorithm, the privacy mode and the rows; forged ones are not.
+"""Honest updates and answers are accepted whatever the algorithm, the privacy mode and the rows;
+forged ones are not.
 
 The last test makes sure that no installed algorithm is without a check of its claims.
 """
@@ -40,28 +41,44 @@ MODES: dict[str, dict[str, Any]] = {
     "formal": {"mode": "formal", "epsilon_per_reading": 50},
     "formal-strong": {"mode": "formal", "epsilon_per_reading": 0.2},
 }
-KEY, SOURCE = bytes(32), bytes(16)
-laws = settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+KEY = bytes(32)
+SOURCE = bytes(16)
+laws = settings(
+    max_examples=examples(12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 CASES = [(name, options) for name in rounds_names() for options in VARIANTS.get(name, [{}])]
 
 
-def contract_of(algorithm: str, privacy: dict[str, Any], d: int, options: dict[str, Any]) -> Contract:
+def contract_of(
+    algorithm: str, privacy: dict[str, Any], d: int, options: dict[str, Any]
+) -> Contract:
     features = [{"name": f"f{number}", "low": -5 * number - 1, "high": 3} for number in range(d)]
     model: dict[str, Any] = {"name": "model", "algorithm": algorithm, "options": options}
     if algorithm in rounds_names():
         asked = {"clusters": 3} if rounds_algorithm(algorithm).takes("clusters") else {}
         model |= {"options": {**asked, **options}, "rounds": {"rows_min": 1}}
-    tables = {"federation": {"name": "plant"}, "features": features, "privacy": privacy, "models": [model]}
+    tables = {
+        "federation": {"name": "plant"},
+        "features": features,
+        "privacy": privacy,
+        "models": [model],
+    }
     return parse_contract(tables)
 
 
 def private_rows(contract: Contract, n: int, seed: int, kind: str) -> NDArray[np.float64]:
-    """(k, d) rows as a client of this contract learns them: k is n, or less where the mode withholds rows."""
-    mode, rng = resolve(contract).mode, np.random.default_rng(seed)
+    """(k, d) rows as a client of this contract learns them: k is n, or less where the mode
+    withholds rows."""
+    mode = resolve(contract).mode
+    rng = np.random.default_rng(seed)
     d = contract.width
     unit = {
         "uniform": rng.random((n, d)),
-        "clusters": np.clip(rng.random((3, d))[rng.integers(0, 3, n)] + rng.normal(0, 0.01, (n, d)), 0, 1),
+        "clusters": np.clip(
+            rng.random((3, d))[rng.integers(0, 3, n)] + rng.normal(0, 0.01, (n, d)), 0, 1
+        ),
         "corners": rng.integers(0, 2, (n, d)).astype(np.float64),
         "equal": np.full((n, d), rng.random()),
     }[kind]
@@ -109,7 +126,8 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return found
 
 
-# Examples are spread over the privacy modes, which change the rows, and not a line of what is checked.
+# Examples are spread over the privacy modes, which change the rows, and not a line of what is
+# checked.
 @settings(laws, max_examples=examples(16))
 @given(**streams, mode=st.sampled_from(list(MODES)), clusters=st.integers(1, 5))
 def test_every_honest_answer_is_accepted_in_every_round(
@@ -119,13 +137,15 @@ def test_every_honest_answer_is_accepted_in_every_round(
     # A contract with a model that predicts one feature from others has two features at least.
     assume(d > 1 or load_algorithm(name).regression is None)
     contract = contract_of(name, MODES[mode], d, options)
-    algorithm, validator = rounds_algorithm(name), Validator(resolve(contract))
+    algorithm = rounds_algorithm(name)
+    validator = Validator(resolve(contract))
     parts = [private_rows(contract, n, seed + number, kind) for number in range(3)]
     params = [first_params(contract, clusters, seed)]
     for number in range(4):
         answers = []
         for rows in (part for part in parts if len(part)):
-            # An answer may be late: it is checked against newer parameters too, as long as it counts.
+            # An answer may be late: it is checked against newer parameters too, as long as it
+            # counts.
             earlier = params[max(0, number - 1)]
             in_epoch = algorithm.epoch(earlier) == algorithm.epoch(params[-1])
             arrays = algorithm.answer(earlier if in_epoch else params[-1], rows)
@@ -138,14 +158,17 @@ def test_every_honest_answer_is_accepted_in_every_round(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", [name for name in streaming_names() if name not in counting_names()])
+@pytest.mark.parametrize(
+    "name", [name for name in streaming_names() if name not in counting_names()]
+)
 @laws
 @given(**streams, lost=st.booleans())
 def test_every_honest_update_is_accepted(
     name: str, mode: str, n: int, d: int, seed: int, kind: str, lost: bool
 ) -> None:
     contract = contract_of(name, MODES[mode], d, {})
-    half, validator = streaming_algorithm(name).client({}, d), Validator(resolve(contract))
+    half = streaming_algorithm(name).client({}, d)
+    validator = Validator(resolve(contract))
     waiting = 0
     for number in range(4):
         rows = private_rows(contract, n * (1 + 9 * (number == 2)), seed + number, kind)
@@ -160,10 +183,16 @@ def test_every_honest_update_is_accepted(
 
 
 def _without_count(stats: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return _with_first(_with_first(stats, ("count", "mass"), 0.0), ("sum",), 1e9) if "sum" in stats else stats
+    return (
+        _with_first(_with_first(stats, ("count", "mass"), 0.0), ("sum",), 1e9)
+        if "sum" in stats
+        else stats
+    )
 
 
-def _with_first(stats: dict[str, NDArray[Any]], names: tuple[str, ...], value: float) -> dict[str, NDArray[Any]]:
+def _with_first(
+    stats: dict[str, NDArray[Any]], names: tuple[str, ...], value: float
+) -> dict[str, NDArray[Any]]:
     forged = {name: array.copy() for name, array in stats.items()}
     for name in names:
         if name in forged and forged[name].size:
@@ -172,12 +201,16 @@ def _with_first(stats: dict[str, NDArray[Any]], names: tuple[str, ...], value: f
 
 
 FORGERIES: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]] = {
-    "one mass is more than all readings": lambda stats: _with_first(stats, ("count", "mass", "support"), 101.0),
+    "one mass is more than all readings": lambda stats: _with_first(
+        stats, ("count", "mass", "support"), 101.0
+    ),
     "a mass is below 0": lambda stats: _with_first(stats, ("count", "mass", "support"), -1.0),
     "a sum lies beyond the bounds": lambda stats: _with_first(stats, ("sum", "total"), 1e9),
     "a sum lies below the bounds": lambda stats: _with_first(stats, ("sum", "total"), -1e3),
     "a sum without a count": _without_count,
-    "the moments are too large": lambda stats: _with_first(stats, ("second", "spread", "square"), 1e154),
+    "the moments are too large": lambda stats: _with_first(
+        stats, ("second", "spread", "square"), 1e154
+    ),
     "a variance is below 0": lambda stats: _with_first(stats, ("second", "spread", "square"), -1.0),
     "a likelihood beyond any rows": lambda stats: _with_first(stats, ("likelihood",), 1e300),
     "an inertia beyond any rows": lambda stats: _with_first(stats, ("inertia",), 1e300),
@@ -192,7 +225,8 @@ FORGERIES: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]
 def test_an_answer_whose_claims_do_not_agree_is_rejected(case: tuple[str, dict[str, Any]]) -> None:
     name, options = case
     contract = contract_of(name, MODES["off"], 2, options)
-    validator, params = Validator(resolve(contract)), first_params(contract, 3, 1)
+    validator = Validator(resolve(contract))
+    params = first_params(contract, 3, 1)
     honest = dict(rounds_algorithm(name).answer(params, private_rows(contract, 100, 3, "clusters")))
     rejections = {}
     for forgery, forge in FORGERIES.items():
@@ -225,4 +259,6 @@ def test_more_readings_than_the_contract_allows_are_rejected() -> None:
 
 def test_every_installed_algorithm_checks_its_claims() -> None:
     for name in algorithm_names():
-        assert load_algorithm(name).check_claims is not None, f"{name} accepts whatever its clients claim"
+        assert load_algorithm(name).check_claims is not None, (
+            f"{name} accepts whatever its clients claim"
+        )

@@ -1,4 +1,5 @@
-"""Laws that hold for every installed algorithm that learns from counts; the last test checks that all of them ran."""
+"""Laws that hold for every installed algorithm that learns from counts; the last test checks that
+all of them ran."""
 
 from __future__ import annotations
 
@@ -31,7 +32,11 @@ OWN_OPTIONS = {"density_tree": {"oblique_axes", "decay"}}
 """options that the laws set and only some algorithms have"""
 READINGS_OF_A_COUNT = {"regimes_from_counts": 32}
 """readings that one count is of, where it is not of one: two blocks of 16"""
-laws = settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.fixture(params=counting_names())
@@ -51,18 +56,28 @@ def clustered(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
     """(n, d) rows in unit coordinates, in four clusters."""
     generator = np.random.default_rng(seed)
     centres = np.random.default_rng(9).uniform(0.15, 0.85, size=(4, d))
-    return np.clip(centres[generator.integers(4, size=n)] + generator.normal(0, 0.03, size=(n, d)), 0, 1)
+    return np.clip(
+        centres[generator.integers(4, size=n)] + generator.normal(0, 0.03, size=(n, d)), 0, 1
+    )
 
 
 class Federation:
     """One client that counts windows, and the server, with or without noise."""
 
-    def __init__(self, algorithm: CountingAlgorithm, d: int, epsilon: float | None = 2.0, **options: Any) -> None:
+    def __init__(
+        self, algorithm: CountingAlgorithm, d: int, epsilon: float | None = 2.0, **options: Any
+    ) -> None:
         self.noise = None if epsilon is None else count_noise(epsilon)
         variance = 0.0 if self.noise is None else self.noise.variance
-        own = {name: value for name, value in options.items() if name in OWN_OPTIONS.get(algorithm.name, ())}
+        own = {
+            name: value
+            for name, value in options.items()
+            if name in OWN_OPTIONS.get(algorithm.name, ())
+        }
         self.options = {"noise_variance": variance, "window_readings": WINDOW, **own}
-        self.algorithm, self.d, self.windows = algorithm, d, 0
+        self.algorithm = algorithm
+        self.d = d
+        self.windows = 0
         self.counter: Counter = algorithm.counter(self.options, d)
         self.server: ServerHalf = algorithm.server(self.options, d)
 
@@ -87,7 +102,8 @@ class Federation:
 
 @cache
 def grown_counter(name: str, d: int, oblique: int = 0) -> Counter:
-    """A counter under the plan of a federation that has learnt 4000 rows; it has no state but that plan."""
+    """A counter under the plan of a federation that has learnt 4000 rows; it has no state but that
+    plan."""
     algorithm = load_algorithm(name)
     assert isinstance(algorithm, CountingAlgorithm)
     return Federation(algorithm, d, oblique_axes=oblique).learn(clustered(4000, d)).counter
@@ -100,7 +116,8 @@ def test_replacing_one_reading_moves_two_counts_by_one_at_most(
 ) -> None:
     d = width_for(algorithm, d)
     grown = grown_counter(algorithm.name, d, oblique)
-    rows, valid = clustered(WINDOW, d, seed), np.ones(WINDOW, dtype=bool)
+    rows = clustered(WINDOW, d, seed)
+    valid = np.ones(WINDOW, dtype=bool)
     here = grown.count(rows, valid, b"client", 7)
     generator = np.random.default_rng(seed)
     rows[place] = generator.uniform(size=d)
@@ -109,7 +126,9 @@ def test_replacing_one_reading_moves_two_counts_by_one_at_most(
     assert len(here.counts) == len(there.counts)
     assert np.abs(here.counts - there.counts).sum() <= 2
     same = there.update(here.counts)
-    assert pack(dict(same)) == pack(dict(here.update(here.counts))), "only counts depend on readings"
+    assert pack(dict(same)) == pack(dict(here.update(here.counts))), (
+        "only counts depend on readings"
+    )
 
 
 @laws
@@ -124,12 +143,20 @@ def test_every_valid_reading_is_counted_once_and_none_in_two_counts(
     counted = grown.count(rows, valid, b"client", seed)
     assert counted.counts.min(initial=0) >= 0
     readings = READINGS_OF_A_COUNT.get(algorithm.name, 1)
-    assert counted.counts.sum() == valid.sum() if readings == 1 else counted.counts.sum() <= n // readings
+    assert (
+        counted.counts.sum() == valid.sum()
+        if readings == 1
+        else counted.counts.sum() <= n // readings
+    )
 
 
-def test_rows_and_their_order_of_magnitude_do_not_leave_the_counter(algorithm: CountingAlgorithm) -> None:
+def test_rows_and_their_order_of_magnitude_do_not_leave_the_counter(
+    algorithm: CountingAlgorithm,
+) -> None:
     rows = np.full((WINDOW, 3), np.nan)
-    counted = grown_counter(algorithm.name, 3).count(rows, np.zeros(WINDOW, dtype=bool), b"client", 0)
+    counted = grown_counter(algorithm.name, 3).count(
+        rows, np.zeros(WINDOW, dtype=bool), b"client", 0
+    )
     assert counted.counts.sum() == 0
 
 
@@ -144,7 +171,9 @@ def test_updates_and_snapshots_have_the_declared_arrays(algorithm: CountingAlgor
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.99])
-def test_a_restored_server_continues_bit_for_bit(algorithm: CountingAlgorithm, decay: float) -> None:
+def test_a_restored_server_continues_bit_for_bit(
+    algorithm: CountingAlgorithm, decay: float
+) -> None:
     rows = clustered(9000, 3)
     through = Federation(algorithm, 3, oblique_axes=2, decay=decay).learn(rows[:5000])
     restored = Federation(algorithm, 3, oblique_axes=2, decay=decay)
@@ -177,10 +206,14 @@ def test_a_snapshot_predicts_what_the_server_does(algorithm: CountingAlgorithm) 
     )
 
 
-def test_the_grouping_of_contributions_into_calls_makes_no_difference(algorithm: CountingAlgorithm) -> None:
+def test_the_grouping_of_contributions_into_calls_makes_no_difference(
+    algorithm: CountingAlgorithm,
+) -> None:
     rows = clustered(3000, 2)
     one, other = (Federation(algorithm, 2) for _ in range(2))
-    contributions = [one.contribution(rows[first : first + WINDOW]) for first in range(0, 3000, WINDOW)]
+    contributions = [
+        one.contribution(rows[first : first + WINDOW]) for first in range(0, 3000, WINDOW)
+    ]
     one.server.absorb(contributions, b"")
     for contribution in contributions:
         other.server.absorb([contribution], b"")
@@ -188,7 +221,12 @@ def test_the_grouping_of_contributions_into_calls_makes_no_difference(algorithm:
 
 
 @laws
-@given(st.integers(1, 4), st.integers(1, WINDOW), st.integers(0, 10**6), st.sampled_from([None, 0.1, 1.0, 20.0]))
+@given(
+    st.integers(1, 4),
+    st.integers(1, WINDOW),
+    st.integers(0, 10**6),
+    st.sampled_from([None, 0.1, 1.0, 20.0]),
+)
 def test_every_honest_window_is_accepted(
     algorithm: CountingAlgorithm, d: int, n: int, seed: int, epsilon: float | None
 ) -> None:
@@ -197,7 +235,9 @@ def test_every_honest_window_is_accepted(
     federation.counter = grown_counter(algorithm.name, d)
     contribution = federation.contribution(np.random.default_rng(seed).uniform(size=(n, d)))
     assert algorithm.check_claims is not None
-    algorithm.check_claims(federation.options, contribution.arrays, Claims(n, Box(np.zeros(d), np.ones(d))))
+    algorithm.check_claims(
+        federation.options, contribution.arrays, Claims(n, Box(np.zeros(d), np.ones(d)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,10 +245,16 @@ def test_every_honest_window_is_accepted(
     [
         lambda arrays: {"count": arrays["count"] + 1000},
         lambda arrays: {"count": arrays["count"] - 2**30},
-        lambda arrays: {"count": np.where(np.arange(len(arrays["count"])) == 3, 10**9, arrays["count"])},
+        lambda arrays: {
+            "count": np.where(np.arange(len(arrays["count"])) == 3, 10**9, arrays["count"])
+        },
         lambda arrays: {"count": arrays["count"][:-1]},
-        lambda arrays: {"leaf": arrays["leaf"] - 10} if "leaf" in arrays else {"count": arrays["count"][:0]},
-        lambda arrays: {"epoch": arrays["epoch"] - 10} if "epoch" in arrays else {"count": arrays["count"][1:]},
+        lambda arrays: (
+            {"leaf": arrays["leaf"] - 10} if "leaf" in arrays else {"count": arrays["count"][:0]}
+        ),
+        lambda arrays: (
+            {"epoch": arrays["epoch"] - 10} if "epoch" in arrays else {"count": arrays["count"][1:]}
+        ),
         lambda arrays: (
             {"cells": np.append(arrays["cells"][:-1], 99)}
             if "cells" in arrays
@@ -222,7 +268,9 @@ def test_counts_that_no_window_has_are_rejected(algorithm: CountingAlgorithm, fo
     honest = dict(federation.contribution(clustered(WINDOW, 2)).arrays)
     assert algorithm.check_claims is not None
     with pytest.raises(InvalidData, match="do not agree"):
-        algorithm.check_claims(federation.options, honest | forge(honest), Claims(WINDOW, Box(np.zeros(2), np.ones(2))))
+        algorithm.check_claims(
+            federation.options, honest | forge(honest), Claims(WINDOW, Box(np.zeros(2), np.ones(2)))
+        )
 
 
 def test_an_algorithm_of_counts_has_no_half_that_learns_rows(algorithm: CountingAlgorithm) -> None:
@@ -230,12 +278,16 @@ def test_an_algorithm_of_counts_has_no_half_that_learns_rows(algorithm: Counting
         algorithm.client({}, 2)
 
 
-def test_more_features_than_an_algorithm_takes_are_refused_with_advice(algorithm: CountingAlgorithm) -> None:
+def test_more_features_than_an_algorithm_takes_are_refused_with_advice(
+    algorithm: CountingAlgorithm,
+) -> None:
     if algorithm.features_max is None:
         algorithm.counter({}, 100)
         return
     for half in (algorithm.counter, algorithm.server):
-        with pytest.raises(SettingsError, match=f"at most {algorithm.features_max} features.*take density_tree"):
+        with pytest.raises(
+            SettingsError, match=f"at most {algorithm.features_max} features.*take density_tree"
+        ):
             half({}, algorithm.features_max + 1)
 
 
@@ -246,5 +298,9 @@ def test_every_law_ran_for_every_counting_algorithm(request: pytest.FixtureReque
         for name, law in inspect.getmembers(module, inspect.isfunction)
         if name.startswith("test_") and "algorithm" in inspect.signature(law).parameters
     }
-    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]  # of functions
+    collected = {
+        item.originalname
+        for item in request.session.items
+        if getattr(item, "module", None) is module
+    }  # type: ignore[attr-defined]  # of functions
     assert {(law, name) for law in written & collected for name in counting_names()} <= RAN

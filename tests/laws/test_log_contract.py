@@ -9,7 +9,16 @@ import pytest
 
 from shoal.errors import LogError
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Log, Positions, RecordBatch, TopicSettings, beginning, latest, publish_batch
+from shoal.transports.base import (
+    Headers,
+    Log,
+    Positions,
+    RecordBatch,
+    TopicSettings,
+    beginning,
+    latest,
+    publish_batch,
+)
 from tests.laws.log_places import WAIT_S, Place, everything, publish, values
 
 
@@ -40,7 +49,9 @@ def test_records_come_back_in_order_and_from_any_position(log: Log, topic: str) 
     log.ensure(topic)
     publish(log, topic, b"a", b"b", b"c")
     records, after = log.read(topic, {0: 0}, timeout_s=WAIT_S)
-    assert [(record.topic, record.partition, record.offset, record.value) for record in records] == [
+    assert [
+        (record.topic, record.partition, record.offset, record.value) for record in records
+    ] == [
         (topic, 0, 0, b"a"),
         (topic, 0, 1, b"b"),
         (topic, 0, 2, b"c"),
@@ -56,14 +67,18 @@ BATCHES = {
     "nothing": RecordBatch([], (("type", b"reading"),), [("row", [])]),
     "no headers": RecordBatch([b"a", b"", b"c"], ()),
     "equal headers": RecordBatch([b"a", b"b"], (("type", b"reading"), ("v", b"1"))),
-    "one that varies": RecordBatch([b"a", b"b", b"c"], (("type", b"reading"),), [("row", [b"9", b"10", b""])]),
+    "one that varies": RecordBatch(
+        [b"a", b"b", b"c"], (("type", b"reading"),), [("row", [b"9", b"10", b""])]
+    ),
     "two that vary": RecordBatch(
         [b"a", b"b", b"c"],
         (("type", b"reading"),),
         [("row", [b"9", b"10", b"11"]), ("naïve ☃", [b"", b"\xff" * 300, b"u"])],
     ),
     "only what varies": RecordBatch([b"a" * 70_000, b"b"], (), [("row", [b"1" * 70_000, b"2"])]),
-    "many headers": RecordBatch([b"a"], tuple((f"h{i}", bytes([i])) for i in range(20)), [("row", [b"1"])]),
+    "many headers": RecordBatch(
+        [b"a"], tuple((f"h{i}", bytes([i])) for i in range(20)), [("row", [b"1"])]
+    ),
 }
 
 
@@ -90,19 +105,25 @@ def test_a_batch_is_stored_as_its_records_are_one_by_one(log: Log, topic: str, n
     ],
     ids=["value too large", "header too large", "value", "content", "header"],
 )
-def test_a_batch_with_a_record_that_a_topic_does_not_take_is_an_error(log: Log, topic: str, batch: RecordBatch) -> None:
+def test_a_batch_with_a_record_that_a_topic_does_not_take_is_an_error(
+    log: Log, topic: str, batch: RecordBatch
+) -> None:
     log.ensure(topic, TopicSettings(record_bytes_max=2000))
     with pytest.raises(LogError, match=topic):
         publish_batch(log, topic, batch, 0)
 
 
-def test_a_batch_without_a_content_for_every_record_is_a_slip_of_its_maker(log: Log, topic: str) -> None:
+def test_a_batch_without_a_content_for_every_record_is_a_slip_of_its_maker(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic)
     with pytest.raises(ValueError, match="zip"):
         publish_batch(log, topic, RecordBatch([b"a", b"b"], (), [("row", [b"1"])]), 0)
 
 
-def test_reading_changes_neither_the_log_nor_the_positions_it_was_given(log: Log, topic: str) -> None:
+def test_reading_changes_neither_the_log_nor_the_positions_it_was_given(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")
     at = {0: 0}
@@ -178,7 +199,9 @@ def test_partitions_are_logs_of_their_own(log: Log, topic: str) -> None:
     assert after == {1: 0, 2: 1}
 
 
-def test_a_key_belongs_to_one_partition_which_is_the_same_on_every_log(log: Log, topic: str) -> None:
+def test_a_key_belongs_to_one_partition_which_is_the_same_on_every_log(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic, TopicSettings(partitions=3))
     for number in range(12):
         log.publish(topic, b"%d" % number, b"key%d" % (number % 6))
@@ -203,13 +226,16 @@ def test_a_partition_that_is_not_there_is_refused(log: Log, topic: str, partitio
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_a_busy_partition_does_not_keep_the_others_from_being_read(log: Log, topic: str, limit: int) -> None:
+def test_a_busy_partition_does_not_keep_the_others_from_being_read(
+    log: Log, topic: str, limit: int
+) -> None:
     log.ensure(topic, TopicSettings(partitions=3))
     publish(log, topic, *[b"busy"] * 30, partition=1)
     for partition in (0, 2):
         publish(log, topic, *[b"quiet"] * 3, partition=partition)
     assert len(everything(log, topic, limit=limit)) == 36
-    at, seen = beginning(log, topic), 0
+    at = beginning(log, topic)
+    seen = 0
     while seen < 6:  # the busy one never runs dry, and yet the quiet ones are read
         records, at = log.read(topic, at, limit, WAIT_S)
         seen += values(records).count(b"quiet")
@@ -224,7 +250,9 @@ def test_a_read_of_nothing_is_refused(log: Log, topic: str, limit: int) -> None:
         log.read(topic, {0: 0}, limit)
 
 
-def test_a_position_that_the_log_has_not_reached_is_refused_for_the_log_was_replaced(log: Log, topic: str) -> None:
+def test_a_position_that_the_log_has_not_reached_is_refused_for_the_log_was_replaced(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic)
     publish(log, topic, b"a")
     with pytest.raises(LogError, match="ends at 1"):

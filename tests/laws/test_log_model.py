@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from shoal.transports import open_log
-from shoal.transports.base import Headers, Positions, RecordBatch, TopicSettings, latest, publish_batch
+from shoal.transports.base import (
+    Headers,
+    Positions,
+    RecordBatch,
+    TopicSettings,
+    latest,
+    publish_batch,
+)
 from tests.laws.log_places import Place, everything
 
 Entry = tuple[bytes | None, bytes | None, Headers]
@@ -17,18 +24,22 @@ PARTITIONS = 2
 partitions = st.integers(0, PARTITIONS - 1)
 keys = st.sampled_from([b"a", b"b", b"c"])
 values = st.none() | st.binary(max_size=30)
-some_headers = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), st.binary(max_size=5)), max_size=3)
+some_headers = st.lists(
+    st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), st.binary(max_size=5)), max_size=3
+)
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`plain` is kept whole, `compact` by key; both get every record with a key, and `plain` those of batches too."""
+    """`plain` is kept whole, `compact` by key; both get every record with a key, and `plain` those
+    of batches too."""
 
     def __init__(self, place: Place) -> None:
         super().__init__()
         self.address = place.address
         self.log = open_log(place.address)
         run = uuid.uuid4().hex
-        self.plain, self.compact = f"plain-{run}", f"compact-{run}"
+        self.plain = f"plain-{run}"
+        self.compact = f"compact-{run}"
         self.log.ensure(self.plain, TopicSettings(PARTITIONS))
         self.log.ensure(self.compact, TopicSettings(PARTITIONS, compact=True))
         self.published: list[list[Entry]] = [[] for _ in range(PARTITIONS)]
@@ -37,8 +48,11 @@ class LogMachine(RuleBasedStateMachine):
         self.reader: Positions = {0: 0, 1: 0}
 
     @rule(partition=partitions, key=keys, value=values, headers=some_headers)
-    def publish(self, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
-        key += b"%d" % partition  # a key lives in one partition, or its newest record would not be defined
+    def publish(
+        self, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]
+    ) -> None:
+        # a key lives in one partition, or its newest record would not be defined
+        key += b"%d" % partition
         for topic in (self.plain, self.compact):
             self.log.publish(topic, value, key, tuple(headers), partition)
         self.published[partition].append((key, value, tuple(headers)))
@@ -51,9 +65,14 @@ class LogMachine(RuleBasedStateMachine):
         varying=st.integers(0, 2),
     )
     def publish_batch(
-        self, partition: int, contents: list[tuple[bytes, bytes]], headers: list[tuple[str, bytes]], varying: int
+        self,
+        partition: int,
+        contents: list[tuple[bytes, bytes]],
+        headers: list[tuple[str, bytes]],
+        varying: int,
     ) -> None:
-        values, others = [value for value, _ in contents], [other for _, other in contents]
+        values = [value for value, _ in contents]
+        others = [other for _, other in contents]
         batch = RecordBatch(values, tuple(headers), [("a", others), ("b", values)][:varying])
         publish_batch(self.log, self.plain, batch, partition)
         self.published[partition] += [(None, value, own) for value, own in batch.records()]
@@ -87,21 +106,30 @@ class LogMachine(RuleBasedStateMachine):
             assert first == 0
             assert self.stored[partition] <= end <= len(entries)
             got = everything(self.log, self.plain, {partition: 0}, limit=3)
-            assert [(record.key, record.value, record.headers) for record in got] == entries[: len(got)]
+            assert [(record.key, record.value, record.headers) for record in got] == entries[
+                : len(got)
+            ]
 
     @invariant()
     def a_compacted_topic_has_the_newest_of_each_key(self) -> None:
         ends = None
-        while self.log.bounds(self.compact) != ends:  # what was not flushed may be stored at any moment
+        # what was not flushed may be stored at any moment
+        while self.log.bounds(self.compact) != ends:
             ends = self.log.bounds(self.compact)
-            read = [everything(self.log, self.compact, {partition: 0}, limit=2) for partition in range(PARTITIONS)]
+            read = [
+                everything(self.log, self.compact, {partition: 0}, limit=2)
+                for partition in range(PARTITIONS)
+            ]
             seen = {key: record.value for key, record in latest(self.log, self.compact).items()}
         view: dict[bytes, bytes | None] = {}
         for partition, got in enumerate(read):
             assert ends is not None
             entries = self.keyed[partition][: ends[partition][1]]
             assert [record.offset for record in got] == sorted({record.offset for record in got})
-            assert all((record.key, record.value, record.headers) == entries[record.offset] for record in got)
+            assert all(
+                (record.key, record.value, record.headers) == entries[record.offset]
+                for record in got
+            )
             newest = {key: offset for offset, (key, _, _) in enumerate(entries)}
             assert set(newest.values()) <= {record.offset for record in got}
             for offset in sorted(newest.values()):
@@ -118,6 +146,9 @@ def test_a_log_is_a_list_for_each_partition(place: Place) -> None:
     run_state_machine_as_test(
         lambda: LogMachine(place),  # type: ignore[arg-type]  # any factory of machines will do
         settings=settings(
-            max_examples=place.examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=place.examples,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

@@ -17,7 +17,8 @@ from shoal.transports.base import Log, Positions, Record, TopicSettings, beginni
 from tests.laws.log_places import WAIT_S, Place, everything, publish
 
 spawn = multiprocessing.get_context("spawn")
-BATCHES, BATCH = 30, 20
+BATCHES = 30
+BATCH = 20
 SETTINGS = TopicSettings(partitions=2)
 
 
@@ -32,7 +33,9 @@ def write_all(address: str, topic: str, writer: int, go: Event) -> None:
     log.close()
 
 
-def read_all(address: str, topic: str, expected: int, results: Queue[list[tuple[int, int, bytes | None]]]) -> None:
+def read_all(
+    address: str, topic: str, expected: int, results: Queue[list[tuple[int, int, bytes | None]]]
+) -> None:
     log = open_log(address)
     log.ensure(topic, SETTINGS)
     at: Positions = beginning(log, topic)
@@ -46,15 +49,24 @@ def read_all(address: str, topic: str, expected: int, results: Queue[list[tuple[
     results.put([(record.partition, record.offset, record.value) for record in records])
 
 
-def test_two_writers_and_two_readers_each_see_every_record_once_and_in_order(place: Place, topic: str) -> None:
-    go, results = spawn.Event(), spawn.Queue()
+def test_two_writers_and_two_readers_each_see_every_record_once_and_in_order(
+    place: Place, topic: str
+) -> None:
+    go = spawn.Event()
+    results = spawn.Queue()
     expected = 2 * BATCHES * BATCH
-    readers = [spawn.Process(target=read_all, args=(place.address, topic, expected, results)) for _ in range(2)]
-    writers = [spawn.Process(target=write_all, args=(place.address, topic, w, go)) for w in range(2)]
+    readers = [
+        spawn.Process(target=read_all, args=(place.address, topic, expected, results))
+        for _ in range(2)
+    ]
+    writers = [
+        spawn.Process(target=write_all, args=(place.address, topic, w, go)) for w in range(2)
+    ]
     for process in readers + writers:  # all of them make the log and the topic at the same time
         process.start()
     go.set()
-    one, other = results.get(timeout=200), results.get(timeout=200)
+    one = results.get(timeout=200)
+    other = results.get(timeout=200)
     for process in readers + writers:
         process.join()
         assert process.exitcode == 0
@@ -65,7 +77,11 @@ def test_two_writers_and_two_readers_each_see_every_record_once_and_in_order(pla
         assert seen == [(offset, value) for where, offset, value in other if where == partition]
         assert [offset for offset, _ in seen] == list(range(expected // 2))
         for writer in range(2):
-            numbers = [int(v.split()[1]) for _, v in seen if v is not None and v.startswith(b"%d " % writer)]
+            numbers = [
+                int(v.split()[1])
+                for _, v in seen
+                if v is not None and v.startswith(b"%d " % writer)
+            ]
             assert numbers == list(range(partition, BATCHES * BATCH, 2))
 
 

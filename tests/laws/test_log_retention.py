@@ -18,7 +18,9 @@ COMPACT = TopicSettings(compact=True)
 
 
 def test_declaring_twice_changes_nothing(log: Log, topic: str) -> None:
-    settings = TopicSettings(partitions=2, retain_bytes=10_000, retain_s=3600.0, record_bytes_max=1000)
+    settings = TopicSettings(
+        partitions=2, retain_bytes=10_000, retain_s=3600.0, record_bytes_max=1000
+    )
     log.ensure(topic, settings)
     identity = log.identity(topic)
     publish(log, topic, b"a")
@@ -28,8 +30,11 @@ def test_declaring_twice_changes_nothing(log: Log, topic: str) -> None:
     assert log.bounds(topic) == {0: (0, 1), 1: (0, 0)}
 
 
-def test_many_processes_that_declare_a_topic_at_once_create_it_once(place: Place, topic: str) -> None:
-    people, rounds = 4, 25
+def test_many_processes_that_declare_a_topic_at_once_create_it_once(
+    place: Place, topic: str
+) -> None:
+    people = 4
+    rounds = 25
     together = threading.Barrier(people)
 
     def declare(_: int) -> list[bytes]:
@@ -83,7 +88,9 @@ def test_declaring_with_other_settings_is_refused_by_name(
         TopicSettings(record_bytes_max=0),
     ],
 )
-def test_settings_that_no_topic_can_have_are_refused(log: Log, topic: str, settings: TopicSettings) -> None:
+def test_settings_that_no_topic_can_have_are_refused(
+    log: Log, topic: str, settings: TopicSettings
+) -> None:
     with pytest.raises(SettingsError, match="must be from"):
         log.ensure(topic, settings)
     with pytest.raises(LogError):
@@ -105,7 +112,9 @@ def test_settings_that_no_topic_can_have_are_refused(log: Log, topic: str, setti
         "line\nline",
     ],
 )
-def test_any_name_is_carried_or_refused_and_harms_no_other_topic(log: Log, topic: str, name: str) -> None:
+def test_any_name_is_carried_or_refused_and_harms_no_other_topic(
+    log: Log, topic: str, name: str
+) -> None:
     log.ensure(topic)
     try:
         log.ensure(name)
@@ -134,7 +143,9 @@ def test_a_record_too_large_is_refused_before_it_harms_others(log: Log, topic: s
     assert values(everything(log, topic)) == [b"before", b"v" * 490, b"after"]
 
 
-def test_what_is_flushed_is_there_after_a_restart_and_offsets_continue(log: Log, place: Place, topic: str) -> None:
+def test_what_is_flushed_is_there_after_a_restart_and_offsets_continue(
+    log: Log, place: Place, topic: str
+) -> None:
     log.ensure(topic)
     publish(log, topic, b"a", b"b")
     before = everything(log, topic)
@@ -144,7 +155,11 @@ def test_what_is_flushed_is_there_after_a_restart_and_offsets_continue(log: Log,
     records = everything(again, topic)
     again.close()
     assert records[:2] == before
-    assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert [(record.offset, record.value) for record in records] == [
+        (0, b"a"),
+        (1, b"b"),
+        (2, b"c"),
+    ]
 
 
 def test_closing_flushes_and_closing_twice_is_harmless_and_a_closed_log_raises(
@@ -165,7 +180,9 @@ def test_closing_flushes_and_closing_twice_is_harmless_and_a_closed_log_raises(
     again.close()
 
 
-def test_a_topic_is_the_same_one_until_it_is_created_again(log: Log, place: Place, topic: str) -> None:
+def test_a_topic_is_the_same_one_until_it_is_created_again(
+    log: Log, place: Place, topic: str
+) -> None:
     log.ensure(topic)
     identity = log.identity(topic)
     log.ensure(topic + "-other")
@@ -187,7 +204,8 @@ def test_a_topic_is_the_same_one_until_it_is_created_again(log: Log, place: Plac
 
 def test_retention_removes_the_oldest_and_a_late_reader_gets_an_error(log: Log, topic: str) -> None:
     log.ensure(topic, TopicSettings(retain_bytes=50_000))
-    sent, patience = 0, time.monotonic() + 90
+    sent = 0
+    patience = time.monotonic() + 90
     while log.bounds(topic)[0][0] == 0:
         assert time.monotonic() < patience, "nothing was ever dropped"
         if sent < 20_000:
@@ -202,7 +220,9 @@ def test_retention_removes_the_oldest_and_a_late_reader_gets_an_error(log: Log, 
         for late in (0, first - 1):
             with pytest.raises(OffsetOutOfRange) as gone:
                 log.read(topic, {0: late})
-            raised.append((gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first))
+            raised.append(
+                (gone.value.topic, gone.value.partition, gone.value.asked, gone.value.first)
+            )
         with suppress(OffsetOutOfRange):
             kept = everything(log, topic, {0: first})
     assert end == sent
@@ -211,7 +231,9 @@ def test_retention_removes_the_oldest_and_a_late_reader_gets_an_error(log: Log, 
     assert [record.offset for record in kept] == list(range(first, end))
 
 
-def test_compaction_keeps_the_newest_of_each_key_and_its_gaps_are_no_loss(log: Log, topic: str) -> None:
+def test_compaction_keeps_the_newest_of_each_key_and_its_gaps_are_no_loss(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic, COMPACT)
     for i in range(60):
         log.publish(topic, b"%d" % i, key=b"key%d" % (i % 3))
@@ -229,7 +251,9 @@ def test_compaction_keeps_the_newest_of_each_key_and_its_gaps_are_no_loss(log: L
     assert after == {0: 60}
 
 
-def test_the_compacted_view_has_the_newest_of_each_key_and_no_tombstones(log: Log, topic: str) -> None:
+def test_the_compacted_view_has_the_newest_of_each_key_and_no_tombstones(
+    log: Log, topic: str
+) -> None:
     log.ensure(topic, TopicSettings(partitions=2, compact=True))
     for i in range(2000):  # more than one read takes, the last offset a gap
         log.publish(topic, b"%d" % i, key=b"key%d" % (i % 4), partition=i % 2)

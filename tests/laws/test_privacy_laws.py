@@ -66,11 +66,13 @@ def test_any_split_of_the_readings_gives_the_same_bytes(mode: PrivacyMode, cuts:
 
 @every
 def test_a_process_that_was_killed_continues_with_the_same_rows(mode: PrivacyMode) -> None:
-    readings, at = readings_of(mode, 60), places(60)
+    readings = readings_of(mode, 60)
+    at = places(60)
     whole = build(mode)
     expected = whole.privatise(readings, at)
     for cut in (0, 1, 2, 30, 60):
-        first, second = build(mode), build(mode)
+        first = build(mode)
+        second = build(mode)
         before = first.privatise(readings[:cut], at[:cut])
         second.restore(first.state())
         after = second.privatise(readings[cut:], at[cut:])
@@ -87,7 +89,9 @@ def test_the_given_readings_are_not_changed(mode: PrivacyMode) -> None:
 
 
 @every
-def test_readings_outside_their_bounds_are_counted_and_treated_as_at_the_bound(mode: PrivacyMode) -> None:
+def test_readings_outside_their_bounds_are_counted_and_treated_as_at_the_bound(
+    mode: PrivacyMode,
+) -> None:
     readings = readings_of(mode, 20)
     outside = readings.copy()
     outside[5] = mode.bounds.high + 1e9
@@ -100,7 +104,9 @@ def test_readings_outside_their_bounds_are_counted_and_treated_as_at_the_bound(m
 
 @every
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_reading_that_is_not_a_number_is_an_error_and_changes_no_state(mode: PrivacyMode, bad: float) -> None:
+def test_a_reading_that_is_not_a_number_is_an_error_and_changes_no_state(
+    mode: PrivacyMode, bad: float
+) -> None:
     mechanism = build(mode)
     before = msgpack.packb(plain(mechanism))
     readings = readings_of(mode, 5)
@@ -111,7 +117,9 @@ def test_a_reading_that_is_not_a_number_is_an_error_and_changes_no_state(mode: P
 
 
 def plain(mechanism: Mechanism) -> dict[str, object]:
-    return {k: v.tobytes() if isinstance(v, np.ndarray) else v for k, v in mechanism.state().items()}
+    return {
+        k: v.tobytes() if isinstance(v, np.ndarray) else v for k, v in mechanism.state().items()
+    }
 
 
 @every
@@ -135,7 +143,9 @@ def test_the_statement_survives_a_message_and_is_that_of_an_equal_mode(mode: Pri
 
 
 @every
-def test_the_parts_of_a_guaranteed_epsilon_sum_to_it_and_the_noise_costs_no_more(mode: PrivacyMode) -> None:
+def test_the_parts_of_a_guaranteed_epsilon_sum_to_it_and_the_noise_costs_no_more(
+    mode: PrivacyMode,
+) -> None:
     spent, limit = mode.epsilon_spent()
     assert spent <= limit
     if mode.formal:
@@ -150,13 +160,16 @@ def test_the_description_is_in_whole_sentences(mode: PrivacyMode) -> None:
     description = mode.describe()
     assert description.tone in {"good", "warn", "bad"}
     assert description.sentences
-    assert all(sentence.endswith(".") for sentence in (*description.sentences, *description.not_covered))
+    assert all(
+        sentence.endswith(".") for sentence in (*description.sentences, *description.not_covered)
+    )
     assert description.title in description.text()
 
 
 @every
 def test_a_term_that_is_missing_unknown_or_out_of_range_is_an_error(mode: PrivacyMode) -> None:
-    kind, bounds = type(mode), mode.bounds
+    kind = type(mode)
+    bounds = mode.bounds
     with pytest.raises(SettingsError, match=f'colour means nothing in mode = "{mode.name}"'):
         kind(bounds, mode.values | {"colour": 1.0})
     for name, term in kind.terms.items():
@@ -171,7 +184,12 @@ def test_a_term_that_is_missing_unknown_or_out_of_range_is_an_error(mode: Privac
 def test_a_state_of_another_kind_is_an_error(mode: PrivacyMode) -> None:
     mechanism = build(mode)
     good = mechanism.state()
-    for wrong in ({}, good | {"version": 99}, good | {"mode": "other"}, good | {"fingerprint": "0" * 16}):
+    for wrong in (
+        {},
+        good | {"version": 99},
+        good | {"mode": "other"},
+        good | {"fingerprint": "0" * 16},
+    ):
         with pytest.raises(InvalidState):
             mechanism.restore(wrong)
 

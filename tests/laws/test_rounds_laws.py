@@ -1,4 +1,5 @@
-"""Laws that hold for every installed algorithm in rounds; the last test checks that all of them ran."""
+"""Laws that hold for every installed algorithm in rounds; the last test checks that all of them
+ran."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kfed": [{}, {"average": "weighted", "pick": "seeded"}],
     "mufc": [{}, {"local": "kmeans", "cells": 150}],
     "spectral": [{}, {"clusters": "eigengap", "landmarks": 9, "near": 2, "prototypes": 5}],
-    "dbscan": [{}, {"cells": 5, "border": 0, "min_share": 0}, {"cells": 1000, "min_points": 1e-9, "min_share": 0}],
+    "dbscan": [
+        {},
+        {"cells": 5, "border": 0, "min_share": 0},
+        {"cells": 1000, "min_points": 1e-9, "min_share": 0},
+    ],
     "ffcm": [{}, {"average": "avg2", "local": "step"}, {"average": "avg2", "support": "powers"}],
     "fcm": [{}, {"fuzzifier": 1.05}, {"fuzzifier": 7}],
     "gmm": [{"covariance": form} for form in ("full", "tied", "diag", "spherical")],
@@ -42,15 +47,26 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"covariance": "spherical", "average": "weighted"},
     ],
     # After three rounds the first is still looking for its conditions, the others fit consequents.
-    "tsk": [{}, {"condition_rounds": 0, "ridge": 0.01}, {"condition_rounds": 1, "consequents": "gradient"}],
+    "tsk": [
+        {},
+        {"condition_rounds": 0, "ridge": 0.01},
+        {"condition_rounds": 1, "consequents": "gradient"},
+    ],
 }
-"""options under which each law holds as well; an algorithm that is not here runs with its own defaults"""
+"""options under which each law holds as well; an algorithm that is not here runs with its own
+defaults"""
 DEGREE = {"count": 0, "mass": 0, "rows": 0, "likelihood": 0, "sum": 1, "inertia": 2, "second": 2}
 DEGREE |= dict.fromkeys(("total", "square", "gram", "cross", "energy"), 0)  # of standardised rows
 """of each array of an additive answer: by which power of the rows it grows"""
 RAN: set[tuple[str, str]] = set()
-laws = settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-CASES = [(name, number) for name in rounds_names() for number in range(len(VARIANTS.get(name, [{}])))]
+laws = settings(
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+CASES = [
+    (name, number) for name in rounds_names() for number in range(len(VARIANTS.get(name, [{}])))
+]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -100,7 +116,9 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
         assert array.dtype == np.dtype(spec.dtype), name
         assert array.ndim == len(spec.shape), name
         for size, wanted in zip(array.shape, spec.shape, strict=True):
-            assert size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)), name
+            assert size == (
+                wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)
+            ), name
         assert np.isfinite(array).all(), name
 
 
@@ -141,16 +159,20 @@ def test_clients_without_rows_change_nothing(case: Case) -> None:
     params = after_rounds(case, rows)
     answers = [algorithm.answer(params, part) for part in np.split(rows, [30, 40])]
     empty_answer = algorithm.answer(params, rows[:0])
-    assert bits(algorithm.combine(params, [empty_answer, answers[0], empty_answer, *answers[1:]])) == bits(
-        algorithm.combine(params, answers)
-    )
+    assert bits(
+        algorithm.combine(params, [empty_answer, answers[0], empty_answer, *answers[1:]])
+    ) == bits(algorithm.combine(params, answers))
 
 
 # Additive answers.
 
 
 @laws
-@given(rows=streams(n_max=120), places=st.lists(st.integers(0, 10**4), max_size=6), seed=st.integers(0, 99))
+@given(
+    rows=streams(n_max=120),
+    places=st.lists(st.integers(0, 10**4), max_size=6),
+    seed=st.integers(0, 99),
+)
 def test_answers_of_parts_add_up_to_the_answer_of_the_whole(
     case: Case, rows: Floats, places: list[int], seed: int
 ) -> None:
@@ -160,7 +182,9 @@ def test_answers_of_parts_add_up_to_the_answer_of_the_whole(
     for params in (started(case, rows, seed=seed), after_rounds(case, rows)):
         whole = algorithm.answer(params, rows)
         parts = [algorithm.answer(params, part) for part in cut(rows, places)]
-        summed = {name: sum((part[name] for part in parts), np.zeros_like(whole[name])) for name in whole}
+        summed = {
+            name: sum((part[name] for part in parts), np.zeros_like(whole[name])) for name in whole
+        }
         assert_close(summed, whole, len(rows), reach(rows, params["centre"]))
 
 
@@ -170,7 +194,9 @@ def test_answers_of_parts_add_up_to_the_answer_of_the_whole(
     places=st.lists(st.integers(0, 10**4), max_size=5),
     alone=st.integers(0, 10**4),
 )
-def test_one_round_of_any_split_is_one_pooled_round(case: Case, rows: Floats, places: list[int], alone: int) -> None:
+def test_one_round_of_any_split_is_one_pooled_round(
+    case: Case, rows: Floats, places: list[int], alone: int
+) -> None:
     """A client with one row, one without any, and one whose rows are all equal are among them."""
     algorithm, _ = case
     if not algorithm.additive:
@@ -179,13 +205,19 @@ def test_one_round_of_any_split_is_one_pooled_round(case: Case, rows: Floats, pl
     parts = [rows[:0], rows[alone % len(rows) :][:1], equal, *cut(rows, places)]
     pooled = np.concatenate(parts)
     params = after_rounds(case, rows)
-    federated, central = one_round(algorithm, params, parts), one_round(algorithm, params, [pooled])
+    federated = one_round(algorithm, params, parts)
+    central = one_round(algorithm, params, [pooled])
     # A mean of rows whose masses in a centre are all tiny is as imprecise as they are.
     held = central["weight"] > 1e-6
     np.testing.assert_allclose(
-        federated["centre"][held], central["centre"][held], rtol=0, atol=1e-9 * (reach(pooled, params["centre"]) or 1)
+        federated["centre"][held],
+        central["centre"][held],
+        rtol=0,
+        atol=1e-9 * (reach(pooled, params["centre"]) or 1),
     )
-    np.testing.assert_allclose(federated["weight"], central["weight"], rtol=1e-9, atol=1e-9 * len(pooled))
+    np.testing.assert_allclose(
+        federated["weight"], central["weight"], rtol=1e-9, atol=1e-9 * len(pooled)
+    )
 
 
 def test_thirty_rounds_of_a_skewed_federation_are_thirty_pooled_ones(case: Case) -> None:
@@ -197,7 +229,8 @@ def test_thirty_rounds_of_a_skewed_federation_are_thirty_pooled_ones(case: Case)
     parts = np.split(rows, [0, 1, 2, 100, 350, 599])
     federated = pooled = started(case, rows, 5)
     for _ in range(30):
-        federated, pooled = one_round(algorithm, federated, parts), one_round(algorithm, pooled, [rows])
+        federated = one_round(algorithm, federated, parts)
+        pooled = one_round(algorithm, pooled, [rows])
     np.testing.assert_allclose(federated["centre"], pooled["centre"], rtol=0, atol=1e-9)
 
 
@@ -206,7 +239,9 @@ def test_thirty_rounds_of_a_skewed_federation_are_thirty_pooled_ones(case: Case)
 
 @laws
 @given(
-    rows=streams(n_min=10, n_max=80), order=st.permutations(range(5)), kind=st.sampled_from(["fresh", "cache", "decay"])
+    rows=streams(n_min=10, n_max=80),
+    order=st.permutations(range(5)),
+    kind=st.sampled_from(["fresh", "cache", "decay"]),
 )
 def test_the_order_in_which_answers_arrive_does_not_change_a_bit(
     case: Case, rows: Floats, order: list[int], kind: str
@@ -215,10 +250,13 @@ def test_the_order_in_which_answers_arrive_does_not_change_a_bit(
     assume(algorithm.additive or kind != "decay")
     params = started(case, rows)
     answers = [
-        Answer(f"client{i}", 0, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 5))
+        Answer(f"client{i}", 0, algorithm.answer(params, part))
+        for i, part in enumerate(np.array_split(rows, 5))
     ]
     state, counted = select_answers(Policy(kind), PolicyState(), answers, 0)
-    shuffled, recounted = select_answers(Policy(kind), PolicyState(), [answers[place] for place in order], 0)
+    shuffled, recounted = select_answers(
+        Policy(kind), PolicyState(), [answers[place] for place in order], 0
+    )
     assert bits(algorithm.combine(params, counted)) == bits(algorithm.combine(params, recounted))
     assert pack(state.state()) == pack(shuffled.state())
 
@@ -227,7 +265,8 @@ def test_the_order_in_which_answers_arrive_does_not_change_a_bit(
 @given(rows=streams(n_min=1, n_max=80))
 def test_arguments_are_not_changed_and_not_kept_by_reference(case: Case, rows: Floats) -> None:
     algorithm, _ = case
-    params, before_rows = after_rounds(case, rows), rows.copy()
+    params = after_rounds(case, rows)
+    before_rows = rows.copy()
     before = bits(params)
     answer = algorithm.answer(params, rows)
     answer_before = bits(answer)
@@ -247,10 +286,13 @@ def test_arguments_are_not_changed_and_not_kept_by_reference(case: Case, rows: F
 @given(rows=streams(n_max=80), seed=st.integers(0, 10**6))
 def test_the_same_input_gives_the_same_result(case: Case, rows: Floats, seed: int) -> None:
     algorithm, _ = case
-    first, second = started(case, rows, seed=seed), started(case, rows.copy(), seed=seed)
+    first = started(case, rows, seed=seed)
+    second = started(case, rows.copy(), seed=seed)
     assert bits(first) == bits(second)
     assert bits(algorithm.answer(first, rows)) == bits(algorithm.answer(second, rows.copy()))
-    assert bits(one_round(algorithm, first, [rows])) == bits(one_round(algorithm, second, [rows.copy()]))
+    assert bits(one_round(algorithm, first, [rows])) == bits(
+        one_round(algorithm, second, [rows.copy()])
+    )
 
 
 @laws
@@ -263,7 +305,9 @@ def test_arrays_that_were_encoded_and_decoded_give_the_same_bits(case: Case, row
     answer = algorithm.answer(travelled, rows)
     assert_fits(answer, algorithm.update, rows.shape[1])
     assert bits(answer) == bits(algorithm.answer(params, rows))
-    assert bits(algorithm.combine(travelled, [unpack(bits(answer))])) == bits(algorithm.combine(params, [answer]))
+    assert bits(algorithm.combine(travelled, [unpack(bits(answer))])) == bits(
+        algorithm.combine(params, [answer])
+    )
 
 
 @laws
@@ -275,9 +319,12 @@ def test_rows_of_another_numeric_type_give_the_same_result(case: Case, rows: Flo
     params = started(case, single.astype(float))
     kinds: list[Any] = [single, np.asfortranarray(single), (single % 100).astype(np.int16)]
     for given_rows in kinds:
-        assert bits(algorithm.answer(params, given_rows)) == bits(algorithm.answer(params, given_rows.astype(float)))
+        assert bits(algorithm.answer(params, given_rows)) == bits(
+            algorithm.answer(params, given_rows.astype(float))
+        )
         np.testing.assert_array_equal(
-            algorithm.predict(params, given_rows), algorithm.predict(params, given_rows.astype(float))
+            algorithm.predict(params, given_rows),
+            algorithm.predict(params, given_rows.astype(float)),
         )
 
 
@@ -299,8 +346,11 @@ def check_few(case: Case, kind: str, n: int, d: int, clusters: int) -> None:
     labels = algorithm.predict(params, rows)
     assert labels.dtype == np.int64
     assert labels.shape == (n,)
-    assert ((labels >= (-1 if algorithm.leaves_noise else 0)) & (labels < len(params["centre"]))).all()
-    low, high = rows.min(axis=0), rows.max(axis=0)
+    assert (
+        (labels >= (-1 if algorithm.leaves_noise else 0)) & (labels < len(params["centre"]))
+    ).all()
+    low = rows.min(axis=0)
+    high = rows.max(axis=0)
     slack = 1e-9 * (np.abs(rows).max() or 1)
     assert ((params["centre"] >= low - slack) & (params["centre"] <= high + slack)).all()
     view = algorithm.view(params)
@@ -331,7 +381,11 @@ def test_an_impossible_answer_is_refused(case: Case) -> None:
     good = algorithm.answer(params, rows)
     for name in algorithm.update:
         without = {key: array for key, array in good.items() if key != name}
-        lies = [without, {**good, name: good[name][..., None]}, {**good, name: good[name].astype(np.float32)}]
+        lies = [
+            without,
+            {**good, name: good[name][..., None]},
+            {**good, name: good[name].astype(np.float32)},
+        ]
         if good[name].dtype.kind != "f":
             lies.append({**good, name: good[name].astype(float)})
         elif good[name].size:
@@ -343,7 +397,9 @@ def test_an_impossible_answer_is_refused(case: Case) -> None:
         with pytest.raises(InvalidData):
             algorithm.combine(params, [{**good, negative: -good[negative] - 1}])
     larger = algorithm.answer(after_rounds(case, rows, 4), rows)
-    if {array.shape for array in larger.values()} != {array.shape for array in good.values()} and algorithm.additive:
+    if {array.shape for array in larger.values()} != {
+        array.shape for array in good.values()
+    } and algorithm.additive:
         with pytest.raises(InvalidData):
             algorithm.combine(params, [larger])
 
@@ -352,7 +408,13 @@ def test_an_unknown_option_is_refused(case: Case) -> None:
     algorithm, options = case
     algorithm.check(options)
     hint = InitHint(np.zeros(2), np.ones(2))
-    for wrong in ({"no such option": 1}, {"clusters": 0}, {"clusters": True}, {"clusters": 2.5}, {"clusters": "many"}):
+    for wrong in (
+        {"no such option": 1},
+        {"clusters": 0},
+        {"clusters": True},
+        {"clusters": 2.5},
+        {"clusters": "many"},
+    ):
         with pytest.raises(SettingsError):
             algorithm.check({**options, **wrong})
         with pytest.raises(SettingsError):
@@ -369,7 +431,9 @@ def test_models_start_from_the_clusters_of_another(case: Case) -> None:
         return
     with pytest.raises(SettingsError, match="auto"):
         algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0)))
-    params = algorithm.start({**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=points))
+    params = algorithm.start(
+        {**options, "clusters": "auto"}, 2, InitHint(np.zeros(2), np.full(2, 9.0), points=points)
+    )
     rows = np.concatenate([stream("blobs", 1, 90, 2) * 0.01 + point for point in points])
     for _ in range(5):
         params = one_round(algorithm, params, [rows[first::4] for first in range(4)])
@@ -381,7 +445,8 @@ def test_models_start_from_the_clusters_of_another(case: Case) -> None:
 def test_an_answer_needs_the_memory_of_a_block_and_not_of_all_rows(case: Case) -> None:
     algorithm, _ = case
     rows = stream("blobs", 7, 200_000, 4)
-    # As many clusters as there are blobs: an algorithm that iterates until it converges needs few steps.
+    # As many clusters as there are blobs: an algorithm that iterates until it converges needs few
+    # steps.
     params = after_rounds(case, rows[:500], 6)
     tracemalloc.start()
     try:
@@ -400,7 +465,9 @@ def test_an_answer_counts_once_and_only_while_it_is_not_too_late(case: Case) -> 
     algorithm, _ = case
     rows = stream("blobs", 8, 60, 2)
     params = started(case, rows)
-    early, twin, late = (Answer("a", version, algorithm.answer(params, rows)) for version in (5, 5, 1))
+    early, twin, late = (
+        Answer("a", version, algorithm.answer(params, rows)) for version in (5, 5, 1)
+    )
     for kind in ("fresh", "cache"):
         state, counted = select_answers(Policy(kind), PolicyState(), [early, twin, late], 5)
         assert [bits(stats) for stats in counted] == [bits(early.stats)]
@@ -420,7 +487,10 @@ def test_the_state_of_a_policy_is_saved_and_restored_to_the_bit(case: Case, kind
     Policy(kind).check(algorithm)
     rows = stream("blobs", 9, 90, 2)
     params = started(case, rows)
-    answers = [Answer(f"c{i}", i % 2, algorithm.answer(params, part)) for i, part in enumerate(np.array_split(rows, 4))]
+    answers = [
+        Answer(f"c{i}", i % 2, algorithm.answer(params, part))
+        for i, part in enumerate(np.array_split(rows, 4))
+    ]
     state, _ = select_answers(Policy(kind), PolicyState(), answers[:3], 1)
     again = PolicyState.restored(unpack(pack(state.state())))
     for version in (2, 3):
@@ -446,8 +516,16 @@ def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRe
         for name, law in inspect.getmembers(module, inspect.isfunction)
         if name.startswith("test_") and "case" in inspect.signature(law).parameters
     }
-    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]  # of functions
+    collected = {
+        item.originalname
+        for item in request.session.items
+        if getattr(item, "module", None) is module
+    }  # type: ignore[attr-defined]  # of functions
     config = request.config
-    narrowed = config.option.keyword or config.option.markexpr or any("::" in place for place in config.args)
+    narrowed = (
+        config.option.keyword
+        or config.option.markexpr
+        or any("::" in place for place in config.args)
+    )
     assert narrowed or written <= collected
     assert {(law, name) for law in written & collected for name in rounds_names()} <= RAN

@@ -1,4 +1,5 @@
-"""Laws that hold for every installed streaming algorithm; the last test checks that all of them ran."""
+"""Laws that hold for every installed streaming algorithm; the last test checks that all of them
+ran."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shoal.algorithms.registry import counting_names, streaming_algorithm, streaming_names
-from shoal.algorithms.streaming import Arrays, ArraySpec, ClientHalf, Contribution, ServerHalf, StreamingAlgorithm
+from shoal.algorithms.streaming import (
+    Arrays,
+    ArraySpec,
+    ClientHalf,
+    Contribution,
+    ServerHalf,
+    StreamingAlgorithm,
+)
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack, unpack
@@ -30,7 +38,11 @@ BOUNDED: dict[str, dict[str, Any]] = {
 }
 """options with which each algorithm promises bounded memory"""
 RAN: set[tuple[str, str]] = set()
-laws = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+laws = settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.fixture(params=LEARN_ROWS)
@@ -46,7 +58,9 @@ def client_of(algorithm: StreamingAlgorithm, *batches: NDArray[Any], **options: 
     return half
 
 
-def contributions_of(algorithm: StreamingAlgorithm, rows: Floats, n_clients: int = 3) -> list[Contribution]:
+def contributions_of(
+    algorithm: StreamingAlgorithm, rows: Floats, n_clients: int = 3
+) -> list[Contribution]:
     return [
         Contribution(f"client{i}", 1, client_of(algorithm, part).contribute())
         for i, part in enumerate(np.array_split(rows, n_clients))
@@ -72,7 +86,9 @@ def assert_fits(arrays: Arrays, table: Mapping[str, ArraySpec], d: int) -> None:
         assert array.dtype == np.dtype(spec.dtype), name
         assert array.ndim == len(spec.shape), name
         for size, wanted in zip(array.shape, spec.shape, strict=True):
-            assert size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)), name
+            assert size == (
+                wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)
+            ), name
         assert np.isfinite(array).all(), name
         assert not spec.at_least_one or (array >= 1).all(), name
 
@@ -101,7 +117,8 @@ def test_clients_without_rows_change_nothing(algorithm: StreamingAlgorithm) -> N
     rows = stream("blobs", 1, 120, 2)
     silent = Contribution("silent", 1, algorithm.client({}, 2).contribute())
     stranger = Contribution("stranger", 1, algorithm.client({}, None).contribute())
-    half, expected = algorithm.server({}, None), algorithm.server({}, None)
+    half = algorithm.server({}, None)
+    expected = algorithm.server({}, None)
     for contributions in ([], [silent], [stranger, silent]):
         half.absorb(contributions, b"any")
     assert packed(half) == packed(expected)
@@ -125,7 +142,9 @@ def test_a_server_without_nodes_predicts_minus_one_and_has_an_empty_snapshot(
 
 @laws
 @given(rows=streams(), places=st.lists(st.integers(0, 10**4), max_size=8))
-def test_any_batching_gives_the_same_state(algorithm: StreamingAlgorithm, rows: Floats, places: list[int]) -> None:
+def test_any_batching_gives_the_same_state(
+    algorithm: StreamingAlgorithm, rows: Floats, places: list[int]
+) -> None:
     one_by_one = client_of(algorithm, *(rows[i : i + 1] for i in range(len(rows))))
     assert packed(client_of(algorithm, *cut(rows, places))) == packed(one_by_one)
     assert packed(client_of(algorithm, rows)) == packed(one_by_one)
@@ -167,7 +186,9 @@ def test_a_restored_server_continues_bit_for_bit(
 
 @laws
 @given(rows=streams(), key=st.binary(max_size=8))
-def test_the_same_input_gives_the_same_result(algorithm: StreamingAlgorithm, rows: Floats, key: bytes) -> None:
+def test_the_same_input_gives_the_same_result(
+    algorithm: StreamingAlgorithm, rows: Floats, key: bytes
+) -> None:
     servers = [algorithm.server({}, None) for _ in range(2)]
     for server in servers:
         server.absorb(contributions_of(algorithm, rows), key)
@@ -176,8 +197,11 @@ def test_the_same_input_gives_the_same_result(algorithm: StreamingAlgorithm, row
 
 @laws
 @given(rows=streams())
-def test_arguments_are_not_changed_and_not_kept_by_reference(algorithm: StreamingAlgorithm, rows: Floats) -> None:
-    given_rows, untouched = rows.copy(), client_of(algorithm, rows)
+def test_arguments_are_not_changed_and_not_kept_by_reference(
+    algorithm: StreamingAlgorithm, rows: Floats
+) -> None:
+    given_rows = rows.copy()
+    untouched = client_of(algorithm, rows)
     client = client_of(algorithm, given_rows)
     np.testing.assert_array_equal(given_rows, rows)
     given_rows[...] = np.pi
@@ -190,7 +214,8 @@ def test_arguments_are_not_changed_and_not_kept_by_reference(algorithm: Streamin
     server = algorithm.server({}, None)
     server.absorb([Contribution("one", 1, update)], b"key")
     assert pack(dict(update)) == before
-    kept, snapshot = packed(server), server.snapshot()
+    kept = packed(server)
+    snapshot = server.snapshot()
     for array in [*update.values(), *snapshot.values(), *state.values()]:
         if isinstance(array, np.ndarray) and array.size:
             array[...] = 77
@@ -206,13 +231,19 @@ def test_arguments_are_not_changed_and_not_kept_by_reference(algorithm: Streamin
 
 @laws
 @given(rows=streams())
-def test_rows_of_another_numeric_type_give_the_same_result(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_rows_of_another_numeric_type_give_the_same_result(
+    algorithm: StreamingAlgorithm, rows: Floats
+) -> None:
     with np.errstate(over="ignore"):
         single = np.nan_to_num(rows.astype(np.float32), posinf=1, neginf=-1)
-    assert packed(client_of(algorithm, single)) == packed(client_of(algorithm, single.astype(float)))
+    assert packed(client_of(algorithm, single)) == packed(
+        client_of(algorithm, single.astype(float))
+    )
     small = (rows % 100).astype(np.int16)
     assert packed(client_of(algorithm, small)) == packed(client_of(algorithm, small.astype(float)))
-    assert packed(client_of(algorithm, np.asfortranarray(rows))) == packed(client_of(algorithm, rows))
+    assert packed(client_of(algorithm, np.asfortranarray(rows))) == packed(
+        client_of(algorithm, rows)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,7 +260,9 @@ def test_one_feature_and_equal_rows_are_learnt(algorithm: StreamingAlgorithm, ki
 
 @laws
 @given(rows=streams(n_min=40))
-def test_updates_and_snapshots_have_the_declared_arrays(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_updates_and_snapshots_have_the_declared_arrays(
+    algorithm: StreamingAlgorithm, rows: Floats
+) -> None:
     d = rows.shape[1]
     client = client_of(algorithm, rows)
     update = client.contribute()
@@ -248,22 +281,29 @@ def test_updates_and_snapshots_have_the_declared_arrays(algorithm: StreamingAlgo
 
 @laws
 @given(rows=streams(n_min=60))
-def test_the_label_of_a_row_does_not_depend_on_other_rows(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_the_label_of_a_row_does_not_depend_on_other_rows(
+    algorithm: StreamingAlgorithm, rows: Floats
+) -> None:
     server = server_of(algorithm, rows)
     before = packed(server)
     together = server.predict(rows)
-    np.testing.assert_array_equal(np.concatenate([server.predict(row[None]) for row in rows]), together)
+    np.testing.assert_array_equal(
+        np.concatenate([server.predict(row[None]) for row in rows]), together
+    )
     assert packed(server) == before
 
 
 @laws
 @given(rows=streams())
-def test_a_snapshot_predicts_what_the_server_does(algorithm: StreamingAlgorithm, rows: Floats) -> None:
+def test_a_snapshot_predicts_what_the_server_does(
+    algorithm: StreamingAlgorithm, rows: Floats
+) -> None:
     server = server_of(algorithm, rows)
     snapshot = server.snapshot()
     np.testing.assert_array_equal(algorithm.predict(snapshot, rows), server.predict(rows))
     view = algorithm.view(snapshot)
-    # A model whose nodes are all deleted again knows the number of features; one that has learnt nothing does not.
+    # A model whose nodes are all deleted again knows the number of features; one that has learnt
+    # nothing does not.
     width = rows.shape[1] if len(view.nodes) else view.nodes.shape[1]
     assert width in (0, rows.shape[1])
     assert_view_is_sound(view, width)
@@ -279,7 +319,9 @@ def test_memory_of_an_endless_stream_is_bounded(algorithm: StreamingAlgorithm, k
     sizes = []
     for n_round in range(40):
         client.learn(stream(kind, n_round, 250, 3) + n_round)
-        server.absorb([Contribution("one", n_round, client.contribute())], n_round.to_bytes(4, "little"))
+        server.absorb(
+            [Contribution("one", n_round, client.contribute())], n_round.to_bytes(4, "little")
+        )
         sizes.append(len(packed(client)) + len(packed(server)))
     # The size is bounded early in the stream; later only numbers get longer.
     assert max(sizes) <= 1.5 * max(sizes[:8])
@@ -317,7 +359,9 @@ def test_rows_that_are_refused_change_nothing_and_are_not_in_the_error(
     assert (packed(client), packed(server)) == before
 
 
-def test_rows_of_another_width_are_refused_from_the_first_row_on(algorithm: StreamingAlgorithm) -> None:
+def test_rows_of_another_width_are_refused_from_the_first_row_on(
+    algorithm: StreamingAlgorithm,
+) -> None:
     fixed = algorithm.client({}, 3)
     with pytest.raises(InvalidData):
         fixed.learn(np.ones((2, 2)))
@@ -395,8 +439,16 @@ def test_every_law_ran_over_every_registered_algorithm(request: pytest.FixtureRe
         for name, law in inspect.getmembers(module, inspect.isfunction)
         if name.startswith("test_") and "algorithm" in inspect.signature(law).parameters
     }
-    collected = {item.originalname for item in request.session.items if getattr(item, "module", None) is module}  # type: ignore[attr-defined]  # of functions
+    collected = {
+        item.originalname
+        for item in request.session.items
+        if getattr(item, "module", None) is module
+    }  # type: ignore[attr-defined]  # of functions
     config = request.config
-    narrowed = config.option.keyword or config.option.markexpr or any("::" in place for place in config.args)
+    narrowed = (
+        config.option.keyword
+        or config.option.markexpr
+        or any("::" in place for place in config.args)
+    )
     assert narrowed or written <= collected
     assert {(law, name) for law in written & collected for name in LEARN_ROWS} <= RAN

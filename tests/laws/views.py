@@ -8,7 +8,9 @@ from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 
 
 def assert_view_is_sound(view: ClusteringView, d: int) -> None:
-    n, m, c = len(view.nodes), len(view.edges), len(view.centres)
+    n = len(view.nodes)
+    m = len(view.edges)
+    c = len(view.centres)
     assert (view.nodes.shape, view.centres.shape) == ((n, d), (c, d))
     assert view.edges.shape == (m, 2)
     assert [len(view.node_id), len(view.mass), len(view.cluster)] == [n, n, n]
@@ -24,7 +26,9 @@ def assert_view_is_sound(view: ClusteringView, d: int) -> None:
     for array in (view.node_id, view.cluster, view.edges):
         assert array.dtype == np.int64
     assert view.active.dtype == np.bool_
-    assert set(np.flatnonzero(view.active)) <= set(view.cluster.tolist()), "an active cluster has a node"
+    assert set(np.flatnonzero(view.active)) <= set(view.cluster.tolist()), (
+        "an active cluster has a node"
+    )
     assert view.bandwidth is None or (view.bandwidth.shape == (n,) and (view.bandwidth > 0).all())
     assert view.identity is None or len(np.unique(view.identity)) == c
     assert view.summary() == (view.active.sum(), n, m)

@@ -34,8 +34,20 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def shoal_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "shoal", "demo", "--folder", str(folder / "demo"), "--port", "0", *options]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "shoal",
+        "demo",
+        "--folder",
+        str(folder / "demo"),
+        "--port",
+        "0",
+        *options,
+    ]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 class Run(NamedTuple):
@@ -47,7 +59,9 @@ class Run(NamedTuple):
 
     def numbers(self) -> tuple[dict[str, Any], bytes]:
         """What does not depend on the clock and the folder, and the picture."""
-        found = {name: value for name, value in self.summary.items() if name not in ("seconds", "plot")}
+        found = {
+            name: value for name, value in self.summary.items() if name not in ("seconds", "plot")
+        }
         return found, (self.folder / "demo" / "clusters.png").read_bytes()
 
 
@@ -70,7 +84,10 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> No
     assert summary["clusters"] == summary["known"]["rooms"]
     assert list(summary["known"]) == ["rooms", "steady", "fcac", "fuzzy"]
     assert summary["found"][0].startswith(f"The office has {summary['clusters']} states: ")
-    assert any("Light is high: " in sentence and " lux, elsewhere " in sentence for sentence in summary["found"][1:])
+    assert any(
+        "Light is high: " in sentence and " lux, elsewhere " in sentence
+        for sentence in summary["found"][1:]
+    )
     assert len(summary["found"]) == 3
     assert summary["occupancy"].startswith("Somebody was in the room in ")
     assert "protects nothing" in summary["remark"]
@@ -89,7 +106,9 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> No
     assert summary["updates"] >= 100
     assert list(summary["rounds"]) == ["fuzzy"]
     assert summary["rounds"]["fuzzy"]["round"] >= 1
-    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], "as many as the steady model has at the end"
+    assert summary["rounds"]["fuzzy"]["clusters"] == summary["clusters"], (
+        "as many as the steady model has at the end"
+    )
     assert summary["epsilon_total"] == 404.0, "noisy rows count once"
     assert summary["price"].startswith(
         "A reading costs epsilon 404 in all: 4 in the private counts of rooms and 400 in"
@@ -153,19 +172,26 @@ def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Pa
     assert load_config(prepare_folder(tmp_path / "demo", None, port=1234)).server.port == 1234
 
 
-def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_is_there(tmp_path: Path) -> None:
+def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_is_there(
+    tmp_path: Path,
+) -> None:
     running = shoal_demo(tmp_path, "--seconds", "2", "--private", "--epsilon", "1", "--json")
     output, log = running.communicate(timeout=900)
     assert running.returncode == 0, log
     summary = json.loads(output)
     assert (
-        summary["price"] == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is published."
+        summary["price"]
+        == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is published."
     )
     assert summary["epsilon_total"] == 1.0
     assert (summary["readings"], list(summary["known"]), summary["rounds"]) == (ROWS, ["rooms"], {})
     assert summary["models"][0]["agreement"] > 0.6
-    exported = CliRunner().invoke(shoal, ["history", "export", "--config", str(tmp_path / "demo" / "office.toml")])
-    assert {line.split(",")[2] for line in exported.output.splitlines()[1:]} > {"0", "1"}, "clusters of the readings"
+    exported = CliRunner().invoke(
+        shoal, ["history", "export", "--config", str(tmp_path / "demo" / "office.toml")]
+    )
+    assert {line.split(",")[2] for line in exported.output.splitlines()[1:]} > {"0", "1"}, (
+        "clusters of the readings"
+    )
     config = load_config(tmp_path / "demo" / "office.toml")
     with closing(open_log(config.log)) as log_:
         first, end = log_.bounds(config.contract.updates_topic)[0]
@@ -210,7 +236,10 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
 def test_the_agreement_is_the_adjusted_rand_index_of_scikit_learn() -> None:
     generator = np.random.default_rng(0)
     for classes, labels in ((1, 1), (2, 1), (2, 3), (5, 40), (200, 200)):
-        rows, columns = generator.integers(0, classes, 200), generator.integers(-1, labels, 200)
-        assert adjusted_rand(rows, columns) == pytest.approx(adjusted_rand_score(rows, columns), abs=1e-12)
+        rows = generator.integers(0, classes, 200)
+        columns = generator.integers(-1, labels, 200)
+        assert adjusted_rand(rows, columns) == pytest.approx(
+            adjusted_rand_score(rows, columns), abs=1e-12
+        )
     for same in (np.zeros(5, int), np.arange(5), np.zeros(0, int)):
         assert adjusted_rand(same, same) == 1.0

@@ -31,9 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def two_states(path: Path, word: str = "", rows: int = ROWS) -> None:
-    """Two rooms that are in one of two states, with decimal commas; with `word`, a file of which no row is usable."""
+    """Two rooms that are in one of two states, with decimal commas; with `word`, a file of which no
+    row is usable."""
     generator = np.random.default_rng(11)
-    values = generator.normal(np.where(np.arange(rows) // 100 % 2, 21.0, 35.0)[:, None], 1.0, (rows, 2))
+    values = generator.normal(
+        np.where(np.arange(rows) // 100 % 2, 21.0, 35.0)[:, None], 1.0, (rows, 2)
+    )
     lines = [
         f"{14 + n // 1440}.03.2024 {n // 60 % 24:02d}:{n % 60:02d};{'Büro' if n % 2 else 'Flur'};"
         + ";".join(f"{word}{value:.2f}".replace(".", ",") for value in row)
@@ -49,7 +52,9 @@ def run(*arguments: str) -> Result:
     return result
 
 
-def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(folder: Path) -> None:
+def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
+    folder: Path,
+) -> None:
     two_states(folder / "a.csv")
     assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
     summary = json.loads(run("a.toml", "a.csv", "--no-wait", "--json").stdout)
@@ -72,7 +77,9 @@ def test_parts_of_a_cluster_that_are_not_confirmed_yet_are_listed_as_that_cluste
         }
     )
     nodes = np.array([[0.1], [0.2], [0.8]])
-    view = ClusteringView.from_nodes(nodes, [6.0, 1.0, 3.0], [0, 1, 2], centres=nodes, centre_mass=[6.0, 1.0, 3.0])
+    view = ClusteringView.from_nodes(
+        nodes, [6.0, 1.0, 3.0], [0, 1, 2], centres=nodes, centre_mass=[6.0, 1.0, 3.0]
+    )
     clusters = {identity: Cluster(identity, mass=mass) for identity, mass in enumerate((7.0, 3.0))}
     lineage = Lineage(clusters=clusters, of_number={0: 0, 1: 0, 2: 1})
     found = clusters_of(view, lineage, contract)
@@ -110,7 +117,9 @@ def test_an_empty_list_of_events_says_why_it_is_empty(folder: Path) -> None:
     assert why == ""
     found, why = listed("--client", "Flur")
     assert found == ""
-    assert "No events: among the labelled readings of flur-" in why or "of flur was no streak" in why
+    assert (
+        "No events: among the labelled readings of flur-" in why or "of flur was no streak" in why
+    )
 
 
 def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(folder: Path) -> None:
@@ -121,7 +130,10 @@ def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(fol
         one.step()
         one.post_status()
         assert not one.board.status.ended
-        assert f"Stopped after 2,000 readings of {ROWS:,}; the same command goes on from there." in _lines(one, 1.0, {})
+        assert (
+            f"Stopped after 2,000 readings of {ROWS:,}; the same command goes on from there."
+            in _lines(one, 1.0, {})
+        )
         while not one.finished:
             one.step()
         one.post_status()
@@ -130,7 +142,9 @@ def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(fol
 
 
 @pytest.mark.parametrize("privacy", ["--private", "--public"])
-def test_no_cluster_is_born_from_readings_that_were_all_rejected(folder: Path, privacy: str) -> None:
+def test_no_cluster_is_born_from_readings_that_were_all_rejected(
+    folder: Path, privacy: str
+) -> None:
     two_states(folder / "a.csv")
     assert CliRunner().invoke(init_command, ["a.csv", privacy]).exit_code == 0
     two_states(folder / "b.csv", word="~")
@@ -143,7 +157,9 @@ def test_no_cluster_is_born_from_readings_that_were_all_rejected(folder: Path, p
     assert "is new" not in listed.output
 
 
-def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_stopped(folder: Path) -> None:
+def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_stopped(
+    folder: Path,
+) -> None:
     two_states(folder / "a.csv")
     assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
     lines = (folder / "a.csv").read_text(encoding="cp1252").splitlines()
@@ -151,7 +167,8 @@ def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_
         lines[place] = lines[place].rsplit(";", 1)[0] + ";?"
     (folder / "a.csv").write_text("\n".join(lines) + "\n", encoding="cp1252")
     with open_run(
-        load_config(folder / "a.toml"), {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True}
+        load_config(folder / "a.toml"),
+        {**PLAIN_REPLAY, "files": (folder / "a.csv",), "as_json": True},
     ) as first:
         while not first.total("rejected"):
             first.step()

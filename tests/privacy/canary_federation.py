@@ -1,4 +1,5 @@
-"""A federation of real processes with a model of every algorithm, whose clients learn canaries; what it leaves."""
+"""A federation of real processes with a model of every algorithm, whose clients learn canaries;
+what it leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.registry import counting_names, rounds_algorithm, rounds_names, streaming_names
+from shoal.algorithms.registry import (
+    counting_names,
+    rounds_algorithm,
+    rounds_names,
+    streaming_names,
+)
 from shoal.config.settings import Config, load_config
 from shoal.onebox.audit.canaries import canary_readings
 from shoal.protocol.messages import Update
@@ -28,7 +34,16 @@ from tests.kafka_broker import free_ports
 CLIENTS = ("attic", "cellar")
 READINGS = 150
 PAGES = (
-    *("/", "/metrics", "/v1/status", "/v1/status/stream", "/v1/privacy", "/v1/clusters", "/v1/events", "/v1/labels"),
+    *(
+        "/",
+        "/metrics",
+        "/v1/status",
+        "/v1/status/stream",
+        "/v1/privacy",
+        "/v1/clusters",
+        "/v1/events",
+        "/v1/labels",
+    ),
     *("/v1/clients", "/v1/nodes", "/livez", "/readyz"),
 )
 PAGES_OF_A_MODEL = ("/v1/snapshot?model={}", "/v1/history?model={}", "/v1/rules?model={}")
@@ -72,7 +87,8 @@ MODELS = {
     "formal": (*streaming_names(), *rounds_names()),
     "users": counting_names(),
 }
-"""algorithms of the models; with "off" only one of each family, of which the search is to find canaries"""
+"""algorithms of the models; with "off" only one of each family, of which the search is to find
+canaries"""
 
 
 class Left(NamedTuple):
@@ -93,13 +109,17 @@ class Left(NamedTuple):
 
 
 def run_with_canaries(folder: Path, mode: str) -> Left:
-    """Run it until every client has published for every model and labelled all readings; then stop the processes."""
+    """Run it until every client has published for every model and labelled all readings; then stop
+    the processes."""
     names = [*MODELS[mode]]
     first = free_ports(3)
     ports = dict(zip((*CLIENTS, "server"), range(first, first + 3), strict=True))
     for client in CLIENTS:
         text = FILE.format(
-            privacy=PRIVACY[mode], models=_models(names), port=ports[client], server_port=ports["server"]
+            privacy=PRIVACY[mode],
+            models=_models(names),
+            port=ports[client],
+            server_port=ports["server"],
         )
         (folder / f"{client}.toml").write_text(text, encoding="utf-8")
     config = load_config(folder / "attic.toml")
@@ -110,7 +130,9 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
         ensure_topics(log, config.contract)
     processes: dict[str, Process] = {}
     try:
-        processes["server"] = _Recorded(folder / "server.txt", "server", "--config", str(folder / "attic.toml"))
+        processes["server"] = _Recorded(
+            folder / "server.txt", "server", "--config", str(folder / "attic.toml")
+        )
         producer = _Recorded(
             folder / "producer.txt", "producer", "--config", str(folder / "attic.toml"), str(folder / "site.csv"),
             *("--split", "column:site", "--time-column", "time", "--speed", "max"),
@@ -119,8 +141,14 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
         producer.end()
         for name in CLIENTS:
             file = str(folder / f"{name}.toml")
-            processes[name] = _Recorded(folder / f"{name}.txt", "client", "--config", file, "--name", name, "--verbose")
-        wait_until(lambda: _is_done(config, set(names)) or not all(one.running() for one in processes.values()))
+            processes[name] = _Recorded(
+                folder / f"{name}.txt", "client", "--config", file, "--name", name, "--verbose"
+            )
+        wait_until(
+            lambda: (
+                _is_done(config, set(names)) or not all(one.running() for one in processes.values())
+            )
+        )
         assert all(one.running() for one in processes.values()), _logs(folder)
         pages = {path: _fetched(ports["server"], path) for path in _pages(names)}
         metrics = {name: _fetched(port, "/metrics") for name, port in ports.items()}
@@ -128,14 +156,24 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
     finally:
         kill_all(process for process in processes.values() if process.running())
     ids = frozenset(user.encode() for user in users)
-    return Left(config, canaries, ids, _records(config), _files(config, folder), pages, _logs(folder), metrics)
+    return Left(
+        config,
+        canaries,
+        ids,
+        _records(config),
+        _files(config, folder),
+        pages,
+        _logs(folder),
+        metrics,
+    )
 
 
 class _Recorded(Process):
     """A process whose standard output is kept as well."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
-        self.arguments, self._log = [*arguments, "--json"], log
+        self.arguments = [*arguments, "--json"]
+        self._log = log
         log.touch()
         self._process = nodes().start(self.arguments, log, log, log.parent)
 
@@ -169,7 +207,10 @@ def _is_done(config: Config, algorithms: set[str]) -> bool:
     for record in all_records(config.log.address, config.contract.updates_topic):
         update = Update.decode(record.value, record.headers)
         published[update.client].add(update.algorithm)
-    return all(published[client] == algorithms and _labels(config, client) >= READINGS for client in CLIENTS)
+    return all(
+        published[client] == algorithms and _labels(config, client) >= READINGS
+        for client in CLIENTS
+    )
 
 
 def _labels(config: Config, client: str) -> int:
@@ -198,7 +239,8 @@ def _records(config: Config) -> dict[str, bytes]:
     topics = [contract.updates_topic, contract.snapshots_topic, contract.events_topic]
     topics += [contract.history_topic, contract.rejected_topic]
     return {
-        topic: b"\0".join(record.value or b"" for record in all_records(config.log.address, topic)) for topic in topics
+        topic: b"\0".join(record.value or b"" for record in all_records(config.log.address, topic))
+        for topic in topics
     }
 
 
@@ -211,4 +253,6 @@ def _files(config: Config, folder: Path) -> dict[str, bytes]:
 
 
 def _logs(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / f"{name}.txt").read_bytes() for name in (*CLIENTS, "server", "producer")}
+    return {
+        name: (folder / f"{name}.txt").read_bytes() for name in (*CLIENTS, "server", "producer")
+    }

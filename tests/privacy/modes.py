@@ -33,8 +33,12 @@ def readings_of(mode: PrivacyMode, n: int, seed: int = 0) -> NDArray[np.float64]
 
 def places(n: int, first: int = 0, partition: int = 0) -> NDArray[np.int64]:
     """(n, 2) consecutive offsets of one partition."""
-    return np.column_stack([np.full(n, partition, dtype=np.int64), np.arange(first, first + n, dtype=np.int64)])
+    return np.column_stack(
+        [np.full(n, partition, dtype=np.int64), np.arange(first, first + n, dtype=np.int64)]
+    )
 
 
-def build(mode: PrivacyMode, key: bytes = KEY, client: str = "attic", source: bytes = SOURCE) -> Mechanism:
+def build(
+    mode: PrivacyMode, key: bytes = KEY, client: str = "attic", source: bytes = SOURCE
+) -> Mechanism:
     return mode.mechanism(key, client, source)

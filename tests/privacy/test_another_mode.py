@@ -1,4 +1,5 @@
-"""A mode of another package: contract, table of settings, messages, page and `shoal check` use it unchanged."""
+"""A mode of another package: contract, table of settings, messages, page and `shoal check` use it
+unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ class Coarse(PrivacyMode):
         return RowRange(np.zeros(self.bounds.d), np.ones(self.bounds.d))
 
     def describe(self) -> Description:
-        return Description("Rounded readings", "bad", (f"Readings have {self.values['steps']:g} steps.",), ())
+        return Description(
+            "Rounded readings", "bad", (f"Readings have {self.values['steps']:g} steps.",), ()
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +65,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry point that the other package would have."""
 
     def all_points(group: str) -> list[EntryPoint]:
-        added = [EntryPoint("coarse", f"{__name__}:Coarse", group)] if group == "shoal.privacy" else []
+        added = (
+            [EntryPoint("coarse", f"{__name__}:Coarse", group)] if group == "shoal.privacy" else []
+        )
         return [*entry_points(group=group), *added]
 
     monkeypatch.setattr(plugins, "entry_points", all_points)
@@ -91,7 +96,10 @@ def test_a_contract_has_its_terms_and_its_statement_travels() -> None:
         ({}, 'privacy: mode = "coarse" needs steps'),
         ({"steps": 1}, "privacy: steps must be above 1 and at most 100"),
         ({"steps": "4"}, "privacy.steps: should be a valid number"),
-        ({"steps": 4, "epsilon_per_reading": 1}, 'epsilon_per_reading means nothing in mode = "coarse"'),
+        (
+            {"steps": 4, "epsilon_per_reading": 1},
+            'epsilon_per_reading means nothing in mode = "coarse"',
+        ),
     ],
 )
 def test_its_terms_are_checked(privacy: dict[str, object], message: str) -> None:
@@ -101,7 +109,10 @@ def test_its_terms_are_checked(privacy: dict[str, object], message: str) -> None
 
 
 def test_the_table_of_settings_lists_its_terms() -> None:
-    assert "| `[privacy]` with `coarse` | `steps` | required | > 1, ≤ 100 | steps over the range |" in settings_table()
+    assert (
+        "| `[privacy]` with `coarse` | `steps` | required | > 1, ≤ 100 | steps over the range |"
+        in settings_table()
+    )
 
 
 def test_the_page_and_the_command_line_describe_it(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Canaries: in `formal` none of them is in anything that leaves a client; in `off` the same search finds them."""
+"""Canaries: in `formal` none of them is in anything that leaves a client; in `off` the same search
+finds them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ PLACES = ("records", "files", "pages", "logs", "metrics")
 
 
 @pytest.mark.parametrize(("off", "found"), [(True, True), (False, False)], ids=["off", "formal"])
-def test_the_audit_finds_canaries_without_noise_and_none_with_it(off: bool, found: bool, memory_folder: Path) -> None:
+def test_the_audit_finds_canaries_without_noise_and_none_with_it(
+    off: bool, found: bool, memory_folder: Path
+) -> None:
     config = audited_config(memory_folder, off=off)
     finding = audit_canaries(config, memory_folder / "run", np.random.default_rng(0))
     assert finding.refuted == found, finding.line()
@@ -33,7 +36,9 @@ def formal(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(formal: Left, place: str) -> None:
+def test_real_processes_with_every_algorithm_leave_no_canary_outside_the_client(
+    formal: Left, place: str
+) -> None:
     wanted = traces(formal.canaries, formal.config.contract.bounds)
     parts: dict[str, bytes] = getattr(formal, place)
     assert parts
@@ -49,13 +54,16 @@ def test_no_user_id_leaves_the_client_either(tmp_path: Path) -> None:
         for name, content in parts.items():
             assert occurrences(content, wanted) == 0, name
     readings = (left.config.client.folder / "attic" / "readings.db").read_bytes()
-    assert occurrences(readings, left.user_ids) > READINGS // 10, "the search finds them where they are"
+    assert occurrences(readings, left.user_ids) > READINGS // 10, (
+        "the search finds them where they are"
+    )
 
 
 def publish_user_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a header of every update, as a reading has it in the client's own log."""
     seen: list[bytes] = []
-    admit, headers = UserReadings.admit, Update.headers()
+    admit = UserReadings.admit
+    headers = Update.headers()
 
     def noting(
         self: UserReadings, valid: NDArray[np.bool_], users: Sequence[bytes], times: Sequence[float]
@@ -68,7 +76,9 @@ def publish_user_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("faulty", [False, True])
-def test_the_audit_seeks_user_ids(faulty: bool, memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_seeks_user_ids(
+    faulty: bool, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if faulty:
         publish_user_ids(monkeypatch)
     config = audited_config(memory_folder, users=True)

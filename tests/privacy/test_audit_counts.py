@@ -19,13 +19,18 @@ TRIALS = 5000
 def findings(folder: Path, epsilon: float) -> dict[str, Finding]:
     config = audited_config(folder, epsilon)
     found = audit_count_mechanism(
-        config.resolved, model_of(config, "density_tree"), TRIALS, np.random.default_rng(int(10 * epsilon))
+        config.resolved,
+        model_of(config, "density_tree"),
+        TRIALS,
+        np.random.default_rng(int(10 * epsilon)),
     )
     return {finding.audit: finding for finding in found}
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
-def test_the_mechanism_is_not_refuted_and_the_attack_is_nearly_as_good_as_any(epsilon: float, tmp_path: Path) -> None:
+def test_the_mechanism_is_not_refuted_and_the_attack_is_nearly_as_good_as_any(
+    epsilon: float, tmp_path: Path
+) -> None:
     """An attack that finds far less than the declared loss would notice no fault."""
     found = findings(tmp_path, epsilon)
     assert not any(finding.refuted for finding in found.values())
@@ -38,7 +43,10 @@ def test_the_mechanism_is_not_refuted_and_the_attack_is_nearly_as_good_as_any(ep
 
 FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch, float], None], str]] = {
     "half the noise": (audited.halve_the_noise, "two cells"),
-    "empty cells without noise": (lambda patch, _: audited.leave_empty_cells_without_noise(patch), "two cells"),
+    "empty cells without noise": (
+        lambda patch, _: audited.leave_empty_cells_without_noise(patch),
+        "two cells",
+    ),
     "fresh noise on repeat": (
         lambda patch, _: audited.draw_fresh_noise_for_every_release(patch),
         "two cells, released twice",
@@ -52,7 +60,9 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch, float], None], str]] = {
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_refuted(fault: str, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_refuted(
+    fault: str, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cause, audit = FAULTS[fault]
     cause(monkeypatch, epsilon)
     finding = findings(tmp_path, epsilon)[audit]

@@ -1,4 +1,5 @@
-"""A client killed at random moments: the ledger is never below what was spent, and no window has two answers.
+"""A client killed at random moments: the ledger is never below what was spent, and no window has
+two answers.
 
 `make audit` runs the same with 1 000 kills.
 """
@@ -25,15 +26,19 @@ from tests.privacy.audited import audited_config, draw_fresh_noise_for_every_rel
 KILLS = 100
 KILLS_WITH_A_FAULT = 40
 SLOW_STORE_S = 0.02
-"""how long a store takes that comes too late: most of a step, so that kills at random moments meet it"""
+"""how long a store takes that comes too late: most of a step, so that kills at random moments meet
+it"""
 pytestmark = pytest.mark.skipif(
-    "fork" not in multiprocessing.get_all_start_methods(), reason="a client is killed in a forked process"
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="a client is killed in a forked process",
 )
 
 
 def killed(folder: Path, kills: int) -> list[EventFinding]:
     config = audited_config(folder)
-    return audit_kills(config, model_of(config, "density_tree"), folder / "run", kills, np.random.default_rng(0))
+    return audit_kills(
+        config, model_of(config, "density_tree"), folder / "run", kills, np.random.default_rng(0)
+    )
 
 
 def test_no_kill_leaves_two_answers_or_a_ledger_that_is_too_small(memory_folder: Path) -> None:
@@ -44,20 +49,28 @@ def test_no_kill_leaves_two_answers_or_a_ledger_that_is_too_small(memory_folder:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("fcac_from_counts", {}), ("regimes_from_counts", {"block_readings": 2})]
+    ("algorithm", "options"),
+    [("fcac_from_counts", {}), ("regimes_from_counts", {"block_readings": 2})],
 )
 def test_clients_whose_counts_follow_no_tree_are_killed_too(
     algorithm: str, options: dict[str, int], memory_folder: Path
 ) -> None:
     config = audited_config(memory_folder)
     declared = Model(name="counted", algorithm=algorithm, options=options)
-    config = config.model_copy(update={"contract": config.contract.model_copy(update={"models": (declared,)})})
-    found = audit_kills(config, model_of(config, algorithm), memory_folder / "run", 3, np.random.default_rng(0))
+    config = config.model_copy(
+        update={"contract": config.contract.model_copy(update={"models": (declared,)})}
+    )
+    found = audit_kills(
+        config, model_of(config, algorithm), memory_folder / "run", 3, np.random.default_rng(0)
+    )
     assert [(finding.occurred, finding.trials > 0) for finding in found] == [(0, True), (0, True)]
 
 
-def test_a_ledger_that_is_charged_too_late_is_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, waiting = Ledger.charge, list[Sequence[Release]]()
+def test_a_ledger_that_is_charged_too_late_is_noticed(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Ledger.charge
+    waiting = list[Sequence[Release]]()
 
     def charge_the_one_before(self: Ledger, releases: Sequence[Release], now: float) -> None:
         waiting.append(releases)
@@ -73,11 +86,14 @@ def test_a_ledger_that_is_charged_too_late_is_noticed(memory_folder: Path, monke
 def test_windows_published_before_they_are_stored_are_noticed(
     memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a kill such a window is counted again; with fresh noise, or another plan, that is a second answer."""
+    """After a kill such a window is counted again; with fresh noise, or another plan, that is a
+    second answer."""
     draw_fresh_noise_for_every_release(monkeypatch)
     real = Outbox.store
 
-    def publish_first(self: Outbox, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
+    def publish_first(
+        self: Outbox, state: dict[str, Any], records: Sequence[OutboxRecord], now: float
+    ) -> None:
         for record in records:
             self._log.publish(record.topic, record.value, record.key, record.headers)
         self._log.flush()
@@ -85,7 +101,8 @@ def test_windows_published_before_they_are_stored_are_noticed(
         real(self, state, records, now)
 
     monkeypatch.setattr(Outbox, "store", publish_first)
-    # Otherwise the client itself notices that the server has refused a second answer, and does not start.
+    # Otherwise the client itself notices that the server has refused a second answer, and does not
+    # start.
     monkeypatch.setattr(node, "check_no_conflict", lambda *_: None)
     answers, _ = killed(memory_folder, KILLS_WITH_A_FAULT)
     assert answers.refuted, answers.line()

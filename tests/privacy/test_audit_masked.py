@@ -1,4 +1,5 @@
-"""The audits of masked counts: real clients, helpers and server pass them, and each fault is refuted."""
+"""The audits of masked counts: real clients, helpers and server pass them, and each fault is
+refuted."""
 
 from __future__ import annotations
 
@@ -49,7 +50,10 @@ TRIALS = 30
 
 
 def config(folder: Path) -> Config:
-    helpers = (f'[[privacy.helpers]]\nname = "h{i}"\nkey = "{helper_public(bytes([i]) * 32).hex()}"' for i in range(2))
+    helpers = (
+        f'[[privacy.helpers]]\nname = "h{i}"\nkey = "{helper_public(bytes([i]) * 32).hex()}"'
+        for i in range(2)
+    )
     file = folder / "audited.toml"
     file.write_text(FILE.format("\n".join(helpers)), encoding="utf-8")
     return load_config(file)
@@ -57,17 +61,23 @@ def config(folder: Path) -> Config:
 
 def audited(folder: Path, trials: int = TRIALS) -> list[Any]:
     found = config(folder)
-    return audit_masked(found, found.resolved.counted[0], folder / "run", trials, np.random.default_rng(0))
+    return audit_masked(
+        found, found.resolved.counted[0], folder / "run", trials, np.random.default_rng(0)
+    )
 
 
-def test_what_all_but_one_see_of_a_client_is_its_counts_with_the_declared_noise(memory_folder: Path) -> None:
+def test_what_all_but_one_see_of_a_client_is_its_counts_with_the_declared_noise(
+    memory_folder: Path,
+) -> None:
     moved, noise, size, seconds, cut_off, canaries = audited(memory_folder)
     for finding in (moved, noise, size, seconds, cut_off, canaries):
         assert not finding.refuted, finding.line()
     assert noise.low < noise.declared < noise.high
     assert noise.high < 1.4 * noise.low, "a quarter too little noise would show"
     assert moved.loss.trials == TRIALS
-    assert moved.loss.high > moved.declared, "the attack must come near, or it would notice no fault"
+    assert moved.loss.high > moved.declared, (
+        "the attack must come near, or it would notice no fault"
+    )
     assert (size.loss.guesses, canaries.trials > 20) == (0, True)
 
 
@@ -82,11 +92,15 @@ def halve_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GaussianNoise, "draw", lambda noise, seed, cells: np.zeros(cells, dtype=np.int64))
+    monkeypatch.setattr(
+        GaussianNoise, "draw", lambda noise, seed, cells: np.zeros(cells, dtype=np.int64)
+    )
 
 
 def skip_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_of_them(counts_of: Callable[[Bools], Any], valid: Bools, order: Ints, clip_squared: int) -> Any:
+    def all_of_them(
+        counts_of: Callable[[Bools], Any], valid: Bools, order: Ints, clip_squared: int
+    ) -> Any:
         return counts_of(valid), int(valid.sum())
 
     monkeypatch.setattr(masked_windows, "readings_within", all_of_them)
@@ -94,7 +108,11 @@ def skip_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "refuted", "trials"),
-    [(halve_the_noise, "noise", TRIALS), (leave_out_the_noise, "moved", TRIALS), (skip_the_clip, "moved", 4 * TRIALS)],
+    [
+        (halve_the_noise, "noise", TRIALS),
+        (leave_out_the_noise, "moved", TRIALS),
+        (skip_the_clip, "moved", 4 * TRIALS),
+    ],
 )
 def test_a_helper_with_too_little_noise_and_a_client_that_skips_the_clip_are_refuted(
     fault: Callable[[pytest.MonkeyPatch], None],
@@ -103,7 +121,8 @@ def test_a_helper_with_too_little_noise_and_a_client_that_skips_the_clip_are_ref
     memory_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without the clip 93 of 100 guesses are right: of 30 too few for a bound above the declared epsilon."""
+    """Without the clip 93 of 100 guesses are right: of 30 too few for a bound above the declared
+    epsilon."""
     fault(monkeypatch)
     moved, noise, *_ = audited(memory_folder, trials)
     finding = noise if refuted == "noise" else moved
@@ -112,7 +131,8 @@ def test_a_helper_with_too_little_noise_and_a_client_that_skips_the_clip_are_ref
 
 def test_a_share_of_right_guesses_stands_for_the_epsilon_of_gaussian_noise() -> None:
     rho = 0.5
-    share = 0.6914624612740131  # of a normal distribution below 1/2: the distance is 1, and rho is its square's half
+    # of a normal distribution below 1/2: the distance is 1, and rho is its square's half
+    share = 0.6914624612740131
     trials = 1_000_000
     loss = gaussian_loss(trials, round(share * trials), 1e-6)
     assert loss.estimate == pytest.approx(epsilon_of(rho, 1e-6), rel=0.01)
@@ -124,9 +144,12 @@ def test_a_share_of_right_guesses_stands_for_the_epsilon_of_gaussian_noise() -> 
 def test_bounds_of_the_noise_hold_in_all_but_one_of_a_thousand_samples(tmp_path: Path) -> None:
     mode = config(tmp_path).resolved.mode
     assert isinstance(mode, Masked)
-    noise, wrong = mode.noise(), 0
+    noise = mode.noise()
+    wrong = 0
     for seed in range(1000):
-        found = noise_finding("m", mode.window_epsilon, noise.draw(seed.to_bytes(2, "little"), 200), mode)
+        found = noise_finding(
+            "m", mode.window_epsilon, noise.draw(seed.to_bytes(2, "little"), 200), mode
+        )
         wrong += not found.low <= mode.window_epsilon <= found.high
     assert wrong <= 8, "2 are expected"
 
@@ -146,7 +169,9 @@ def test_findings_have_two_sided_bounds_in_words_and_as_plain_values() -> None:
     finding = LossFinding("masked counts", "m", 4.0, gaussian_loss(100, 60, 1e-6))
     assert "at most" in finding.line()
     assert (
-        finding.as_dict()["epsilon_low"] <= finding.as_dict()["epsilon_estimate"] <= finding.as_dict()["epsilon_high"]
+        finding.as_dict()["epsilon_low"]
+        <= finding.as_dict()["epsilon_estimate"]
+        <= finding.as_dict()["epsilon_high"]
     )
     noise = NoiseFinding("noise", "m", 1.0, 100, 2.0, 1.5, float("inf"))
     assert noise.line().endswith("REFUTED")
@@ -155,12 +180,16 @@ def test_findings_have_two_sided_bounds_in_words_and_as_plain_values() -> None:
 
 
 KILLS = 28
-forks = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="processes are forked")
+forks = pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="processes are forked"
+)
 
 
 def killed(folder: Path, kills: int, seed: int = 0) -> list[EventFinding]:
     found = config(folder)
-    return audit_masked_kills(found, found.resolved.counted[0], folder / "run", kills, np.random.default_rng(seed))
+    return audit_masked_kills(
+        found, found.resolved.counted[0], folder / "run", kills, np.random.default_rng(seed)
+    )
 
 
 def none_occurred(findings: Sequence[Finding]) -> None:
@@ -179,7 +208,9 @@ def test_kills_of_clients_helpers_and_server_leave_no_two_sums_and_no_ledger_tha
 
 @forks
 @pytest.mark.integration
-def test_a_thousand_kills_leave_no_two_sums_and_no_ledger_that_is_too_small(memory_folder: Path) -> None:
+def test_a_thousand_kills_leave_no_two_sums_and_no_ledger_that_is_too_small(
+    memory_folder: Path,
+) -> None:
     findings = killed(memory_folder, 1000)
     none_occurred(findings)
     sums, counts, windows, _ = findings
@@ -193,14 +224,17 @@ class LateOutbox(Outbox):
         for one in records:
             self._log.publish(one.topic, one.value, one.key, one.headers)
         self._log.flush()
-        time.sleep(1.5 if records else 0.0)  # long beside the rest of a step, so that kills come here
+        # long beside the rest of a step, so that kills come here
+        time.sleep(1.5 if records else 0.0)
         super().store(state, records, now)
 
 
 def publish_sums_before_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """And draw noise that is no function of the batch."""
     real = GaussianNoise.draw
-    monkeypatch.setattr(GaussianNoise, "draw", lambda noise, _, cells: real(noise, os.urandom(16), cells))
+    monkeypatch.setattr(
+        GaussianNoise, "draw", lambda noise, _, cells: real(noise, os.urandom(16), cells)
+    )
     monkeypatch.setattr(helper_node, "Outbox", LateOutbox)
     monkeypatch.setattr(HelperNode, "_check_own_sums", lambda _: None)
 
@@ -211,13 +245,20 @@ def charge_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @forks
-@pytest.mark.parametrize(("fault", "place"), [(publish_sums_before_they_are_stored, 0), (charge_nothing, 3)])
+@pytest.mark.parametrize(
+    ("fault", "place"), [(publish_sums_before_they_are_stored, 0), (charge_nothing, 3)]
+)
 def test_faults_that_only_kills_show_are_noticed(
-    fault: Callable[[pytest.MonkeyPatch], None], place: int, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None],
+    place: int,
+    memory_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In one of several audits: in the worst case none of the kills of one comes between the two steps.
+    """In one of several audits: in the worst case none of the kills of one comes between the two
+    steps.
 
-    On a busy machine a process often has not come so far when it is killed, and there are fewer sums.
+    On a busy machine a process often has not come so far when it is killed, and there are fewer
+    sums.
     """
     fault(monkeypatch)
     findings = []

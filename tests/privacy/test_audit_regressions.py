@@ -1,4 +1,5 @@
-"""The audits of faults of earlier versions: what is there now passes them, and each fault that is back is refuted."""
+"""The audits of faults of earlier versions: what is there now passes them, and each fault that is
+back is refuted."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from tests.privacy.audited import audited_config, model_of
 
 def found(folder: Path, users: bool = False) -> dict[str, EventFinding]:
     config = audited_config(folder, users=users)
-    return {one.audit: one for one in audit_regressions(config, folder / "run", np.random.default_rng(0))}
+    return {
+        one.audit: one
+        for one in audit_regressions(config, folder / "run", np.random.default_rng(0))
+    }
 
 
 @pytest.mark.parametrize("users", [False, True])
@@ -98,7 +102,10 @@ def call_everything_strong(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_fault_that_is_back_is_refuted(
-    fault: Callable[[pytest.MonkeyPatch], None], audit: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None],
+    audit: str,
+    memory_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = audited_config(memory_folder)
     fault(monkeypatch)
@@ -112,7 +119,8 @@ def test_a_fault_that_is_back_is_refuted(
 
 def test_neither_size_nor_time_of_messages_tells_where_readings_lay(memory_folder: Path) -> None:
     config = audited_config(memory_folder)
-    model, generator = model_of(config, "density_tree"), np.random.default_rng(0)
+    model = model_of(config, "density_tree")
+    generator = np.random.default_rng(0)
     for finding in audit_messages(config, model, memory_folder / "run", 60, generator):
         assert not finding.refuted, finding.line()
         assert finding.loss.trials == 30
@@ -131,6 +139,10 @@ def test_a_message_that_is_longer_where_readings_are_spread_is_refuted(
     monkeypatch.setattr(CountWindows, "_close", close)
     config = audited_config(memory_folder)
     size, _ = audit_messages(
-        config, model_of(config, "density_tree"), memory_folder / "run", 200, np.random.default_rng(0)
+        config,
+        model_of(config, "density_tree"),
+        memory_folder / "run",
+        200,
+        np.random.default_rng(0),
     )
     assert size.refuted, size.line()

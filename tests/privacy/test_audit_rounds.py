@@ -1,4 +1,5 @@
-"""Reconstruction from successive round centroids: it succeeds without noise, and finds no reading in `formal`."""
+"""Reconstruction from successive round centroids: it succeeds without noise, and finds no reading
+in `formal`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ BOX = RowRange(np.zeros(2), np.ones(2))
 
 def attacked(folder: Path, *, off: bool) -> LossFinding:
     config = audited_config(folder, off=off)
-    return audit_rounds(config, model_of(config, "kmeans"), folder / "run", np.random.default_rng(0))
+    return audit_rounds(
+        config, model_of(config, "kmeans"), folder / "run", np.random.default_rng(0)
+    )
 
 
 def test_readings_are_reconstructed_from_rounds_without_noise(tmp_path: Path) -> None:
@@ -31,7 +34,9 @@ def test_readings_are_reconstructed_from_rounds_without_noise(tmp_path: Path) ->
     assert loss.low > 2
 
 
-def test_in_formal_mode_no_reading_is_reconstructed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_formal_mode_no_reading_is_reconstructed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The attack works as well as before: it finds the noisy rows, which are no readings."""
     found: list[int] = []
 
@@ -52,7 +57,10 @@ def lloyd(rows: Floats, k: int, seed: int) -> list[Round]:
     params = [params]
     for _ in range(10):
         params.append(combine(params[-1], [answer(params[-1], rows)]))
-    return [Round(a["centre"], b["weight"], b["weight"][:, None] * b["centre"]) for a, b in pairwise(params)]
+    return [
+        Round(a["centre"], b["weight"], b["weight"][:, None] * b["centre"])
+        for a, b in pairwise(params)
+    ]
 
 
 def test_without_rounds_or_rows_nothing_is_found() -> None:
@@ -66,11 +74,14 @@ def test_a_single_row_is_found() -> None:
 
 
 def test_rows_that_always_stay_together_are_not_found() -> None:
-    rows = np.repeat([[0.2, 0.2], [0.8, 0.8]], 5, axis=0) + np.random.default_rng(0).normal(0, 0.01, (10, 2))
+    rows = np.repeat([[0.2, 0.2], [0.8, 0.8]], 5, axis=0) + np.random.default_rng(0).normal(
+        0, 0.01, (10, 2)
+    )
     assert len(reconstruct(lloyd(rows, 2, 0)[2:], BOX)) == 0
 
 
 def test_decoys_are_guessed_where_they_were_learnt_instead() -> None:
-    members, decoys = np.array([[0.1, 0.1], [0.2, 0.2]]), np.array([[0.9, 0.9], [0.8, 0.8]])
+    members = np.array([[0.1, 0.1], [0.2, 0.2]])
+    decoys = np.array([[0.9, 0.9], [0.8, 0.8]])
     loss = audit_reconstruction(np.array([[0.1, 0.1], [0.8, 0.8]]), members, decoys)
     assert (loss.trials, loss.guesses, loss.hits) == (2, 2, 1)

@@ -1,4 +1,5 @@
-"""Audits of noisy rows: precision, features that never vary, and other clients; each also with a fault."""
+"""Audits of noisy rows: precision, features that never vary, and other clients; each also with a
+fault."""
 
 from __future__ import annotations
 
@@ -57,13 +58,15 @@ UNIFORM_BITS = 53
 """numpy draws its uniform numbers in steps of 2^-53"""
 
 _log = np.frompyfunc(math.log, 1, 1)
-"""the logarithm of the C library, which numpy's generator uses; `np.log` may round otherwise in the last bit"""
+"""the logarithm of the C library, which numpy's generator uses; `np.log` may round otherwise in the
+last bit"""
 
 
 def reachable_by_numpy(scale: float) -> Reachable:
     """What `numpy.random.Generator.laplace` of this scale, added to a reading, can give.
 
-    It returns ± scale * ln V with V a multiple of 2^-53 in (0, 1]; the V near the one that fits best are tried.
+    It returns ± scale * ln V with V a multiple of 2^-53 in (0, 1]; the V near the one that fits
+    best are tried.
     """
     width = math.ceil(8.0 / scale) + 8
     unit = 2.0**-UNIFORM_BITS
@@ -82,13 +85,16 @@ def reachable_by_numpy(scale: float) -> Reachable:
 
 
 def test_none_of_a_million_rows_tells_with_certainty_which_reading_gave_it(tmp_path: Path) -> None:
-    finding = audit_row_precision(audited_config(tmp_path).resolved, 10**6, np.random.default_rng(0))
+    finding = audit_row_precision(
+        audited_config(tmp_path).resolved, 10**6, np.random.default_rng(0)
+    )
     assert (finding.loss.trials, finding.loss.guesses) == (10**6, 0)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 15.0])
 def test_the_same_attack_succeeds_on_the_laplace_noise_of_numpy(epsilon: float) -> None:
-    generator, scale = np.random.default_rng(0), 1 / epsilon
+    generator = np.random.default_rng(0)
+    scale = 1 / epsilon
     readings = (0.123456789, 0.123456789 + min(0.5, scale))
     loss = attack_precision(
         lambda values: values + generator.laplace(0.0, scale, len(values)),
@@ -110,7 +116,8 @@ def test_the_attack_on_numpy_never_calls_an_output_of_a_reading_impossible(epsil
 
 def test_rows_that_are_not_on_the_public_grid_are_noticed() -> None:
     """A mechanism that adds the right noise to a reading that it has not rounded."""
-    noise, generator = discrete_laplace(1.0), np.random.default_rng(0)
+    noise = discrete_laplace(1.0)
+    generator = np.random.default_rng(0)
 
     def release(values: NDArray[np.float64]) -> NDArray[np.float64]:
         words = generator.integers(0, 2**64, size=(len(values), noise.words), dtype=np.uint64)
@@ -129,17 +136,24 @@ def test_noise_that_follows_the_range_of_the_data_is_refuted() -> None:
     def release_of(trial: int) -> Release:
         generator = np.random.default_rng(trial)
         return lambda readings: (
-            mode.bounds.to_unit(readings) + generator.laplace(size=readings.shape) * np.ptp(readings, axis=0)
+            mode.bounds.to_unit(readings)
+            + generator.laplace(size=readings.shape) * np.ptp(readings, axis=0)
         )
 
-    loss = audit_constant_features(release_of, mode.bounds, mode.epsilon_per_feature(), 200, np.random.default_rng(0))
+    loss = audit_constant_features(
+        release_of, mode.bounds, mode.epsilon_per_feature(), 200, np.random.default_rng(0)
+    )
     assert loss.low > 1
 
 
-def test_noise_without_key_and_client_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_without_key_and_client_is_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = KeyedRandomness.__init__
 
-    def shared(self: KeyedRandomness, key: bytes, client: str, source: bytes, context: bytes, d: int) -> None:
+    def shared(
+        self: KeyedRandomness, key: bytes, client: str, source: bytes, context: bytes, d: int
+    ) -> None:
         real(self, bytes(len(key)), "any client", bytes(len(source)), context, d)
 
     monkeypatch.setattr(KeyedRandomness, "__init__", shared)

@@ -1,4 +1,5 @@
-"""What guesses prove of epsilon: the bounds are exact, and sound also where the best of several thresholds is taken."""
+"""What guesses prove of epsilon: the bounds are exact, and sound also where the best of several
+thresholds is taken."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from scipy.stats import binomtest
 from shoal.onebox.audit.statistics import clopper_pearson, loss_from_guesses, loss_from_scores
 
 
-@pytest.mark.parametrize(("hits", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 50), (25, 50), (731, 1000)])
+@pytest.mark.parametrize(
+    ("hits", "trials"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 50), (25, 50), (731, 1000)]
+)
 def test_bounds_are_those_of_clopper_and_pearson(hits: int, trials: int) -> None:
     low, high = clopper_pearson(hits, trials, alpha=1e-3)
     two_sided = binomtest(hits, trials).proportion_ci(confidence_level=1 - 2e-3, method="exact")
@@ -24,8 +27,17 @@ def test_no_guesses_bound_nothing() -> None:
 
 
 def test_attacks_without_a_guess_prove_nothing() -> None:
-    for loss in (loss_from_guesses(100, 0, 0), loss_from_scores(np.zeros(100), np.ones(100, dtype=np.bool_))):
-        assert (loss.trials, loss.guesses, loss.estimate, loss.low, loss.high) == (100, 0, 0.0, 0.0, math.inf)
+    for loss in (
+        loss_from_guesses(100, 0, 0),
+        loss_from_scores(np.zeros(100), np.ones(100, dtype=np.bool_)),
+    ):
+        assert (loss.trials, loss.guesses, loss.estimate, loss.low, loss.high) == (
+            100,
+            0,
+            0.0,
+            0.0,
+            math.inf,
+        )
 
 
 def test_guesses_that_are_always_right_prove_the_more_the_more_there_are() -> None:
@@ -61,7 +73,9 @@ def test_the_best_threshold_is_found_where_only_few_scores_tell() -> None:
 def test_scores_that_tell_nothing_prove_nothing_whichever_threshold_is_best() -> None:
     generator = np.random.default_rng(0)
     lows = [
-        loss_from_scores(generator.normal(size=300), generator.integers(0, 2, 300).astype(np.bool_)).low
+        loss_from_scores(
+            generator.normal(size=300), generator.integers(0, 2, 300).astype(np.bool_)
+        ).low
         for _ in range(50)
     ]
     assert max(lows) == 0.0

@@ -20,37 +20,53 @@ from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
 TRIALS = 1000
-"""enough to refute each fault of a reading: in twelve runs the bounds lay 0.44 to 2.57 above the declared epsilon"""
+"""enough to refute each fault of a reading: in twelve runs the bounds lay 0.44 to 2.57 above the
+declared epsilon"""
 TRIALS_OF_USERS = 2000
-"""all readings of a user move the counts less clearly than their price allows: more trials bring the bound near. With
-1000 the lowest of twelve bounds of a faulty client lay 0.06 above the declared epsilon, with 2000 it lies 0.48 above"""
+"""all readings of a user move the counts less clearly than their price allows: more trials bring
+the bound near. With 1000 the lowest of twelve bounds of a faulty client lay 0.06 above the declared
+epsilon, with 2000 it lies 0.48 above"""
 EPSILON = 2.0
 
 
 def attacked(folder: Path, trials: int = TRIALS, users: bool = False, **more: Any) -> LossFinding:
     config = audited_config(folder, EPSILON, users=users)
     return audit_windows(
-        config, model_of(config, "density_tree"), folder / "run", trials, np.random.default_rng(0), **more
+        config,
+        model_of(config, "density_tree"),
+        folder / "run",
+        trials,
+        np.random.default_rng(0),
+        **more,
     )
 
 
 def test_what_a_client_publishes_of_a_window_is_not_refuted(memory_folder: Path) -> None:
     finding = attacked(memory_folder)
     assert not finding.refuted, finding.line()
-    assert finding.loss.low > 0.6 * EPSILON, "the attack must come near, or it would notice no fault"
+    assert finding.loss.low > 0.6 * EPSILON, (
+        "the attack must come near, or it would notice no fault"
+    )
 
 
-def test_a_rejected_reading_in_place_of_a_valid_one_is_not_told_apart_better(memory_folder: Path) -> None:
-    """It adds nothing to any cell, so that only one count differs, and the loss is half the declared one."""
+def test_a_rejected_reading_in_place_of_a_valid_one_is_not_told_apart_better(
+    memory_folder: Path,
+) -> None:
+    """It adds nothing to any cell, so that only one count differs, and the loss is half the
+    declared one."""
     finding = attacked(memory_folder, second="rejected")
     assert not finding.refuted, finding.line()
     assert finding.loss.low < EPSILON / 2 < finding.loss.high
 
 
-def test_a_reading_that_lacks_values_in_place_of_a_whole_one_is_not_told_apart_better(memory_folder: Path) -> None:
+def test_a_reading_that_lacks_values_in_place_of_a_whole_one_is_not_told_apart_better(
+    memory_folder: Path,
+) -> None:
     finding = attacked(memory_folder, second="incomplete")
     assert not finding.refuted, finding.line()
-    assert finding.loss.low > 0.3 * EPSILON, "the attack must come near, or it would notice no fault"
+    assert finding.loss.low > 0.3 * EPSILON, (
+        "the attack must come near, or it would notice no fault"
+    )
 
 
 def test_windows_that_differ_in_all_readings_of_a_user_are_not_told_apart_better_than_declared(
@@ -58,7 +74,9 @@ def test_windows_that_differ_in_all_readings_of_a_user_are_not_told_apart_better
 ) -> None:
     finding = attacked(memory_folder, TRIALS_OF_USERS, users=True)
     assert not finding.refuted, finding.line()
-    assert finding.loss.low > 0.5 * EPSILON, "the attack must come near, or it would notice no fault"
+    assert finding.loss.low > 0.5 * EPSILON, (
+        "the attack must come near, or it would notice no fault"
+    )
 
 
 def draw_noise_for_one_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +92,13 @@ def count_every_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UserReadings, "admit", lambda _, valid, users, times: valid)
 
 
-@pytest.mark.parametrize("fault", [draw_noise_for_one_reading_of_a_user, count_every_reading_of_a_user])
+@pytest.mark.parametrize(
+    "fault", [draw_noise_for_one_reading_of_a_user, count_every_reading_of_a_user]
+)
 def test_too_little_noise_for_the_readings_of_a_user_is_refuted(
-    fault: Callable[[pytest.MonkeyPatch], None], memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[pytest.MonkeyPatch], None],
+    memory_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fault(monkeypatch)
     finding = attacked(memory_folder, TRIALS_OF_USERS, users=True)
@@ -92,14 +114,18 @@ def drop_repeats_by_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all readings of one time were from one user."""
     real = UserReadings.admit
 
-    def admit(self: UserReadings, valid: Bools, users: Sequence[bytes], times: Sequence[float | None]) -> Bools:
+    def admit(
+        self: UserReadings, valid: Bools, users: Sequence[bytes], times: Sequence[float | None]
+    ) -> Bools:
         first = np.array([time not in times[:place] for place, time in enumerate(times)])
         return real(self, valid & first, users, times)
 
     monkeypatch.setattr(UserReadings, "admit", admit)
 
 
-def test_repeats_dropped_by_their_time_alone_are_refuted(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeats_dropped_by_their_time_alone_are_refuted(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drop_repeats_by_time_alone(monkeypatch)
     finding = attacked(memory_folder, 100, users=True, second="other times")
     assert finding.refuted, finding.line()
@@ -110,9 +136,11 @@ def answer_every_window_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CountWindows._close
 
     def close(self: CountWindows, now: float) -> list[EncodedUpdate]:
-        rows, valid = self._rows, self._valid
+        rows = self._rows
+        valid = self._valid
         updates = real(self, now)
-        self._rows, self._valid = rows, valid
+        self._rows = rows
+        self._valid = valid
         return updates + real(self, now)
 
     monkeypatch.setattr(CountWindows, "_close", close)
@@ -122,7 +150,9 @@ def drop_rejected_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rejected reading keeps no place: valid readings decide when a window is full."""
     real = CountWindows.add
 
-    def add(self: CountWindows, batch: Batch, now: float, *more: Callable[[], bool]) -> list[EncodedUpdate]:
+    def add(
+        self: CountWindows, batch: Batch, now: float, *more: Callable[[], bool]
+    ) -> list[EncodedUpdate]:
         return real(self, batch._replace(rejected=[]), now, *more)
 
     monkeypatch.setattr(CountWindows, "add", add)
@@ -136,7 +166,9 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_refuted(fault: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_refuted(
+    fault: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     FAULTS[fault](monkeypatch)
     finding = attacked(memory_folder)
     assert finding.refuted, finding.line()
@@ -151,11 +183,17 @@ def test_windows_with_a_rejected_reading_that_get_no_noise_are_refuted(
 
 
 def test_nothing_but_counts_depends_on_whether_readings_are_rejected(memory_folder: Path) -> None:
-    finding = audit_rejected(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+    finding = audit_rejected(
+        audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0)
+    )
     assert (finding.trials, finding.occurred) == (20, 0), finding.line()
 
 
-def test_rejected_readings_that_keep_no_place_are_noticed(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_readings_that_keep_no_place_are_noticed(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drop_rejected_readings(monkeypatch)
-    finding = audit_rejected(audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0))
+    finding = audit_rejected(
+        audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0)
+    )
     assert finding.refuted, finding.line()

@@ -1,4 +1,5 @@
-"""The exact epsilon of the tables: against the declared one, against brute force, and for tables that are wrong."""
+"""The exact epsilon of the tables: against the declared one, against brute force, and for tables
+that are wrong."""
 
 from __future__ import annotations
 
@@ -80,7 +81,12 @@ def rough_digit(stride: int, drops: NDArray[np.float64]) -> Digit:
     """Weights that fall by `drops` (size - 1,) nats each."""
     parts = np.exp(-np.concatenate([[0.0], np.cumsum(drops)]))
     weights = [int(part) for part in 2.0**TABLE_BITS * parts / parts.sum()]
-    return Digit(stride, np.array([2**TABLE_BITS - sum(weights[i:]) for i in range(1, len(weights))], dtype=np.uint64))
+    return Digit(
+        stride,
+        np.array(
+            [2**TABLE_BITS - sum(weights[i:]) for i in range(1, len(weights))], dtype=np.uint64
+        ),
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -100,11 +106,16 @@ def test_the_certificate_equals_brute_force_on_rough_tables(seed: int, steps: in
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [5, 6, 7])
-def test_the_certificate_equals_brute_force_on_rough_tables_of_three_digits(seed: int, steps: int) -> None:
+def test_the_certificate_equals_brute_force_on_rough_tables_of_three_digits(
+    seed: int, steps: int
+) -> None:
     rng = np.random.default_rng(seed)
     distribution = dataclasses.replace(
         discrete_laplace(steps / 8, 4),
-        inner=(rough_digit(1, rng.dirichlet(np.ones(3)) * 0.5), rough_digit(4, rng.uniform(0.6, 0.8, 1))),
+        inner=(
+            rough_digit(1, rng.dirichlet(np.ones(3)) * 0.5),
+            rough_digit(4, rng.uniform(0.6, 0.8, 1)),
+        ),
         scales=rough_digit(8, rng.uniform(1.4, 1.75, ESCAPE)),
     )
     assert (distribution.steps, distribution.scale) == (steps, 8)
@@ -153,7 +164,11 @@ def test_the_certificate_detects_too_few_levels() -> None:
         certified_epsilon(dataclasses.replace(distribution, levels=distribution.levels - 1))
 
 
-def test_tables_that_cost_more_than_declared_give_no_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formal, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01))
+def test_tables_that_cost_more_than_declared_give_no_mechanism(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        formal, "discrete_laplace", lambda epsilon: discrete_laplace(epsilon * 1.01)
+    )
     with pytest.raises(SettingsError, match="do not use this build"):
         build(formal_mode(3, 3.0))

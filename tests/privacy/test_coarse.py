@@ -11,7 +11,8 @@ from shoal.privacy.imperfect import CoarseReadings
 from shoal.privacy.keyed import SOURCE_BYTES
 
 BOUNDS = Bounds([0.0, -5.0], [40.0, 5.0])
-KEY, SOURCE = bytes(range(32)), bytes(SOURCE_BYTES)
+KEY = bytes(range(32))
+SOURCE = bytes(SOURCE_BYTES)
 
 
 def coarse(step: float = 1.0, key: bytes | None = KEY, client: str = "hall") -> CoarseReadings:
@@ -41,23 +42,31 @@ def test_no_value_leaves_its_bounds_and_one_beyond_them_stays() -> None:
     assert (spread[2:] == [[-3.0], [44.0]]).all()
 
 
-def test_a_reading_is_moved_by_its_place_alone_so_that_neighbours_still_differ_in_one_reading() -> None:
+def test_a_reading_is_moved_by_its_place_alone_so_that_neighbours_still_differ_in_one_reading() -> (
+    None
+):
     values, places = readings(50)
     other = values.copy()
     other[20] = [7.0, -1.0]
     one, two = (coarse().spread(each, places) for each in (values, other))
     assert np.flatnonzero((one != two).any(axis=1)).tolist() == [20]
-    parts = np.concatenate([coarse().spread(values[part], places[part]) for part in (slice(30), slice(30, 50))])
+    parts = np.concatenate(
+        [coarse().spread(values[part], places[part]) for part in (slice(30), slice(30, 50))]
+    )
     np.testing.assert_array_equal(parts, one)
 
 
-def test_another_key_client_or_place_moves_otherwise_and_without_a_key_all_clients_can_do_it() -> None:
+def test_another_key_client_or_place_moves_otherwise_and_without_a_key_all_clients_can_do_it() -> (
+    None
+):
     values, places = readings(50)
     one = coarse().spread(values, places)
     for other in (coarse(key=bytes(32)), coarse(client="yard")):
         assert (other.spread(values, places)[:, 0] != one[:, 0]).mean() > 0.9
     assert (coarse().spread(values, places + np.array([0, 50]))[:, 0] != one[:, 0]).mean() > 0.9
-    np.testing.assert_array_equal(coarse(key=None).spread(values, places), coarse(key=None).spread(values, places))
+    np.testing.assert_array_equal(
+        coarse(key=None).spread(values, places), coarse(key=None).spread(values, places)
+    )
 
 
 @pytest.mark.parametrize("step", [-1.0, 41.0, np.nan])

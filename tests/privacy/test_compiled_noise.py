@@ -1,4 +1,5 @@
-"""The keyed noise: the same bits in both forms, so that a client that changes its form after a crash adds no other."""
+"""The keyed noise: the same bits in both forms, so that a client that changes its form after a
+crash adds no other."""
 
 from __future__ import annotations
 
@@ -32,14 +33,20 @@ def process(monkeypatch: pytest.MonkeyPatch) -> None:
 def many_places(generator: np.random.Generator, n: int) -> NDArray[np.int64]:
     """Small ones, and the largest that there can be."""
     drawn = np.stack([generator.integers(0, 2**32, n), generator.integers(0, 2**63 - 1, n)], axis=1)
-    return np.where(np.arange(n)[:, None] % 3 == 0, np.stack([np.zeros(n, np.int64), np.arange(n)], axis=1), drawn)
+    return np.where(
+        np.arange(n)[:, None] % 3 == 0,
+        np.stack([np.zeros(n, np.int64), np.arange(n)], axis=1),
+        drawn,
+    )
 
 
 def words(form: str, d: int, n: int, number: int) -> NDArray[np.uint64]:
     forms.PROCESS = FORMS[form]
     generator = np.random.default_rng([d, n, number])
     grid = generator.integers(-(2**62), 2**62, size=(n, d))
-    return KeyedRandomness(KEY, "attic", SOURCE, bytes(32), d).draw(many_places(generator, n), grid, number)
+    return KeyedRandomness(KEY, "attic", SOURCE, bytes(32), d).draw(
+        many_places(generator, n), grid, number
+    )
 
 
 # A block of SHAKE-256 has 17 words: messages and outputs end before, at and after its end.
@@ -53,15 +60,21 @@ def test_both_forms_draw_the_same_words(d: int) -> None:
 
 
 def test_arrays_may_lie_in_memory_in_any_way() -> None:
-    grid, turned = np.arange(6 * N).reshape(N, 6), np.arange(2 * N).reshape(2, N).T
+    grid = np.arange(6 * N).reshape(N, 6)
+    turned = np.arange(2 * N).reshape(2, N).T
     drawn = []
     for forms.PROCESS in FORMS.values():
-        drawn.append(KeyedRandomness(KEY, "attic", SOURCE, bytes(32), 3).draw(turned, grid[:, ::2], 5).tobytes())
+        drawn.append(
+            KeyedRandomness(KEY, "attic", SOURCE, bytes(32), 3)
+            .draw(turned, grid[:, ::2], 5)
+            .tobytes()
+        )
     assert drawn[0] == drawn[1]
 
 
 def extreme_words(w: int) -> NDArray[np.uint64]:
-    """(n, w) words of which every one may be the largest, so that whole scales go on through every level."""
+    """(n, w) words of which every one may be the largest, so that whole scales go on through every
+    level."""
     generator = np.random.default_rng(w)
     drawn = generator.integers(0, 2**64, size=(4000, w), dtype=np.uint64)
     ends = generator.choice(np.array([0, 1, 2**64 - 1, 2**64 - 2], dtype=np.uint64), drawn.shape)
@@ -79,7 +92,10 @@ def test_both_forms_release_the_same_values(epsilon: float) -> None:
     assert results[0].tolist() == results[1].tolist()
     # The words reach what this is about: whole scales beyond the first level, and both ends.
     assert (noise.noise(drawn) > 2 * ESCAPE * noise.scale).any()
-    assert {results[0].min(), results[0].max()} == {-(2 * noise.margin + 1), 2 * (noise.steps + noise.margin) + 1}
+    assert {results[0].min(), results[0].max()} == {
+        -(2 * noise.margin + 1),
+        2 * (noise.steps + noise.margin) + 1,
+    }
 
 
 MODES = [

@@ -11,14 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.privacy.count_noise import TABLE_BITS, CountMechanism, CountNoise, certified_count_epsilon, count_noise
+from shoal.privacy.count_noise import (
+    TABLE_BITS,
+    CountMechanism,
+    CountNoise,
+    certified_count_epsilon,
+    count_noise,
+)
 from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 
 EPSILONS = [0.02, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]
-KEY, SOURCE, TERMS = bytes(range(KEY_BYTES)), bytes(SOURCE_BYTES), bytes(32)
+KEY = bytes(range(KEY_BYTES))
+SOURCE = bytes(SOURCE_BYTES)
+TERMS = bytes(32)
 
 
-def mechanism(epsilon: float = 1.0, key: bytes = KEY, client: str = "plant", model: str = "live") -> CountMechanism:
+def mechanism(
+    epsilon: float = 1.0, key: bytes = KEY, client: str = "plant", model: str = "live"
+) -> CountMechanism:
     return CountMechanism(count_noise(epsilon), key, client, SOURCE, model)
 
 
@@ -75,7 +85,9 @@ def test_noise_beyond_the_table_is_drawn_again_and_not_cut_off() -> None:
 
 
 @given(st.lists(st.integers(0, 400), max_size=50))
-def test_the_same_window_gets_the_same_noise_and_private_counts_are_whole(counts: list[int]) -> None:
+def test_the_same_window_gets_the_same_noise_and_private_counts_are_whole(
+    counts: list[int],
+) -> None:
     true = np.array(counts, dtype=np.int64)
     private = mechanism().release(true, (3, 800, 1199), TERMS)
     assert private.dtype == np.int64
@@ -83,7 +95,8 @@ def test_the_same_window_gets_the_same_noise_and_private_counts_are_whole(counts
 
 
 def test_all_that_the_noise_depends_on_changes_it() -> None:
-    true, one_more = np.full(64, 5), np.eye(64, dtype=np.int64)[0]
+    true = np.full(64, 5)
+    one_more = np.eye(64, dtype=np.int64)[0]
     seen = [
         mechanism().release(true, (3, 800, 1199), TERMS),
         mechanism().release(true, (4, 800, 1199), TERMS),
@@ -99,5 +112,9 @@ def test_all_that_the_noise_depends_on_changes_it() -> None:
     for i, one in enumerate(seen):
         for other in seen[:i]:
             assert (one != other).any()
-    fingerprints = {mechanism().fingerprint, mechanism(client="other").fingerprint, mechanism(epsilon=2.0).fingerprint}
+    fingerprints = {
+        mechanism().fingerprint,
+        mechanism(client="other").fingerprint,
+        mechanism(epsilon=2.0).fingerprint,
+    }
     assert len(fingerprints) == 3

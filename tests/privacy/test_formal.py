@@ -38,7 +38,9 @@ def test_the_certified_epsilons_of_a_reading_sum_to_no_more_than_declared(
 ) -> None:
     noises = formal_mode(3, epsilon, shares).noises
     total = sum(certified_epsilon(noise) for noise in noises)
-    assert formal_mode(3, epsilon, shares).epsilon_spent() == pytest.approx((total, epsilon), rel=1e-12)
+    assert formal_mode(3, epsilon, shares).epsilon_spent() == pytest.approx(
+        (total, epsilon), rel=1e-12
+    )
     assert epsilon * 0.999 < total <= epsilon
 
 
@@ -57,7 +59,8 @@ def test_an_epsilon_too_small_for_so_many_features_says_what_to_change() -> None
 def test_rows_made_in_blocks_are_those_made_one_by_one() -> None:
     mode = formal_mode(3, 30.0)
     n = BLOCK_VALUES // 3 + 5
-    readings, at = readings_of(mode, n), places(n)
+    readings = readings_of(mode, n)
+    at = places(n)
     together = build(mode).privatise(readings, at)
     each = [build(mode).privatise(readings[i : i + 1], at[i : i + 1]).rows for i in range(n)]
     np.testing.assert_array_equal(together.rows, np.concatenate(each))

@@ -1,4 +1,5 @@
-"""Rows of readings that lack values: whole, the same in any batches, and with noise on what was filled in."""
+"""Rows of readings that lack values: whole, the same in any batches, and with noise on what was
+filled in."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from shoal.privacy.imperfect import BLOCK_ROWS, KEPT_MAX, EarlierRows, FilledGap
 from shoal.privacy.keyed import SOURCE_BYTES
 from shoal.protocol.codec import pack
 
-KEY, SOURCE = bytes(range(32)), bytes(SOURCE_BYTES)
+KEY = bytes(range(32))
+SOURCE = bytes(SOURCE_BYTES)
 EPSILON = 4.0
 MODES: dict[str, dict[str, Any]] = {
     "off": {"mode": "off"},
@@ -50,7 +52,9 @@ def readings(n: int = 400, share: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_rows_are_whole_and_those_of_readings_that_lack_nothing_are_as_without_gaps(mode: str) -> None:
+def test_rows_are_whole_and_those_of_readings_that_lack_nothing_are_as_without_gaps(
+    mode: str,
+) -> None:
     values, places = readings()
     released = mechanism(mode).privatise(values, places)
     assert np.isfinite(released.rows).all()
@@ -65,7 +69,8 @@ def test_a_missing_value_is_that_of_the_nearest_earlier_row_over_what_is_there()
     values, places = readings(1000)
     rows = mechanism("off").privatise(values, places).rows
     filled = rows[500:][np.isnan(values[500:]).any(axis=1)]
-    # Three values of one kind: 0.25 or 0.75 in unit coordinates. The first rows have few to be filled from.
+    # Three values of one kind: 0.25 or 0.75 in unit coordinates. The first rows have few to be
+    # filled from.
     assert (np.abs(filled - filled.mean(axis=1, keepdims=True)).max(axis=1) < 0.15).all()
 
 
@@ -77,7 +82,8 @@ def test_any_batching_and_a_restart_give_the_same_rows(mode: str) -> None:
     parts = []
     for first, end in ((0, 1), (1, 3), (3, 90), (90, 90), (90, 400)):
         parts.append(cut.privatise(values[first:end], places[first:end]).rows)
-        state, cut = cut.state(), mechanism(mode)
+        state = cut.state()
+        cut = mechanism(mode)
         pack(state)
         cut.restore(state)
     np.testing.assert_array_equal(np.concatenate(parts), whole)
@@ -101,7 +107,9 @@ def test_what_is_filled_in_depends_on_noisy_rows_alone_and_has_noise_of_its_own(
     assert np.abs(np.corrcoef(moved, np.concatenate(filled)[lacks])[0, 1]) < 0.3
 
 
-def test_the_noise_of_a_place_differs_for_a_value_that_is_measured_and_one_that_is_filled_in() -> None:
+def test_the_noise_of_a_place_differs_for_a_value_that_is_measured_and_one_that_is_filled_in() -> (
+    None
+):
     places = np.array([[0, 0]])
     measured = mechanism().privatise(np.array([[5.0, 5.0, 5.0]]), places).rows
     filled = mechanism().privatise(np.array([[5.0, 5.0, np.nan]]), places).rows
@@ -111,14 +119,20 @@ def test_the_noise_of_a_place_differs_for_a_value_that_is_measured_and_one_that_
 def test_the_audit_comes_near_the_declared_epsilon_and_does_not_refute_it() -> None:
     finding = audit_missing_feature(agreed(), 1500, np.random.default_rng(0))
     assert not finding.refuted, finding.line()
-    assert finding.loss.low > 0.25 * finding.declared, "the attack must come near, or it would notice no fault"
+    assert finding.loss.low > 0.25 * finding.declared, (
+        "the attack must come near, or it would notice no fault"
+    )
 
 
-def leave_out_the_noise(self: FilledGaps, filled: np.ndarray, lacks: np.ndarray, places: np.ndarray) -> np.ndarray:
+def leave_out_the_noise(
+    self: FilledGaps, filled: np.ndarray, lacks: np.ndarray, places: np.ndarray
+) -> np.ndarray:
     return filled
 
 
-def test_values_that_are_filled_in_without_noise_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_filled_in_without_noise_are_refuted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(FilledGaps, "_finish", leave_out_the_noise)
     assert audit_missing_feature(agreed(), 500, np.random.default_rng(0)).refuted
 

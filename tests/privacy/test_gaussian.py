@@ -1,7 +1,8 @@
 """Discrete Gaussian noise: the distribution, its certificate, and what it costs.
 
-What it costs is held against the exact privacy loss, summed to 50 digits; and where they are installed, against OpenDP
-and dp-accounting, which needs an older attrs than other packages of the tests.
+What it costs is held against the exact privacy loss, summed to 50 digits; and where they are
+installed, against OpenDP and dp-accounting, which needs an older attrs than other packages of the
+tests.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def probabilities(variance: int, reach: int) -> list[float]:
 
 
 @pytest.mark.parametrize("variance", [1, 2, 37, 490_000])
-def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rho(variance: int) -> None:
+def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rho(
+    variance: int,
+) -> None:
     noise = gaussian_noise(variance)
     assert certified_rho(noise, 20_000) == Fraction(20_000, 2 * variance)
     table = np.diff(noise.below.astype(np.float64), prepend=0.0) / 2**TABLE_BITS
@@ -50,7 +53,9 @@ def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rh
     assert table[1:6] == pytest.approx([2 * one for one in expected[1:]], abs=1e-15)
 
 
-def test_the_certificate_refuses_an_entry_wrong_in_its_last_bit_a_short_table_and_another_variance() -> None:
+def test_the_certificate_refuses_an_entry_wrong_in_its_last_bit_a_short_table_and_another_variance() -> (
+    None
+):
     noise = gaussian_noise(400)
     for entry in (noise.below[30] + np.uint64(1), noise.below[30] - np.uint64(1)):
         below = noise.below.copy()
@@ -68,17 +73,23 @@ def test_a_word_that_is_an_entry_is_decided_by_further_bits_in_the_right_proport
     word = noise.below[2]
     weights = {k: (Decimal(-k * k) / 8).exp() for k in range(-60, 61)}
     exact = sum(weights[k] for k in range(-2, 3)) / sum(weights.values()) * 2**TABLE_BITS
-    part = float(exact - int(exact))  # of the words equal to the entry, this part lies below the distribution function
+    # of the words equal to the entry, this part lies below the distribution function
+    part = float(exact - int(exact))
     words = np.full(400, word << np.uint64(1), dtype=np.uint64)
     found = noise.of_words(words, b"seed")
     assert set(np.abs(found).tolist()) <= {2, 3}
     assert (np.abs(found) == 2).mean() == pytest.approx(part, abs=4 * math.sqrt(0.25 / 400))
-    assert np.array_equal(found, noise.of_words(words, b"seed")), "the same seed gives the same noise"
+    assert np.array_equal(found, noise.of_words(words, b"seed")), (
+        "the same seed gives the same noise"
+    )
 
 
 def test_the_last_word_of_all_reaches_beyond_the_table() -> None:
     noise = gaussian_noise(4)
-    assert abs(int(noise.of_words(np.array([2**64 - 1], dtype=np.uint64), b"")[0])) >= len(noise.below) - 1
+    assert (
+        abs(int(noise.of_words(np.array([2**64 - 1], dtype=np.uint64), b"")[0]))
+        >= len(noise.below) - 1
+    )
     # All further bits one: far beyond any table, and still decided.
     bits = TABLE_BITS + 1024
     assert (_magnitude(4, 2**bits - 1, bits) or 10**6) > 50
@@ -94,13 +105,21 @@ def test_draws_fit_the_distribution_and_a_share_of_the_scale_less_is_seen() -> N
         assert bool(chisquare(seen, expected * len(draws)).pvalue > 1e-3) is fits
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-6), (4.0, 1e-9), (20.0, 1e-5)])
-def test_budgets_turn_into_the_largest_rho_and_into_the_least_variance(epsilon: float, delta: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-6), (4.0, 1e-9), (20.0, 1e-5)]
+)
+def test_budgets_turn_into_the_largest_rho_and_into_the_least_variance(
+    epsilon: float, delta: float
+) -> None:
     nano = nano_rho_of(epsilon, delta)
     assert epsilon_of(nano / NANO, delta) <= epsilon < epsilon_of((nano + 2) / NANO, delta)
     for windows in (1, 7, 120):
         variance = variance_for(20_000, nano // windows)
-        assert windows * nano_rho(20_000, variance) <= nano < windows * nano_rho(20_000, variance - 1) + windows
+        assert (
+            windows * nano_rho(20_000, variance)
+            <= nano
+            < windows * nano_rho(20_000, variance - 1) + windows
+        )
     assert epsilon_of(0.0, delta) == 0.0
 
 
@@ -111,41 +130,54 @@ ROOM = 64
 
 
 def convolved(left: list[int], right: list[int]) -> list[int]:
-    """Chances of the sums of two independent draws, by one product of integers with `ROOM` for each chance."""
+    """Chances of the sums of two independent draws, by one product of integers with `ROOM` for each
+    chance."""
     packed = [
-        int.from_bytes(b"".join(one.to_bytes(ROOM, "little") for one in side), "little") for side in (left, right)
+        int.from_bytes(b"".join(one.to_bytes(ROOM, "little") for one in side), "little")
+        for side in (left, right)
     ]
     count = len(left) + len(right) - 1
     product = (packed[0] * packed[1]).to_bytes(count * ROOM, "little")
-    return [int.from_bytes(product[at : at + ROOM], "little") // WHOLE for at in range(0, count * ROOM, ROOM)]
+    return [
+        int.from_bytes(product[at : at + ROOM], "little") // WHOLE
+        for at in range(0, count * ROOM, ROOM)
+    ]
 
 
 def exact_delta(variance: int, shift: int, draws: int, epsilon: float) -> Decimal:
     """The least delta for this epsilon where `draws` counts differ by `shift` each, to 50 digits.
 
-    The privacy loss of draws k is (2 shift (k_1 + ... + k_n) + n shift^2) / 2 v, so it depends on their sum alone.
+    The privacy loss of draws k is (2 shift (k_1 + ... + k_n) + n shift^2) / 2 v, so it depends on
+    their sum alone.
     """
     exact = Context(prec=60)
     reach = 16 * math.isqrt(variance) + 16
-    weights = [exact.divide(Decimal(-k * k), 2 * variance).exp(exact) for k in range(-reach, reach + 1)]
+    weights = [
+        exact.divide(Decimal(-k * k), 2 * variance).exp(exact) for k in range(-reach, reach + 1)
+    ]
     total = sum(weights, Decimal(0))
     one = [int(exact.multiply(exact.divide(each, total), WHOLE)) for each in weights]
     sums = one
     for _ in range(draws - 1):
         sums = convolved(sums, one)
-    delta, middle = Decimal(0), len(sums) // 2
+    delta = Decimal(0)
+    middle = len(sums) // 2
     for i, chance in enumerate(sums):
         loss = exact.divide(Decimal(2 * shift * (i - middle) + draws * shift * shift), 2 * variance)
         if loss > Decimal(epsilon):
-            delta += exact.multiply(Decimal(chance), 1 - exact.subtract(Decimal(epsilon), loss).exp(exact))
+            delta += exact.multiply(
+                Decimal(chance), 1 - exact.subtract(Decimal(epsilon), loss).exp(exact)
+            )
     return exact.divide(delta, WHOLE)
 
 
 @pytest.mark.parametrize(
     ("variance", "shift", "draws"),
     [
-        (variance_for(20_000, nano_rho_of(1.0, 1e-6)), 141, 1),  # one window of 400 readings at epsilon 1, at the clip
-        (400, 8, 2),  # two vectors with eight readings each, in different cells: the root of 2 apart
+        # one window of 400 readings at epsilon 1, at the clip
+        (variance_for(20_000, nano_rho_of(1.0, 1e-6)), 141, 1),
+        # two vectors with eight readings each, in different cells: the root of 2 apart
+        (400, 8, 2),
         (400, 8, 8),  # the same in four windows
         (300, 40, 3),
     ],
@@ -158,8 +190,11 @@ def test_the_declared_epsilon_covers_the_exact_privacy_loss_and_is_hardly_larger
     assert exact_delta(variance, shift, draws, 0.97 * epsilon) > Decimal("1e-6")
 
 
-def test_a_continuous_gaussian_rounded_by_a_discrete_one_is_the_discrete_one_that_is_charged_for_it() -> None:
-    """What `epsilon_of` rests on, by numerical integration: near as floats come, and not with less to round by."""
+def test_a_continuous_gaussian_rounded_by_a_discrete_one_is_the_discrete_one_that_is_charged_for_it() -> (
+    None
+):
+    """What `epsilon_of` rests on, by numerical integration: near as floats come, and not with less
+    to round by."""
 
     def furthest(rounded: float, variance: int = 9) -> float:
         y = np.arange(-40.0, 40.0, 1 / 64)
@@ -188,7 +223,11 @@ def test_billionths_of_rho_are_rounded_up_and_variances_are_the_smallest_ones() 
     rng = np.random.default_rng(28)
     for squared, variance in rng.integers(1, 10**9, (200, 2)).tolist():
         charged = nano_rho(squared, variance + ROUNDED)
-        assert Fraction(squared, 2 * variance) * NANO <= charged < Fraction(squared, 2 * variance) * NANO + 1
+        assert (
+            Fraction(squared, 2 * variance) * NANO
+            <= charged
+            < Fraction(squared, 2 * variance) * NANO + 1
+        )
         smallest = variance_for(squared, charged) - ROUNDED
         assert Fraction(squared, 2 * smallest) * NANO <= charged
         assert smallest == 1 or Fraction(squared, 2 * (smallest - 1)) * NANO > charged
@@ -197,10 +236,18 @@ def test_billionths_of_rho_are_rounded_up_and_variances_are_the_smallest_ones() 
 def test_counts_below_the_clip_are_no_further_apart_than_the_root_of_2_times_it() -> None:
     for clip_squared in (1, 4, 5, 9):
         side = range(math.isqrt(clip_squared) + 1)
-        vectors = [one for one in itertools.product(side, repeat=3) if sum(x * x for x in one) <= clip_squared]
-        apart = max(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a in vectors for b in vectors)
+        vectors = [
+            one
+            for one in itertools.product(side, repeat=3)
+            if sum(x * x for x in one) <= clip_squared
+        ]
+        apart = max(
+            sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a in vectors for b in vectors
+        )
         assert apart <= 2 * clip_squared
-        assert apart == 2 * clip_squared or clip_squared == 5, "reached in two cells where the clip is a whole number"
+        assert apart == 2 * clip_squared or clip_squared == 5, (
+            "reached in two cells where the clip is a whole number"
+        )
 
 
 def test_what_has_no_noise_or_too_much_is_refused() -> None:
@@ -218,7 +265,9 @@ def test_opendp_gives_the_same_rho_epsilon_and_distribution() -> None:
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
     measure = dp.m.make_gaussian(*space, 700.0)
-    assert measure.map(141.0) == pytest.approx(float(certified_rho(gaussian_noise(490_000), 141**2)), rel=1e-12)
+    assert measure.map(141.0) == pytest.approx(
+        float(certified_rho(gaussian_noise(490_000), 141**2)), rel=1e-12
+    )
     theirs = dp.c.make_zCDP_to_approxDP(measure).map(141.0).epsilon(1e-6)
     assert 0.9 * theirs < epsilon_of(141**2 / 2 / 490_000, 1e-6) < theirs, "they go by zCDP alone"
     drawn = np.array(dp.m.make_gaussian(*space, 3.0)([0] * 20_000))
@@ -228,11 +277,14 @@ def test_opendp_gives_the_same_rho_epsilon_and_distribution() -> None:
 
 
 def test_the_accountant_of_google_finds_no_more_than_declared_and_hardly_less() -> None:
-    """For the continuous Gaussian; and for the discrete one in one count, which is composed exactly."""
+    """For the continuous Gaussian; and for the discrete one in one count, which is composed
+    exactly."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     for epsilon, windows in ((1.0, 1), (4.0, 30)):
         variance = variance_for(20_000, nano_rho_of(epsilon, 1e-6) // windows)
-        one = pld.from_gaussian_mechanism(math.sqrt(variance / 20_000), value_discretization_interval=1e-3)
+        one = pld.from_gaussian_mechanism(
+            math.sqrt(variance / 20_000), value_discretization_interval=1e-3
+        )
         found = one.self_compose(windows).get_epsilon_for_delta(1e-6)
         assert 0.995 * epsilon < found <= epsilon * (1 + 1e-4), "their steps of 1e-3 round up"
         counts = pld.from_discrete_gaussian_mechanism(

@@ -1,4 +1,5 @@
-"""The random words of noise: equal for the same reading at the same place, unrelated for anything else.
+"""The random words of noise: equal for the same reading at the same place, unrelated for anything
+else.
 
 Each of these conditions has a test, because without it noise would reveal readings exactly.
 """
@@ -37,7 +38,10 @@ def noise(
 def unrelated(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     """Whether the correlation of the noises and of their signs is within chance."""
     limit = 4 / np.sqrt(len(a))
-    return all(abs(np.corrcoef(x, y)[0, 1]) < limit for x, y in ((a, b), (np.sign(a), np.sign(b)), (abs(a), abs(b))))
+    return all(
+        abs(np.corrcoef(x, y)[0, 1]) < limit
+        for x, y in ((a, b), (np.sign(a), np.sign(b)), (abs(a), abs(b)))
+    )
 
 
 def test_no_readings_need_no_words() -> None:
@@ -64,7 +68,8 @@ def test_words_are_the_digest_of_the_documented_fields() -> None:
 
 
 def test_words_are_the_same_in_every_release() -> None:
-    """Other words would give readings read again after an upgrade fresh noise. Changing these is a new version."""
+    """Other words would give readings read again after an upgrade fresh noise. Changing these is a
+    new version."""
     grid = np.array([[10, 20, 30]], dtype=np.int64)
     assert words().draw([(0, 5)], grid, 2).tolist() == [[324404935105702641, 17650025915249063870]]
 
@@ -88,14 +93,19 @@ def test_a_corrected_reading_at_the_same_place_gets_other_noise(mode: PrivacyMod
     readings = readings_of(mode, N)
     corrected = readings.copy()
     corrected[:, 0] = readings_of(mode, N, seed=5)[:, 0]
-    a, b = noise(build(mode), mode, readings), noise(build(mode), mode, corrected)
-    assert unrelated(a.reshape(-1, 3)[:, 1], b.reshape(-1, 3)[:, 1]), "also the features that stayed the same"
+    a = noise(build(mode), mode, readings)
+    b = noise(build(mode), mode, corrected)
+    assert unrelated(a.reshape(-1, 3)[:, 1], b.reshape(-1, 3)[:, 1]), (
+        "also the features that stayed the same"
+    )
     assert unrelated(a, b)
 
 
 def test_another_epsilon_gets_other_noise() -> None:
-    """With the same words, scales 2 and 1 give x = 2 y_b - y_a exactly. Both grids are the same here."""
-    weak, strong = formal_mode(3, 3.0), formal_mode(3, 6.0)
+    """With the same words, scales 2 and 1 give x = 2 y_b - y_a exactly. Both grids are the same
+    here."""
+    weak = formal_mode(3, 3.0)
+    strong = formal_mode(3, 6.0)
     readings = readings_of(weak, N)
     assert unrelated(noise(build(weak), weak, readings), noise(build(strong), strong, readings))
 
@@ -103,22 +113,30 @@ def test_another_epsilon_gets_other_noise() -> None:
 def test_other_bounds_get_other_noise() -> None:
     """The same unit coordinates under shifted bounds are other readings on the same grid."""
     mode = formal_mode(3, 6.0)
-    shifted = Formal(Bounds(mode.bounds.low + 64, mode.bounds.high + 64), {"epsilon_per_reading": 6.0})
+    shifted = Formal(
+        Bounds(mode.bounds.low + 64, mode.bounds.high + 64), {"epsilon_per_reading": 6.0}
+    )
     readings = readings_of(mode, N)
-    assert unrelated(noise(build(mode), mode, readings), noise(build(shifted), shifted, readings + 64))
+    assert unrelated(
+        noise(build(mode), mode, readings), noise(build(shifted), shifted, readings + 64)
+    )
 
 
 def test_other_shares_get_other_noise_even_where_the_feature_kept_its_epsilon() -> None:
-    mode, other = formal_mode(3, 6.0, (1.0, 1.0, 1.0)), formal_mode(3, 8.0, (1.0, 1.0, 2.0))
+    mode = formal_mode(3, 6.0, (1.0, 1.0, 1.0))
+    other = formal_mode(3, 8.0, (1.0, 1.0, 2.0))
     readings = readings_of(mode, N)
-    a, b = noise(build(mode), mode, readings), noise(build(other), other, readings)
+    a = noise(build(mode), mode, readings)
+    b = noise(build(other), other, readings)
     assert unrelated(a.reshape(-1, 3)[:, 0], b.reshape(-1, 3)[:, 0])
 
 
 def test_the_modes_do_not_share_noise() -> None:
-    formal, paper = formal_mode(3, 45.0), paper_mode(3, 15.0)
+    formal = formal_mode(3, 45.0)
+    paper = paper_mode(3, 15.0)
     assert not np.array_equal(
-        words_of(formal, np.zeros((1, 3), dtype=np.int64)), words_of(paper, np.zeros((1, 3), dtype=np.int64))
+        words_of(formal, np.zeros((1, 3), dtype=np.int64)),
+        words_of(paper, np.zeros((1, 3), dtype=np.int64)),
     )
 
 
@@ -132,7 +150,9 @@ def test_equal_readings_at_other_places_get_other_noise() -> None:
     readings = np.repeat(readings_of(mode, 1), N, axis=0)
     rows = build(mode).privatise(readings, places(N)).rows
     assert len(np.unique(rows, axis=0)) == N
-    assert unrelated(noise(build(mode), mode, readings), noise(build(mode), mode, readings, first=N))
+    assert unrelated(
+        noise(build(mode), mode, readings), noise(build(mode), mode, readings, first=N)
+    )
 
 
 def test_equal_offsets_of_two_partitions_get_other_noise() -> None:
@@ -156,7 +176,9 @@ def test_equal_offsets_of_two_partitions_get_other_noise() -> None:
 def test_another_key_client_or_log_gets_other_noise(other: dict[str, object]) -> None:
     mode = formal_mode(3, 6.0)
     readings = readings_of(mode, N)
-    assert unrelated(noise(build(mode), mode, readings), noise(build(mode, **other), mode, readings))  # type: ignore[arg-type]  # of several types
+    assert unrelated(
+        noise(build(mode), mode, readings), noise(build(mode, **other), mode, readings)
+    )  # type: ignore[arg-type]  # of several types
 
 
 def test_features_of_one_reading_get_unrelated_noise() -> None:
@@ -179,7 +201,16 @@ def test_moving_one_reading_changes_no_other_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [[], [0, 1, 0, 2], [(0, 1)], [(0, 1), (0, -1)], [(-1, 1), (0, 1)], [(2**32, 1), (0, 1)], [(0, 1)] * 3]
+    "wrong",
+    [
+        [],
+        [0, 1, 0, 2],
+        [(0, 1)],
+        [(0, 1), (0, -1)],
+        [(-1, 1), (0, 1)],
+        [(2**32, 1), (0, 1)],
+        [(0, 1)] * 3,
+    ],
 )
 def test_invalid_places_are_an_error(wrong: list[tuple[int, int]]) -> None:
     with pytest.raises(InvalidData, match="place"):
@@ -187,10 +218,23 @@ def test_invalid_places_are_an_error(wrong: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"key": b"short"}, {"source": b"short"}, {"context": b"short"}, {"client": ""}, {"key": KEY + b"x"}]
+    "wrong",
+    [
+        {"key": b"short"},
+        {"source": b"short"},
+        {"context": b"short"},
+        {"client": ""},
+        {"key": KEY + b"x"},
+    ],
 )
 def test_inputs_of_another_width_are_an_error(wrong: dict[str, object]) -> None:
-    fields: dict[str, object] = {"key": KEY, "client": "attic", "source": SOURCE, "context": CONTEXT, "d": 3}
+    fields: dict[str, object] = {
+        "key": KEY,
+        "client": "attic",
+        "source": SOURCE,
+        "context": CONTEXT,
+        "d": 3,
+    }
     with pytest.raises(SettingsError):
         KeyedRandomness(**(fields | wrong))  # type: ignore[arg-type]  # wrong on purpose
 

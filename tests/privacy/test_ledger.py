@@ -1,4 +1,5 @@
-"""The ledger: never below what was spent, exact over millions of releases, and refused where it does not fit."""
+"""The ledger: never below what was spent, exact over millions of releases, and refused where it
+does not fit."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ import pytest
 from shoal.errors import InvalidState
 from shoal.privacy.ledger import Ledger, Release, nano, read_spending
 
-PLAN, OTHER_PLAN, COUNTS = b"p" * 32, b"q" * 32, b"c" * 32
+PLAN = b"p" * 32
+OTHER_PLAN = b"q" * 32
+COUNTS = b"c" * 32
 
 
 @pytest.fixture
@@ -26,7 +29,9 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-def test_a_repeated_release_costs_nothing_and_one_under_another_plan_costs_again(ledger: Ledger) -> None:
+def test_a_repeated_release_costs_nothing_and_one_under_another_plan_costs_again(
+    ledger: Ledger,
+) -> None:
     release = Release("clusters", 0, PLAN, COUNTS, 400, 4.0)
     for _ in range(3):
         ledger.charge([release], 1.0)
@@ -36,11 +41,26 @@ def test_a_repeated_release_costs_nothing_and_one_under_another_plan_costs_again
     assert (spent.windows, spent.releases, spent.places, spent.epsilon) == (1, 2, 400, 8.0)
 
 
-def test_a_person_has_spent_the_most_costly_windows_in_all_models_and_the_noisy_rows(ledger: Ledger) -> None:
+def test_a_person_has_spent_the_most_costly_windows_in_all_models_and_the_noisy_rows(
+    ledger: Ledger,
+) -> None:
     for number, epsilon in ((0, 4.0), (1, 1.0)):
-        ledger.charge([Release("a", number, PLAN, COUNTS, 10, epsilon), Release("b", number, PLAN, COUNTS, 10, 0.5)], 1)
+        ledger.charge(
+            [
+                Release("a", number, PLAN, COUNTS, 10, epsilon),
+                Release("b", number, PLAN, COUNTS, 10, 0.5),
+            ],
+            1,
+        )
     spending = ledger.spending()
-    assert [spending.of_person(readings) for readings in (1, 10, 11, 20, 30, None)] == [4.5, 45, 46.5, 60, 60, 60]
+    assert [spending.of_person(readings) for readings in (1, 10, 11, 20, 30, None)] == [
+        4.5,
+        45,
+        46.5,
+        60,
+        60,
+        60,
+    ]
     ledger.charge_rows({0: (0, 15), 1: (5, 10)}, 200.0)
     assert ledger.spending().of_person(2) == 2 * 4.5 + 2 * 200
     assert ledger.spending().of_person() == 60 + 20 * 200
@@ -49,10 +69,17 @@ def test_a_person_has_spent_the_most_costly_windows_in_all_models_and_the_noisy_
 def test_in_the_unit_of_a_source_a_window_costs_a_person_once(ledger: Ledger) -> None:
     for number in range(3):
         ledger.charge([Release("a", number, PLAN, COUNTS, 400, 2.0, "source")], 1)
-    assert [ledger.spending().of_person(readings) for readings in (1, 2, 1000, None)] == [2, 4, 6, 6]
+    assert [ledger.spending().of_person(readings) for readings in (1, 2, 1000, None)] == [
+        2,
+        4,
+        6,
+        6,
+    ]
 
 
-def test_noisy_rows_are_charged_by_place_so_that_reading_them_again_costs_nothing(ledger: Ledger) -> None:
+def test_noisy_rows_are_charged_by_place_so_that_reading_them_again_costs_nothing(
+    ledger: Ledger,
+) -> None:
     for first, stop in ((0, 100), (50, 80), (0, 100), (100, 130)):
         ledger.charge_rows({0: (first, stop)}, 8.0)
     rows = ledger.spending().rows
@@ -88,7 +115,9 @@ def test_an_account_of_another_key_is_refused(path: Path) -> None:
         Ledger(path, "client a of plant", "4567")
 
 
-def test_federations_that_share_a_ledger_have_accounts_of_their_own(path: Path, ledger: Ledger) -> None:
+def test_federations_that_share_a_ledger_have_accounts_of_their_own(
+    path: Path, ledger: Ledger
+) -> None:
     release = Release("clusters", 0, PLAN, COUNTS, 400, 4.0)
     with Ledger(path, "client a of office", "4567") as other:
         assert other.identity == ledger.identity
@@ -109,7 +138,9 @@ def test_federations_that_share_a_ledger_have_accounts_of_their_own(path: Path, 
     }
 
 
-def test_of_two_accounts_that_claim_at_once_one_gets_the_rest_of_the_limit(path: Path, ledger: Ledger) -> None:
+def test_of_two_accounts_that_claim_at_once_one_gets_the_rest_of_the_limit(
+    path: Path, ledger: Ledger
+) -> None:
     with Ledger(path, "client a of office", "4567") as other:
         assert ledger.claim(6, 10, None)
         assert not other.claim(5, 10, None)

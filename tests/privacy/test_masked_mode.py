@@ -1,4 +1,5 @@
-"""The mode `masked`: its terms, what it says, what it refuses, and how the counts of a window are cut off."""
+"""The mode `masked`: its terms, what it says, what it refuses, and how the counts of a window are
+cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from shoal.privacy.masked import Masked, readings_within
 KEYS = ("ab" * 64, "cd" * 64)
 
 
-def contract(models: tuple[str, ...] = ("density_tree",), helpers: int = 1, **privacy: Any) -> ResolvedContract:
+def contract(
+    models: tuple[str, ...] = ("density_tree",), helpers: int = 1, **privacy: Any
+) -> ResolvedContract:
     """A contract of masked counts with these terms; None leaves one out."""
     terms = {"mode": "masked", "unit": "client", "epsilon": 1.0, **privacy}
     named = [{"name": f"helper-{i}", "key": KEYS[i]} for i in range(helpers)]
@@ -25,7 +28,10 @@ def contract(models: tuple[str, ...] = ("density_tree",), helpers: int = 1, **pr
         parse_contract(
             {
                 "federation": {"name": "plant"},
-                "features": [{"name": "a", "low": 0, "high": 1}, {"name": "b", "low": 0, "high": 1}],
+                "features": [
+                    {"name": "a", "low": 0, "high": 1},
+                    {"name": "b", "low": 0, "high": 1},
+                ],
                 "privacy": {**{k: v for k, v in terms.items() if v is not None}, "helpers": named},
                 "models": [{"name": f"m{i}", "algorithm": one} for i, one in enumerate(models)],
             }
@@ -39,7 +45,8 @@ def mode_of(found: ResolvedContract) -> Masked:
 
 
 def test_one_window_costs_the_declared_epsilon_and_the_noise_of_every_helper_is_whole() -> None:
-    one, two = contract(), contract(helpers=2)
+    one = contract()
+    two = contract(helpers=2)
     mode = mode_of(one)
     assert mode.clip_squared == 100 * 100, "400 / sqrt(8 x 2)"
     assert mode.squared_distance == 2 * 100 * 100, "two windows without a cell in common"
@@ -76,15 +83,26 @@ def test_a_budget_is_divided_by_rho_and_models_add_up_by_rho() -> None:
         ({"hide_presence": True}, "hide_presence is not built"),
         ({"clip": 0.5}, "clip must be at least 1"),
         ({"epsilon": 1e-4, "window_readings": 100_000}, "noise"),
-        ({"epsilon": 40.0, "window_readings": 10**6, "clip": 4e5, "batch_min": 6000}, "do not fit into 32 bits"),
+        (
+            {"epsilon": 40.0, "window_readings": 10**6, "clip": 4e5, "batch_min": 6000},
+            "do not fit into 32 bits",
+        ),
         ({"helpers": 0}, "shoal keys helper"),
-        ({"mode": "formal", "epsilon": None, "counts_epsilon": 1.0, "helpers": 0}, 'is for mode = "masked"'),
-        ({"mode": "formal", "unit": None, "epsilon": None, "counts_epsilon": 1.0}, "helpers mean nothing"),
+        (
+            {"mode": "formal", "epsilon": None, "counts_epsilon": 1.0, "helpers": 0},
+            'is for mode = "masked"',
+        ),
+        (
+            {"mode": "formal", "unit": None, "epsilon": None, "counts_epsilon": 1.0},
+            "helpers mean nothing",
+        ),
         ({"models": ("fcac",)}, "only sums of counts leave a client"),
         ({"models": ("kmeans",)}, "only sums of counts leave a client"),
     ],
 )
-def test_terms_that_promise_nothing_are_refused_with_what_to_do(privacy: dict[str, Any], words: str) -> None:
+def test_terms_that_promise_nothing_are_refused_with_what_to_do(
+    privacy: dict[str, Any], words: str
+) -> None:
     with pytest.raises(SettingsError, match=words):
         contract(**privacy)
 
@@ -114,7 +132,8 @@ class Cells:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_is_cut_off_at_the_clip_and_keeps_as_many_readings_as_fit(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    cells, valid = rng.choice(8, 60, p=rng.dirichlet(np.full(8, 0.5))), rng.random(60) < 0.9
+    cells = rng.choice(8, 60, p=rng.dirichlet(np.full(8, 0.5)))
+    valid = rng.random(60) < 0.9
     order = rng.permutation(60)
     for clip_squared in (1, 50, 200, 10_000):
         counted, kept = readings_within(lambda only: Cells(cells, only), valid, order, clip_squared)
@@ -127,25 +146,35 @@ def test_a_window_is_cut_off_at_the_clip_and_keeps_as_many_readings_as_fit(seed:
 
 
 @pytest.mark.parametrize("readings", [1, 7, 8, 60])
-def test_a_window_that_is_cut_off_takes_as_many_steps_over_as_many_readings_as_one_that_is_not(readings: int) -> None:
+def test_a_window_that_is_cut_off_takes_as_many_steps_over_as_many_readings_as_one_that_is_not(
+    readings: int,
+) -> None:
     """When a window is published must not tell whether it was cut off."""
     work: set[tuple[int, int]] = set()
     for spread in (1, 3, 8):
         for clip_squared in (1, 50, 10_000):
             counted: list[int] = []
 
-            def counts_of(only: np.ndarray, spread: int = spread, counted: list[int] = counted) -> Cells:
+            def counts_of(
+                only: np.ndarray, spread: int = spread, counted: list[int] = counted
+            ) -> Cells:
                 counted.append(int(only.sum()))
                 return Cells(np.arange(readings) % spread, only)
 
             valid = np.ones(readings, dtype=bool)
-            _, kept = readings_within(counts_of, valid, np.random.default_rng(1).permutation(readings), clip_squared)
+            _, kept = readings_within(
+                counts_of, valid, np.random.default_rng(1).permutation(readings), clip_squared
+            )
             work.add((len(counted), sum(counted) - kept))
     assert len(work) == 1
 
 
 def test_the_description_names_helpers_budget_and_what_cannot_be_done() -> None:
-    text = mode_of(contract(helpers=2, epsilon=4.0, budget_windows=120, budget_days=30)).describe().text()
+    text = (
+        mode_of(contract(helpers=2, epsilon=4.0, budget_windows=120, budget_days=30))
+        .describe()
+        .text()
+    )
     for words in (
         "EXPERIMENTAL",
         "at least 100 clients",

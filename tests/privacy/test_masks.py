@@ -1,4 +1,5 @@
-"""Masks of counts: what a pair agrees on, what its key is bound to, and that no two vectors share a mask."""
+"""Masks of counts: what a pair agrees on, what its key is bound to, and that no two vectors share a
+mask."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from shoal.privacy.masks import (
 )
 from shoal.protocol.masked import HelperSum, message_name
 
-NOISE_KEY, HELPER = b"n" * 32, b"h" * 32
+NOISE_KEY = b"n" * 32
+HELPER = b"h" * 32
 NAMES = ("plant", "contract", "clusters", "h0", "c0")
 SECRET = client_secret(NOISE_KEY, NAMES[:3])
 PLAN = bytes(16)
@@ -30,10 +32,14 @@ PLAN = bytes(16)
 def test_client_and_helper_agree_on_a_key_that_is_bound_to_every_name_and_to_both_keys() -> None:
     pair = pair_key(SECRET, helper_public(HELPER), NAMES)
     assert pair_key(HELPER, client_public(SECRET), NAMES) == pair
-    others = [pair_key(SECRET, helper_public(HELPER), (*NAMES[:i], "x", *NAMES[i + 1 :])) for i in range(5)]
+    others = [
+        pair_key(SECRET, helper_public(HELPER), (*NAMES[:i], "x", *NAMES[i + 1 :]))
+        for i in range(5)
+    ]
     others.append(pair_key(SECRET, helper_public(HELPER), ("plantc", "ontract", *NAMES[2:])))
     others.append(pair_key(SECRET, helper_public(b"i" * 32), NAMES))
-    # The highest bit of a key does not count in X25519: it agrees on the same secret, but is another key.
+    # The highest bit of a key does not count in X25519: it agrees on the same secret, but is
+    # another key.
     public = client_public(SECRET)
     others.append(pair_key(HELPER, public[:-1] + bytes([public[-1] ^ 128]), NAMES))
     assert len({pair, *others}) == 1 + len(others)
@@ -57,22 +63,37 @@ def test_points_of_low_order_are_refused(point: int) -> None:
 
 
 def test_federations_contracts_and_models_have_secrets_of_their_own() -> None:
-    names = [NAMES[:3], ("other", *NAMES[1:3]), ("plant", "another", "clusters"), ("plant", "contract", "more")]
+    names = [
+        NAMES[:3],
+        ("other", *NAMES[1:3]),
+        ("plant", "another", "clusters"),
+        ("plant", "contract", "more"),
+    ]
     secrets = [client_secret(NOISE_KEY, each) for each in names]
     counts = np.arange(8).tobytes()
-    assert len({client_public(each) for each in secrets}) == len(names), "public keys do not show whose they are"
+    assert len({client_public(each) for each in secrets}) == len(names), (
+        "public keys do not show whose they are"
+    )
     nonces = {synthetic_nonce(each, message_name(1, 0, PLAN), counts) for each in secrets}
     assert len(nonces) == len(names), "nonces do not show that counts are the same elsewhere"
 
 
-def test_other_counts_another_round_window_or_plan_have_another_mask_and_a_repeat_has_the_same() -> None:
+def test_other_counts_another_round_window_or_plan_have_another_mask_and_a_repeat_has_the_same() -> (
+    None
+):
     pair = pair_key(SECRET, helper_public(HELPER), NAMES)
 
     def mask_of(round_: int, window: int, plan: bytes, counts: bytes) -> bytes:
         nonce = synthetic_nonce(SECRET, message_name(round_, window, plan), counts)
         return mask(pair, message_name(round_, window, plan, nonce), 8).tobytes()
 
-    named = [(1, 0, PLAN, b"a"), (1, 0, PLAN, b"b"), (2, 0, PLAN, b"a"), (1, 1, PLAN, b"a"), (1, 0, b"p" * 16, b"a")]
+    named = [
+        (1, 0, PLAN, b"a"),
+        (1, 0, PLAN, b"b"),
+        (2, 0, PLAN, b"a"),
+        (1, 1, PLAN, b"a"),
+        (1, 0, b"p" * 16, b"a"),
+    ]
     masks = [mask_of(*one) for one in named]
     assert len(set(masks)) == len(masks)
     assert [mask_of(*one) for one in named] == masks

@@ -57,9 +57,13 @@ def test_the_smallest_and_largest_words_reach_the_ends() -> None:
     distribution = discrete_laplace(25.0)
     assert distribution.noise(np.zeros((1, distribution.words), dtype=np.uint64)).tolist() == [-1]
     most = distribution.noise(np.full((1, distribution.words), ALL, dtype=np.uint64))
-    assert most.tolist() == [2 * (FINE_STEPS - 1 + distribution.scale * ESCAPE * distribution.levels) + 1]
+    assert most.tolist() == [
+        2 * (FINE_STEPS - 1 + distribution.scale * ESCAPE * distribution.levels) + 1
+    ]
     edge = 2 * distribution.margin + 1
-    assert most[0] > 2 * distribution.steps + edge, "what the last level folds must lie beyond the margin"
+    assert most[0] > 2 * distribution.steps + edge, (
+        "what the last level folds must lie beyond the margin"
+    )
 
 
 def test_a_level_continues_only_after_the_escape() -> None:
@@ -87,7 +91,9 @@ def test_noise_is_two_sided_geometric(epsilon: float) -> None:
     scales = noise / (2 * distribution.scale)
     edges = np.linspace(-6, 6, 49)
     counted, _ = np.histogram(scales, bins=np.concatenate([[-np.inf], edges, [np.inf]]))
-    expected = np.diff(stats.laplace.cdf(np.concatenate([[-np.inf], edges, [np.inf]]))) * len(scales)
+    expected = np.diff(stats.laplace.cdf(np.concatenate([[-np.inf], edges, [np.inf]]))) * len(
+        scales
+    )
     assert stats.chisquare(counted, expected).pvalue > 1e-4
     assert abs(np.mean(scales)) < 4 * math.sqrt(2 / len(scales))
 
@@ -114,7 +120,8 @@ def test_an_epsilon_out_of_range_is_an_error(epsilon: float) -> None:
 
 
 def test_tables_are_the_same_in_every_release() -> None:
-    """Other tables would give readings read again after an upgrade fresh noise. Changing these is a new mechanism."""
+    """Other tables would give readings read again after an upgrade fresh noise. Changing these is a
+    new mechanism."""
     pinned = {
         0.5: "17c49a3051e3ffc4199d726cc68a948d",
         15.0: "3341ded73d904dcff665b481414e7221",

@@ -106,7 +106,9 @@ def test_a_constant_stream_releases_nothing() -> None:
 def test_the_noise_of_a_stream_has_the_scale_of_the_range_seen_so_far() -> None:
     mode = paper_mode(1, epsilon=10.0)
     readings = mode.bounds.from_unit(np.full((30_000, 1), 0.5))
-    readings[0], readings[1], readings[15_000] = (mode.bounds.from_unit(np.array([u])) for u in (0.4, 0.6, 0.0))
+    readings[0], readings[1], readings[15_000] = (
+        mode.bounds.from_unit(np.array([u])) for u in (0.4, 0.6, 0.0)
+    )
     released = build(mode).privatise(readings, places(30_000))
     noise = np.abs(released.rows[:, 0] - mode.bounds.to_unit(readings)[1:, 0])
     assert noise[:14_999].mean() == pytest.approx(0.2 / 10, rel=0.05)

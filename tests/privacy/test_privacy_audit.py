@@ -18,7 +18,8 @@ TRIALS = 1000
 
 
 def release_of(mode: PrivacyMode, key: bytes = KEY) -> Release:
-    """The real mechanism as the audit uses it: every call continues at the offset where the last one ended."""
+    """The real mechanism as the audit uses it: every call continues at the offset where the last
+    one ended."""
     mechanism = build(mode, key)
     firsts = itertools.count(0, 10_000)
     return lambda readings: mechanism.privatise(readings, places(len(readings), next(firsts))).rows
@@ -26,7 +27,9 @@ def release_of(mode: PrivacyMode, key: bytes = KEY) -> Release:
 
 def audited(real: PrivacyMode, declared: PrivacyMode, seed: int = 0) -> list[LossFinding]:
     generator = np.random.default_rng(seed)
-    return audit_features(release_of(real), real.bounds, declared.epsilon_per_feature(), TRIALS, generator)
+    return audit_features(
+        release_of(real), real.bounds, declared.epsilon_per_feature(), TRIALS, generator
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1.2, 6.0, 45.0, 300.0])
@@ -59,12 +62,15 @@ def test_reading_twice_with_the_same_key_reveals_no_more_than_once() -> None:
     mode = formal_mode(3, 3.0)
 
     def twice(second_key: bytes) -> list[LossFinding]:
-        first, second = release_of(mode), release_of(mode, second_key)
+        first = release_of(mode)
+        second = release_of(mode, second_key)
 
         def release(readings: NDArray[np.float64]) -> NDArray[np.float64]:
             return (first(readings) + second(readings)) / 2
 
-        return audit_features(release, mode.bounds, mode.epsilon_per_feature(), 5 * TRIALS, np.random.default_rng(0))
+        return audit_features(
+            release, mode.bounds, mode.epsilon_per_feature(), 5 * TRIALS, np.random.default_rng(0)
+        )
 
     assert not any(result.refuted for result in twice(KEY))
     assert all(result.refuted for result in twice(bytes(32)))
@@ -73,4 +79,6 @@ def test_reading_twice_with_the_same_key_reveals_no_more_than_once() -> None:
 def test_rows_that_were_withheld_cannot_be_audited() -> None:
     mode = paper_mode(2)
     with pytest.raises(InvalidData):
-        audit_features(release_of(mode), mode.bounds, mode.epsilon_per_feature(), 10, np.random.default_rng(0))
+        audit_features(
+            release_of(mode), mode.bounds, mode.epsilon_per_feature(), 10, np.random.default_rng(0)
+        )

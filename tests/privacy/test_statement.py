@@ -40,14 +40,17 @@ def test_off_states_that_nothing_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "word"), [(0.5, "strong"), (1.0, "strong"), (4.0, "fair"), (8.0, "weak"), (240.0, "HARDLY ANY")]
+    ("epsilon", "word"),
+    [(0.5, "strong"), (1.0, "strong"), (4.0, "fair"), (8.0, "weak"), (240.0, "HARDLY ANY")],
 )
 def test_how_much_an_epsilon_protects(epsilon: float, word: str) -> None:
     assert f"{word} protection" in protection(epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0, 240.0])
-def test_the_description_says_what_a_reading_costs_and_praises_no_reading_alone(epsilon: float) -> None:
+def test_the_description_says_what_a_reading_costs_and_praises_no_reading_alone(
+    epsilon: float,
+) -> None:
     words = formal_mode(16, epsilon).describe().text()
     assert not re.search("(strong|fair|weak) protection", words)
     assert ("HARDLY ANY protection" in words) == (epsilon == 240.0)

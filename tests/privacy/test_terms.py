@@ -19,7 +19,9 @@ def test_the_modes_of_this_package_are_installed() -> None:
 
 
 def test_an_unknown_mode_lists_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match="unknown privacy mode 'laplace'; there are: formal, masked, off, paper"):
+    with pytest.raises(
+        SettingsError, match="unknown privacy mode 'laplace'; there are: formal, masked, off, paper"
+    ):
         load_mode("laplace")
 
 
@@ -41,7 +43,9 @@ def test_off_has_no_epsilon() -> None:
     assert Off(wide_bounds(3)).epsilon_per_feature() == ()
 
 
-@pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.0), (1.0, -1.0), (1.0, math.nan), (1.0, math.inf)])
+@pytest.mark.parametrize(
+    "shares", [(1.0,), (1.0, 0.0), (1.0, -1.0), (1.0, math.nan), (1.0, math.inf)]
+)
 def test_invalid_shares_are_an_error(shares: tuple[float, ...]) -> None:
     with pytest.raises(SettingsError, match="shares must be 2 finite numbers above 0"):
         formal_mode(2, 1.0, shares)

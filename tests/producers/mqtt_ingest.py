@@ -1,4 +1,5 @@
-"""A federation whose sensors are heard over MQTT, and a listener that is run until nothing comes any more."""
+"""A federation whose sensors are heard over MQTT, and a listener that is run until nothing comes
+any more."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ QUIET_S = 0.1
 
 
 class IngestSite:
-    """A folder with a federation file of a name of its own, so that its session at a shared broker is its own too."""
+    """A folder with a federation file of a name of its own, so that its session at a shared broker
+    is its own too."""
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class IngestSite:
         topics: tuple[str, str] | None = None,
         privacy: str = "",
     ) -> None:
-        self.folder, self.name = folder, f"h{uuid.uuid4().hex[:12]}"
+        self.folder = folder
+        self.name = f"h{uuid.uuid4().hex[:12]}"
         self.client: str | None = CLIENT
         if plain:
             # The values have the times they arrive: on a busy machine these may lie far apart.
@@ -89,14 +92,23 @@ class IngestSite:
 
     def new_tally(self) -> IngestCounts:
         settings = mqtt_settings(self.config)
-        return IngestCounts(SilenceMonitor(topics_of(settings, self.config.contract, CLIENT), settings.silent_s))
+        return IngestCounts(
+            SilenceMonitor(topics_of(settings, self.config.contract, CLIENT), settings.silent_s)
+        )
 
     def run(self, readings: int = 0, faults: int = 0, **clocks: Any) -> IngestCounts:
-        """One life: until so many readings are stored and so many faults counted, and nothing comes any more."""
+        """One life: until so many readings are stored and so many faults counted, and nothing comes
+        any more."""
         self.counts = counts = self.new_tally()
-        with open_mqtt_ingest(self.config, self.client, self.folder / "clients", counts, **clocks) as ingest:
+        with open_mqtt_ingest(
+            self.config, self.client, self.folder / "clients", counts, **clocks
+        ) as ingest:
             end = time.monotonic() + PATIENCE_S
-            while ingest.step(QUIET_S) or counts.published < readings or counts.faults.total() < faults:
+            while (
+                ingest.step(QUIET_S)
+                or counts.published < readings
+                or counts.faults.total() < faults
+            ):
                 assert time.monotonic() < end, (counts.published, counts.faults)
         return counts
 

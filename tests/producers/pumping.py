@@ -33,7 +33,10 @@ def drained(pump: Pump) -> Pump:
 
 
 def rows_by_client(folder: Path) -> dict[str, list[int]]:
-    return {client: [reading.row for reading in readings] for client, readings in stored_in(folder).items()}
+    return {
+        client: [reading.row for reading in readings]
+        for client, readings in stored_in(folder).items()
+    }
 
 
 def as_it_should_be(rows: int = ROWS, clients: int = 2) -> dict[str, list[int]]:
@@ -45,10 +48,12 @@ class PowerCut(BaseException):
 
 
 class Cutting:
-    """A real log, and what happens before or after the nth call of one of its methods over all logs."""
+    """A real log, and what happens before or after the nth call of one of its methods over all
+    logs."""
 
     def __init__(self, log: Log, cut: Cut) -> None:
-        self._log, self._cut = log, cut
+        self._log = log
+        self._cut = cut
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         real = getattr(self._log, name)
@@ -69,7 +74,10 @@ class Cut:
     """The `nth` call of `method` fails, before it does its work or after."""
 
     def __init__(self, method: str, nth: int, after: bool, error: BaseException) -> None:
-        self.method, self.nth, self.after, self.error = method, nth, after, error
+        self.method = method
+        self.nth = nth
+        self.after = after
+        self.error = error
         self.calls: Counter[str] = Counter()
 
     def counts(self, method: str) -> bool:

@@ -48,28 +48,37 @@ def logs_in(folder: Path) -> Callable[[str], Log]:
 
 def stored_in(folder: Path) -> dict[str, list[Stored]]:
     """Every client's readings, in the order of the log."""
-    return {path.parent.name: list(_readings(path)) for path in sorted(folder.glob("*/readings.db"))}
+    return {
+        path.parent.name: list(_readings(path)) for path in sorted(folder.glob("*/readings.db"))
+    }
 
 
 def _readings(path: Path) -> Iterable[Stored]:
     with closing(open_log(f"sqlite:{path}")) as log:
-        at, records = beginning(log, READINGS), None
+        at = beginning(log, READINGS)
+        records = None
         while records is None or records:
             records, at = log.read(READINGS, at)
             for record in records:
                 reading = Reading.decode(record.value, record.headers)
-                yield Stored(int(dict(record.headers)["number"]), reading.time, list(reading.values))
+                yield Stored(
+                    int(dict(record.headers)["number"]), reading.time, list(reading.values)
+                )
 
 
 def csv_of(path: Path, rows: Iterable[Sequence[Any]], header: str = "t,a,b,label") -> Path:
     """A CSV file."""
-    path.write_text("".join(f"{line}\n" for line in [header, *(",".join(map(str, row)) for row in rows)]))
+    path.write_text(
+        "".join(f"{line}\n" for line in [header, *(",".join(map(str, row)) for row in rows)])
+    )
     return path
 
 
 def plain_rows(count: int, classes: int = 3) -> list[tuple[Any, ...]]:
     """(time, a, b, label): a counts the rows, so each row is different."""
-    return [(float(number), float(number), 0.5, f"kind {number % classes}") for number in range(count)]
+    return [
+        (float(number), float(number), 0.5, f"kind {number % classes}") for number in range(count)
+    ]
 
 
 def replay(*files: Path, split: Split | None = None, **options: Any) -> Replay:
@@ -88,4 +97,6 @@ def all_of(source: Any, at_once: int = 7) -> list[SourceReading]:
 
 def comparable(rows: Iterable[SourceReading]) -> list[tuple[Any, ...]]:
     """Rows that can be compared: NaN is equal to NaN."""
-    return [(row.client, row.time, repr(np.asarray(row.values).tolist()), row.label) for row in rows]
+    return [
+        (row.client, row.time, repr(np.asarray(row.values).tolist()), row.label) for row in rows
+    ]

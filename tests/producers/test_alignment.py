@@ -1,4 +1,5 @@
-"""Values become readings by their times: the rules, and what holds whatever comes in whatever order."""
+"""Values become readings by their times: the rules, and what holds whatever comes in whatever
+order."""
 
 from __future__ import annotations
 
@@ -17,9 +18,14 @@ TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)
 
 
 def joined(rules: Rules, *parts: tuple[float, int, float]) -> tuple[list[list[float]], Aligner]:
-    """(time, feature, value) one after the other -> [time, *values] of each reading, and the joiner."""
+    """(time, feature, value) one after the other -> [time, *values] of each reading, and the
+    joiner."""
     aligner = Aligner(rules)
-    out = [reading for time, feature, value in parts for reading in aligner.add(SensorValues(time, {feature: value}))]
+    out = [
+        reading
+        for time, feature, value in parts
+        for reading in aligner.add(SensorValues(time, {feature: value}))
+    ]
     return plain(out), aligner
 
 
@@ -87,7 +93,9 @@ def test_time_without_messages_counts_too_but_makes_no_later_message_late() -> N
 
 def test_missing_values_are_held_from_the_past_and_only_if_they_are_fresh() -> None:
     hold = TWO._replace(missing="hold", hold_s=20.0)
-    out, aligner = joined(hold, (5.0, 0, 1.0), (5.0, 1, 2.0), (15.0, 0, 3.0), (25.1, 0, 4.0), (40.0, 0, 5.0))
+    out, aligner = joined(
+        hold, (5.0, 0, 1.0), (5.0, 1, 2.0), (15.0, 0, 3.0), (25.1, 0, 4.0), (40.0, 0, 5.0)
+    )
     assert out == [[5.0, 1.0, 2.0], [15.0, 3.0, 2.0]]
     assert aligner.counts == {"aligned": 2, "filled": 1, "incomplete": 1}
 
@@ -106,7 +114,9 @@ def test_a_value_of_a_dropped_reading_can_be_held() -> None:
 
 
 def test_a_value_older_than_the_newest_reading_is_late_and_changes_nothing() -> None:
-    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.0, 1, 2.0), (4.9, 0, 9.0), (6.5, 0, 3.0), (6.5, 1, 4.0))
+    out, aligner = joined(
+        TWO, (5.0, 0, 1.0), (5.0, 1, 2.0), (4.9, 0, 9.0), (6.5, 0, 3.0), (6.5, 1, 4.0)
+    )
     assert out == [[5.0, 1.0, 2.0], [6.5, 3.0, 4.0]]
     assert aligner.counts["late"] == 1
 
@@ -119,7 +129,9 @@ def test_a_value_of_the_very_time_of_a_reading_that_was_given_up_is_late() -> No
 
 def test_readings_that_waited_come_out_in_the_order_of_their_times_not_of_their_coming() -> None:
     hold = TWO._replace(missing="hold", hold_s=50.0)
-    out, _ = joined(hold, (0.0, 0, 1.0), (0.0, 1, 2.0), (12.0, 0, 4.0), (11.0, 0, 3.0), (40.0, 0, 5.0))
+    out, _ = joined(
+        hold, (0.0, 0, 1.0), (0.0, 1, 2.0), (12.0, 0, 4.0), (11.0, 0, 3.0), (40.0, 0, 5.0)
+    )
     assert out == [[0.0, 1.0, 2.0], [11.0, 3.0, 2.0], [12.0, 4.0, 2.0]]
 
 
@@ -131,7 +143,9 @@ def test_the_value_held_is_the_sensors_newest_whatever_reading_it_was_in() -> No
 
 
 def test_the_same_value_again_is_dropped_whether_its_reading_waits_or_is_out() -> None:
-    out, aligner = joined(TWO, (5.0, 0, 1.0), (5.0, 0, 1.0), (5.0, 1, 2.0), (5.0, 1, 2.0), (5.0, 0, 1.0))
+    out, aligner = joined(
+        TWO, (5.0, 0, 1.0), (5.0, 0, 1.0), (5.0, 1, 2.0), (5.0, 1, 2.0), (5.0, 0, 1.0)
+    )
     assert out == [[5.0, 1.0, 2.0]]
     assert aligner.counts["repeated"] == 3
     assert aligner.pending == 0
@@ -148,7 +162,11 @@ def test_what_waits_is_bounded() -> None:
 
 TIMES = st.integers(-40, 40).map(lambda half: half / 2)
 PARTS = st.lists(
-    st.builds(SensorValues, TIMES, st.dictionaries(st.integers(0, 2), st.floats(-9, 9), min_size=1, max_size=3)),
+    st.builds(
+        SensorValues,
+        TIMES,
+        st.dictionaries(st.integers(0, 2), st.floats(-9, 9), min_size=1, max_size=3),
+    ),
     max_size=40,
 )
 RULES = st.builds(
@@ -194,7 +212,9 @@ def test_the_parts_of_a_reading_are_no_further_apart_than_the_tolerance(
 
 
 @given(RULES, PARTS)
-def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, parts: list[SensorValues]) -> None:
+def test_held_values_are_from_the_past_and_no_older_than_agreed(
+    rules: Rules, parts: list[SensorValues]
+) -> None:
     clocks = [SensorValues(part.time, dict.fromkeys(part.values, part.time)) for part in parts]
     for time, *values in fed(Aligner(rules._replace(missing="hold")), clocks):
         assert rules.learns_gaps or not np.isnan(values).any()
@@ -206,7 +226,9 @@ def test_held_values_are_from_the_past_and_no_older_than_agreed(rules: Rules, pa
 def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
     rules: Rules, parts: list[SensorValues], cut: int
 ) -> None:
-    whole, first, second = Aligner(rules), Aligner(rules), Aligner(rules)
+    whole = Aligner(rules)
+    first = Aligner(rules)
+    second = Aligner(rules)
     expected = fed(whole, parts)
     found = fed(first, parts[:cut])
     second.restore(unpack(pack(first.state())))
@@ -224,12 +246,18 @@ def test_what_waits_is_bounded_whatever_comes(rules: Rules, parts: list[SensorVa
 
 @st.composite
 def sensors(draw: st.DrawFn) -> tuple[list[tuple[float, ...]], list[SensorValues]]:
-    """Three sensors that measure every 10 s, each with its own small delay, heard in any mixture of the three."""
+    """Three sensors that measure every 10 s, each with its own small delay, heard in any mixture of
+    the three."""
     instants = draw(st.integers(1, 12))
     shift = draw(st.tuples(*[st.floats(0, 2)] * 3))
-    rows = [tuple(float(10 * number + feature) for feature in range(3)) for number in range(instants)]
+    rows = [
+        tuple(float(10 * number + feature) for feature in range(3)) for number in range(instants)
+    ]
     waiting = [
-        [SensorValues(10.0 * number + shift[feature], {feature: rows[number][feature]}) for number in range(instants)]
+        [
+            SensorValues(10.0 * number + shift[feature], {feature: rows[number][feature]})
+            for number in range(instants)
+        ]
         for feature in range(3)
     ]
     messages: list[SensorValues] = []
@@ -248,7 +276,8 @@ def test_synchronous_sensors_give_every_reading_once_in_any_order_and_with_repet
     assert [tuple(values) for _, *values in out] == rows
     again = list(messages)
     for _ in range(data.draw(st.integers(0, 5))):
-        # A message that comes a second time comes after the first, and before the next of its sensor.
+        # A message that comes a second time comes after the first, and before the next of its
+        # sensor.
         place = data.draw(st.integers(0, len(again) - 1))
         again.insert(place + 1, again[place])
     assert fed(Aligner(rules), again) == out

@@ -1,4 +1,5 @@
-"""Categories: text values of files and messages become places of the declared values, and come back as texts."""
+"""Categories: text values of files and messages become places of the declared values, and come back
+as texts."""
 
 from __future__ import annotations
 
@@ -79,21 +80,46 @@ def test_a_category_that_cannot_be_is_refused(valve: dict[str, Any], why: str) -
 def test_the_values_and_their_order_are_agreed_on() -> None:
     digests = {
         agreed(valve).digest
-        for valve in (None, {"kind": "category", "values": VALUES[::-1]}, {"low": -0.5, "high": 2.5})
+        for valve in (
+            None,
+            {"kind": "category", "values": VALUES[::-1]},
+            {"low": -0.5, "high": 2.5},
+        )
     }
     assert len(digests) == 3
 
 
 def test_a_text_is_compared_as_written_and_a_number_by_its_value() -> None:
     for written in (("False", "True"), ("false", "true"), ("FALSE", "TRUE")):
-        assert [Codes(written).place(cell) for cell in (False, True, "False", "true", "TRUE")] == [0, 1, 0, 1, 1]
+        assert [Codes(written).place(cell) for cell in (False, True, "False", "true", "TRUE")] == [
+            0,
+            1,
+            0,
+            1,
+            1,
+        ]
     assert Codes(("on", "off")).place("On") is None, "other texts are compared as they are written"
     codes = Codes(("off", "1", "2.5", "true"))
     cells = ["off", " off ", "OFF", 1.0, "1", "01", 2.5, True, None, np.nan, "", 7.0]
-    assert [codes.place(cell) for cell in cells] == [0, 0, None, 1, 1, 1, 2, 3, None, None, None, None]
+    assert [codes.place(cell) for cell in cells] == [
+        0,
+        0,
+        None,
+        1,
+        1,
+        1,
+        2,
+        3,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
-def test_rows_of_texts_become_rows_of_numbers_and_undeclared_values_are_missing_and_counted() -> None:
+def test_rows_of_texts_become_rows_of_numbers_and_undeclared_values_are_missing_and_counted() -> (
+    None
+):
     faults: Counter[str] = Counter()
     categories = Categories(codes_of(agreed()), faults)
     found = categories.treat([[1.0, "open"], [2.0, "gone"], [], [3.0, None]])
@@ -117,30 +143,47 @@ def test_files_and_messages_give_the_same_numbers(tmp_path: Path) -> None:
     assert source.faults["undeclared"] == 1
     wanted = [TopicField(0, "warm"), TopicField(1, "valve", codes[1])]
     parsed = [
-        parse_payload(json.dumps({"warm": 20, "valve": valve}).encode(), wanted, MqttSettings(), 0.0)
+        parse_payload(
+            json.dumps({"warm": 20, "valve": valve}).encode(), wanted, MqttSettings(), 0.0
+        )
         for valve in ("open", "ajar", None)
     ]
-    assert [dict(one.values.values) for one in parsed if one.values] == [{0: 20.0, 1: 2.0}, {0: 20.0}, {0: 20.0}]
+    assert [dict(one.values.values) for one in parsed if one.values] == [
+        {0: 20.0, 1: 2.0},
+        {0: 20.0},
+        {0: 20.0},
+    ]
     assert [list(one.faults) for one in parsed] == [[], ["undeclared"], ["missing"]]
 
 
 def test_values_are_named_in_texts_and_exports(tmp_path: Path) -> None:
     warm, valve = agreed().features
     assert value_text(2.2, valve) == "open"
-    assert (range_text(0.1, -0.4, valve), range_text(0.0, 2.0, valve)) == ("closed", "closed or open")
+    assert (range_text(0.1, -0.4, valve), range_text(0.0, 2.0, valve)) == (
+        "closed",
+        "closed or open",
+    )
     with (tmp_path / "out.csv").open("w") as file:
         CsvWriter(file, [warm, valve]).write(
             LabelledBlock([0.0, 1.0], np.array([[20.0, 1.0], [21.0, np.nan]]), [None] * 2)
         )
-    assert [line.split(",")[2] for line in (tmp_path / "out.csv").read_text().splitlines()] == ["valve", "half", ""]
+    assert [line.split(",")[2] for line in (tmp_path / "out.csv").read_text().splitlines()] == [
+        "valve",
+        "half",
+        "",
+    ]
 
 
 def test_descriptions_and_names_say_the_value() -> None:
     algorithm = streaming_algorithm("cluster_tree")
     server = algorithm.server({}, 2)
     generator = np.random.default_rng(0)
-    rows = np.array([[0.5, 1 / 6], [0.5, 5 / 6]])[np.arange(2000) % 2] + generator.normal(0, [0.1, 1e-4], (2000, 2))
-    server.absorb([Contribution("a", 1, {"point": rows, "count": np.ones(2000, dtype=np.int64)})], b"")
+    rows = np.array([[0.5, 1 / 6], [0.5, 5 / 6]])[np.arange(2000) % 2] + generator.normal(
+        0, [0.1, 1e-4], (2000, 2)
+    )
+    server.absorb(
+        [Contribution("a", 1, {"point": rows, "count": np.ones(2000, dtype=np.int64)})], b""
+    )
     described = describe(algorithm.view(server.snapshot()), agreed())
     assert sorted(one.label for one in described.values()) == ["valve closed", "valve open"]
     assert {one.text(agreed()) for one in described.values()} == {
@@ -151,14 +194,18 @@ def test_descriptions_and_names_say_the_value() -> None:
 
 def test_init_proposes_a_category_for_texts_that_are_few_and_come_back() -> None:
     rows = [[str(n % 37), VALUES[n % 3], f"id-{n}", "same", ["a", "b"][n == 7]] for n in range(200)]
-    found = understand(Sample(["warm", "valve", "id", "always", "nearly"], rows, 200), TimeOptions())
+    found = understand(
+        Sample(["warm", "valve", "id", "always", "nearly"], rows, 200), TimeOptions()
+    )
     kinds = {column.name: (column.kind, column.values) for column in found.columns}
     assert kinds["valve"] == ("feature", tuple(VALUES))
     assert [kinds[name][0] for name in ("id", "always", "nearly")] == ["left out"] * 3
     assert found.missing == 0.0
 
 
-def test_a_file_with_a_category_leads_to_a_federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_a_category_leads_to_a_federation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     lines = [f"{20 + n % 3}.{n % 10},{VALUES[n % 3] if n % 9 else ''}" for n in range(300)]
     (tmp_path / "a.csv").write_text("warm,valve\n" + "\n".join(lines) + "\n")

@@ -1,4 +1,5 @@
-"""Messages of a topic that lack a value, on the embedded log: rejected, filled up, or stored with gaps."""
+"""Messages of a topic that lack a value, on the embedded log: rejected, filled up, or stored with
+gaps."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def opened(folder: Path, counts: KafkaCounts) -> Iterator[KafkaIngest]:
     task = ProducerTask(config, config.client.folder, {"name": "hall"}, False)
     with ExitStack() as stack:
         log: Log = stack.enter_context(closing(SqliteLog(folder / "devices.db", durable=False)))
-        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(folder / "producer.db", "the producer")))
+        bookmark = KafkaBookmark(
+            stack.enter_context(Checkpoint(folder / "producer.db", "the producer"))
+        )
 
         def open_log(client: str, text: str) -> Log:
             (config.client.folder / client).mkdir(parents=True, exist_ok=True)
@@ -70,10 +73,15 @@ def opened(folder: Path, counts: KafkaCounts) -> Iterator[KafkaIngest]:
         yield stack.enter_context(closing(KafkaIngest(task, topic, bookmark, counts, open_log)))
 
 
-def stored(folder: Path, privacy: str, kafka: str = "", cut: int = 0) -> tuple[list[list[float]], dict[str, int]]:
-    """The readings that these messages became, and the faults; the producer is started again after `cut` of them."""
+def stored(
+    folder: Path, privacy: str, kafka: str = "", cut: int = 0
+) -> tuple[list[list[float]], dict[str, int]]:
+    """The readings that these messages became, and the faults; the producer is started again after
+    `cut` of them."""
     folder.mkdir()
-    (folder / "plant.toml").write_text(FILE.format(privacy=privacy, kafka=kafka, folder=folder), encoding="utf-8")
+    (folder / "plant.toml").write_text(
+        FILE.format(privacy=privacy, kafka=kafka, folder=folder), encoding="utf-8"
+    )
     counts = KafkaCounts()
     with closing(SqliteLog(folder / "devices.db", durable=False)) as log:
         log.ensure("devices", TopicSettings())
@@ -89,7 +97,9 @@ def stored(folder: Path, privacy: str, kafka: str = "", cut: int = 0) -> tuple[l
     with closing(open_readings(config, "hall", config.client.folder)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
         records, _ = readings.read(READINGS, {0: 0})
-    return [list(Reading.decode(record.value, record.headers).values) for record in records], dict(counts.faults)
+    return [list(Reading.decode(record.value, record.headers).values) for record in records], dict(
+        counts.faults
+    )
 
 
 @pytest.mark.parametrize("cut", [0, 2])
@@ -97,7 +107,12 @@ def stored(folder: Path, privacy: str, kafka: str = "", cut: int = 0) -> tuple[l
     ("privacy", "kafka", "expected", "faults"),
     [
         ("", "", [[1.0, 10.0]], {"missing": 5, "not_a_number": 1}),
-        ("", 'missing = "hold"', [[1, 10], [2, 10], [1, 30], [6, 10]], {"filled": 3, "missing": 2, "not_a_number": 1}),
+        (
+            "",
+            'missing = "hold"',
+            [[1, 10], [2, 10], [1, 30], [6, 10]],
+            {"filled": 3, "missing": 2, "not_a_number": 1},
+        ),
         (
             'missing = "learn"',
             "",
@@ -108,7 +123,12 @@ def stored(folder: Path, privacy: str, kafka: str = "", cut: int = 0) -> tuple[l
     ],
 )
 def test_a_message_that_lacks_a_value_is_treated_as_the_settings_say(
-    privacy: str, kafka: str, expected: list[list[float]], faults: dict[str, int], cut: int, tmp_path: Path
+    privacy: str,
+    kafka: str,
+    expected: list[list[float]],
+    faults: dict[str, int],
+    cut: int,
+    tmp_path: Path,
 ) -> None:
     values, found = stored(tmp_path / "run", privacy, kafka, cut)
     np.testing.assert_equal(values, expected)

@@ -1,4 +1,5 @@
-"""`shoal init` on files with other people's habits: what it understands, what it writes, what it refuses."""
+"""`shoal init` on files with other people's habits: what it understands, what it writes, what it
+refuses."""
 
 from __future__ import annotations
 
@@ -40,15 +41,22 @@ def run(*arguments: str) -> Result:
 
 
 def german_file(path: Path, rows: int = 1500, seed: int = 3) -> None:
-    """Two rooms, semicolons, decimal commas, dates in two columns, a code for no value, a constant, a text."""
+    """Two rooms, semicolons, decimal commas, dates in two columns, a code for no value, a constant,
+    a text."""
     generator = np.random.default_rng(seed)
     with path.open("w", encoding="cp1252", newline="") as file:
         writer = csv.writer(file, delimiter=";")
-        writer.writerow(["Datum", "Uhrzeit", "Raum", "Temp (°C)", "rF [%]", "CO2_ppm", "Gerät", "Bemerkung", ""])
+        writer.writerow(
+            ["Datum", "Uhrzeit", "Raum", "Temp (°C)", "rF [%]", "CO2_ppm", "Gerät", "Bemerkung", ""]
+        )
         for n in range(rows):
             day, minute = divmod(n, 1440)
             warm = 21 + 4 * generator.standard_normal()
-            cells = [f"{warm:.2f}", f"{min(99, max(1, 45 + 9 * generator.standard_normal())):.1f}", "-999"]
+            cells = [
+                f"{warm:.2f}",
+                f"{min(99, max(1, 45 + 9 * generator.standard_normal())):.1f}",
+                "-999",
+            ]
             if n % 50:
                 cells[2] = f"{450 + 300 * generator.random():.0f}"
             writer.writerow([
@@ -62,7 +70,8 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
     result = run("Werk Süd.csv")
     assert result.exit_code == 0, result.output
     config = load_config(folder / "Werk Süd.toml")
-    contract, files = config.contract, config.source("files")
+    contract = config.contract
+    files = config.source("files")
     assert contract.federation == "werk-sud"
     assert [(one.name, one.unit) for one in contract.features] == [
         ("Temp (°C)", "°C"),
@@ -79,7 +88,12 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
         "date_format": "day-first",
         "na_values": ("-999",),
     }
-    for said in ("delimiter ';', decimal sign ',', encoding cp1252", "the same value everywhere", "text", "PROPOSALS"):
+    for said in (
+        "delimiter ';', decimal sign ',', encoding cp1252",
+        "the same value everywhere",
+        "text",
+        "PROPOSALS",
+    ):
         assert said in result.output
     assert "'Büro' is buro-" in result.output
     assert "--name Flur " in result.output, "every command takes the real names"
@@ -131,7 +145,13 @@ def test_many_columns_are_one_command(folder: Path) -> None:
     generator = np.random.default_rng(5)
     header = ",".join(["unit", "cycle", *(f"s{n}" for n in range(43))])
     rows = [
-        ",".join([str(1 + n // 40), str(1 + n % 40), *(f"{value:.4f}" for value in generator.normal(n % 3, 1, 43))])
+        ",".join(
+            [
+                str(1 + n // 40),
+                str(1 + n % 40),
+                *(f"{value:.4f}" for value in generator.normal(n % 3, 1, 43)),
+            ]
+        )
         for n in range(400)
     ]
     (folder / "engines.csv").write_text("\n".join([header, *rows]) + "\n")
@@ -177,7 +197,9 @@ def test_a_column_of_zeros_and_ones_has_them_as_bounds(folder: Path) -> None:
     assert bounds_of(np.array([0.0, 1.0, 1.0]), "") == (0.0, 1.0)
     for others in ([0.0, 2.0], [0.0, 0.5, 1.0], [1.0], [0.0]):
         assert bounds_of(np.array(others), "")[1] > max(others), others
-    (folder / "a.csv").write_text("warm,open\n" + "".join(f"{7 * n % 17}.5,{n // 50 % 2}\n" for n in range(400)))
+    (folder / "a.csv").write_text(
+        "warm,open\n" + "".join(f"{7 * n % 17}.5,{n // 50 % 2}\n" for n in range(400))
+    )
     assert run("a.csv", "--private").exit_code == 0
     feature = load_config(folder / "a.toml").contract.features[1]
     assert (feature.kind, feature.low, feature.high, feature.step) == ("number", 0.0, 1.0, 0.0)
@@ -185,14 +207,22 @@ def test_a_column_of_zeros_and_ones_has_them_as_bounds(folder: Path) -> None:
 
 def test_a_number_in_use_for_no_value_is_a_value_where_others_are_near() -> None:
     generator = np.random.default_rng(0)
-    rows = [[f"{cold:.0f}", f"{warm:.0f}"] for cold, warm in generator.normal([-200, 5], [50, 1], (900, 2))]
+    rows = [
+        [f"{cold:.0f}", f"{warm:.0f}"]
+        for cold, warm in generator.normal([-200, 5], [50, 1], (900, 2))
+    ]
     rows[10:20] = [["-200", "-999"]] * 10
     found = understand(Sample(["a", "b"], rows, 900), TimeOptions())
     assert found.na_values == ("-999",)
 
 
-def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_still_read(folder: Path) -> None:
-    columns = [f"line {n // 2} / pump station {n % 2} / {'outlet ' * 9}flow, 15 min {n % 3} (l/min)" for n in range(4)]
+def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_still_read(
+    folder: Path,
+) -> None:
+    columns = [
+        f"line {n // 2} / pump station {n % 2} / {'outlet ' * 9}flow, 15 min {n % 3} (l/min)"
+        for n in range(4)
+    ]
     columns += ["a\u00a0b", "温度 (°C)"]
     generator = np.random.default_rng(5)
     rows = [[f"{value:.2f}" for value in row] for row in generator.random((300, 6))]
@@ -204,8 +234,12 @@ def test_long_and_odd_names_become_short_ones_that_differ_and_the_columns_are_st
     assert len(set(names)) == 6
     assert names[0].startswith("line 0 / pump station 0 / outlet")
     assert names[4:] == ["a b", "温度 (°C)"]
-    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config))
-    np.testing.assert_allclose(np.array(source.read(300).values, dtype=float), np.array(rows, dtype=float))
+    source = FILES.open(
+        config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config)
+    )
+    np.testing.assert_allclose(
+        np.array(source.read(300).values, dtype=float), np.array(rows, dtype=float)
+    )
 
 
 @pytest.mark.parametrize("step", [1, 3])
@@ -229,10 +263,16 @@ def test_a_unit_in_a_name_is_found(name: str, found: tuple[str, str]) -> None:
 
 
 def test_a_column_without_a_value_is_no_column_of_texts(folder: Path) -> None:
-    rows = "".join(f"2024-01-01 00:{n:02},{n % 7},NaN,,{'on' if n == 9 else ''}\n" for n in range(40))
+    rows = "".join(
+        f"2024-01-01 00:{n:02},{n % 7},NaN,,{'on' if n == 9 else ''}\n" for n in range(40)
+    )
     (folder / "a.csv").write_text(f"when,warm,broken,empty,note\n{rows}", encoding="utf-8")
     said = [line.split(maxsplit=1) for line in run("a.csv").output.splitlines()]
-    found = {name: why for name, why in (line for line in said if len(line) == 2) if why.startswith("left out")}
+    found = {
+        name: why
+        for name, why in (line for line in said if len(line) == 2)
+        if why.startswith("left out")
+    }
     assert found == {
         "broken": "left out: no cell has a value",
         "empty": "left out: no cell has a value",
@@ -248,12 +288,17 @@ def test_files_of_one_folder_share_no_state(folder: Path) -> None:
     for one in (first, second):
         folders = {one.client.folder, one.server.folder, one.events.folder}
         assert len(folders) == 3
-    assert not {first.events.folder, first.server.folder} & {second.events.folder, second.server.folder}
+    assert not {first.events.folder, first.server.folder} & {
+        second.events.folder,
+        second.server.folder,
+    }
 
 
 def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> None:
     words = {0: "-", 1: "n/a"}
-    cells = [[words.get(n % 40, f"{n % 17}.5"), "1.5 bar" if n == 9 else str(n % 5)] for n in range(400)]
+    cells = [
+        [words.get(n % 40, f"{n % 17}.5"), "1.5 bar" if n == 9 else str(n % 5)] for n in range(400)
+    ]
     with (folder / "a.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["flow", "pressure"], *cells])
     assert "-, n/a taken for no value" in run("a.csv").output
@@ -277,17 +322,30 @@ def test_an_export_of_a_spreadsheet_is_understood(folder: Path) -> None:
     assert "Time Stamp" in output
     config = load_config(folder / "a.toml")
     features = [(feature.name, feature.unit) for feature in config.contract.features]
-    assert features[:3] == [("Oil Temp (\u00b0C) #1", "\u00b0C"), ("Oil Temp (\u00b0C) #2", "\u00b0C"), ("Load", "%")]
+    assert features[:3] == [
+        ("Oil Temp (\u00b0C) #1", "\u00b0C"),
+        ("Oil Temp (\u00b0C) #2", "\u00b0C"),
+        ("Load", "%"),
+    ]
     files = config.source("files")
     assert isinstance(files, FilesSettings)
     assert (files.na_values, files.time_columns) == (("#DIV/0!",), ("Time\nStamp",))
-    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config))
+    source = FILES.open(
+        config.contract, with_settings({**PLAIN_REPLAY, "files": (folder / "a.csv",)}, config)
+    )
     assert [list(row)[:3] for row in source.read(2).values] == [[0.5, 0.25, 0.0], [5.5, 5.25, 7.0]]
 
 
-def test_a_logger_with_units_below_its_header_and_addresses_of_devices_is_understood(folder: Path) -> None:
-    lines = [f"{1735700000000 + 2000 * n}\t70b3d5499{n % 3:07x}\t{7 * n % 17}.5\t{n % 5}\t{{}}" for n in range(600)]
-    header = "# trace V2\n# station 4\n#\nZeit\tDevEUI\tDruck\tWeg\tRest\n[ms]\t[-]\t[bar]\t[mm]\t[-]"
+def test_a_logger_with_units_below_its_header_and_addresses_of_devices_is_understood(
+    folder: Path,
+) -> None:
+    lines = [
+        f"{1735700000000 + 2000 * n}\t70b3d5499{n % 3:07x}\t{7 * n % 17}.5\t{n % 5}\t{{}}"
+        for n in range(600)
+    ]
+    header = (
+        "# trace V2\n# station 4\n#\nZeit\tDevEUI\tDruck\tWeg\tRest\n[ms]\t[-]\t[bar]\t[mm]\t[-]"
+    )
     (folder / "a.tsv").write_text("\r\n".join([header, *lines]), encoding="utf-8")
     output = run("a.tsv", "--private").output
     assert "names 3 clients" in output
@@ -323,17 +381,31 @@ def test_a_table_with_a_row_for_each_value_is_refused_with_what_to_do(
     assert isinstance(told, SettingsError)
     assert f"a row has one value, in {value}, of what {name} names" in str(told)
     assert not (folder / "long.toml").exists()
-    assert run("long.csv", "--public", "--client-column", name).exit_code == 0, "several devices that measure the same"
+    assert run("long.csv", "--public", "--client-column", name).exit_code == 0, (
+        "several devices that measure the same"
+    )
 
 
-def test_notes_of_a_file_stand_above_its_header_and_one_with_a_hash_is_a_header(folder: Path) -> None:
-    rows = "".join(f",2025-03-01T00:{n // 60:02d}:{n % 60:02d}Z,{n % 7},{3 + n % 5 / 10}\n" for n in range(600))
-    (folder / "notes.csv").write_text(f"#datatype,dateTime,double,double\n#default,,,\n,_time,cpu,mem\n{rows}")
+def test_notes_of_a_file_stand_above_its_header_and_one_with_a_hash_is_a_header(
+    folder: Path,
+) -> None:
+    rows = "".join(
+        f",2025-03-01T00:{n // 60:02d}:{n % 60:02d}Z,{n % 7},{3 + n % 5 / 10}\n" for n in range(600)
+    )
+    (folder / "notes.csv").write_text(
+        f"#datatype,dateTime,double,double\n#default,,,\n,_time,cpu,mem\n{rows}"
+    )
     assert "header in line 3" in run("notes.csv", "--public").output
     (folder / "hash.csv").write_text(f"#row,time,cpu,mem\n{rows}")
-    assert [feature.name for feature in load_config(folder / "notes.toml").contract.features] == ["cpu", "mem"]
+    assert [feature.name for feature in load_config(folder / "notes.toml").contract.features] == [
+        "cpu",
+        "mem",
+    ]
     run("hash.csv", "--public")
-    assert [feature.name for feature in load_config(folder / "hash.toml").contract.features] == ["cpu", "mem"]
+    assert [feature.name for feature in load_config(folder / "hash.toml").contract.features] == [
+        "cpu",
+        "mem",
+    ]
 
 
 def test_a_word_with_a_point_stands_for_no_value_in_a_file_of_decimal_commas(folder: Path) -> None:
@@ -356,7 +428,9 @@ def test_the_producer_prints_the_same_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "proposed"), [(1.0, 1.0), (0.5, 0.5), (0.2, 0.2), (0.0, 0.0), (0.001, 0.0), (8.0, 0.0)]
 )
-def test_a_step_is_proposed_for_coarse_values_and_for_no_others(step: float, proposed: float) -> None:
+def test_a_step_is_proposed_for_coarse_values_and_for_no_others(
+    step: float, proposed: float
+) -> None:
     values = np.random.default_rng(1).normal(20.0, 4.0, 3000)
     assert step_of(np.rint(values / step) * step if step else values) == proposed
 
@@ -376,29 +450,39 @@ def test_values_written_with_few_digits_have_their_step() -> None:
 def test_a_step_is_written_into_the_file(folder: Path) -> None:
     warm = np.rint(np.random.default_rng(2).normal(20.0, 4.0, 500))
     (folder / "hall.csv").write_text(
-        "warm,fine\n" + "".join(f"{one:g},{one + n % 499 / 499:.4f}\n" for n, one in enumerate(warm))
+        "warm,fine\n"
+        + "".join(f"{one:g},{one + n % 499 / 499:.4f}\n" for n, one in enumerate(warm))
     )
     result = run("hall.csv", "--public")
     assert "in steps of 1" in result.output
-    assert [feature.step for feature in load_config(folder / "hall.toml").contract.features] == [1.0, 0.0]
+    assert [feature.step for feature in load_config(folder / "hall.toml").contract.features] == [
+        1.0,
+        0.0,
+    ]
 
 
 def cells_run(*arguments: str) -> Any:
-    """What clients get of the file that `shoal init` has looked at: (n, d) values, missing ones as NaN."""
+    """What clients get of the file that `shoal init` has looked at: (n, d) values, missing ones as
+    NaN."""
     assert CliRunner().invoke(init_command, [*arguments, "--private"]).exit_code == 0
     file = Path(arguments[0])
     config = load_config(file.with_suffix(".toml"))
     source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (file,)}, config))
     values = source.read(10_000).values
     assert not source.faults
-    return np.array([[np.nan if cell is None else cell for cell in row] for row in values], dtype=np.float64)
+    return np.array(
+        [[np.nan if cell is None else cell for cell in row] for row in values], dtype=np.float64
+    )
 
 
 def test_a_number_for_no_value_is_found_however_the_file_writes_it(folder: Path) -> None:
     rows = [f"{n},{20 + n % 7}.25,{-999 if n % 10 == 3 else 400 + n % 50}.00" for n in range(2000)]
     (folder / "a.csv").write_text("\n".join(["n,warm,co2", *rows]), encoding="utf-8")
     assert int(np.isnan(cells_run("a.csv")[:, -1]).sum()) == 200
-    lines = [{"warm": 20.0 + n % 7, "co2": -999.0 if n % 10 == 3 else 400.0 + n % 50} for n in range(2000)]
+    lines = [
+        {"warm": 20.0 + n % 7, "co2": -999.0 if n % 10 == 3 else 400.0 + n % 50}
+        for n in range(2000)
+    ]
     (folder / "b.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     assert int(np.isnan(cells_run("b.jsonl")[:, -1]).sum()) == 200
 
@@ -410,7 +494,10 @@ def test_truths_are_a_category_whose_values_are_read_again(folder: Path) -> None
 
 
 def test_fields_of_objects_within_objects_are_columns(folder: Path) -> None:
-    lines = [{"at": n * 60, "device": {"id": f"d{n % 2}"}, "state": {"warm": {"value": n % 7}}} for n in range(300)]
+    lines = [
+        {"at": n * 60, "device": {"id": f"d{n % 2}"}, "state": {"warm": {"value": n % 7}}}
+        for n in range(300)
+    ]
     lines[7]["state"] = {}
     (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     values = cells_run("a.jsonl")
@@ -418,5 +505,7 @@ def test_fields_of_objects_within_objects_are_columns(folder: Path) -> None:
     assert np.isnan(values[7]).all()
     assert list(values[:3, 0]) == [0.0, 1.0, 2.0]
     config = load_config(Path("a.toml"))
-    source = FILES.open(config.contract, with_settings({**PLAIN_REPLAY, "files": (Path("a.jsonl"),)}, config))
+    source = FILES.open(
+        config.contract, with_settings({**PLAIN_REPLAY, "files": (Path("a.jsonl"),)}, config)
+    )
     assert FILES.clients(source) == ["d0", "d1"]

@@ -40,21 +40,40 @@ def init(*arguments: str) -> Result:
     return result
 
 
-def test_a_topic_of_kafka_becomes_a_file_that_feeds_its_clients(kafka_bootstrap: str, folder: Path) -> None:
-    topic, generator = f"plant-{uuid.uuid4().hex}", np.random.default_rng(1)
+def test_a_topic_of_kafka_becomes_a_file_that_feeds_its_clients(
+    kafka_bootstrap: str, folder: Path
+) -> None:
+    topic = f"plant-{uuid.uuid4().hex}"
+    generator = np.random.default_rng(1)
     with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
         log.ensure(topic, TopicSettings(partitions=2))
         for number in range(300):
-            air = {"temp (°C)": 21 + 2 * generator.random(), "rel.humidity": 40 + 20 * generator.random()}
+            air = {
+                "temp (°C)": 21 + 2 * generator.random(),
+                "rel.humidity": 40 + 20 * generator.random(),
+            }
             device = {"name": ("Werk Süd", "hall")[number % 2], "firmware": "v1"}
             message = {"ts": THEN + 60 * (number // 2), "device": device, "air": air, "ok": True}
             log.publish(topic, json.dumps(message).encode(), partition=number % 2)
         log.publish(topic, b"no json", partition=0)
         log.flush()
-    result = init("--kafka", kafka_bootstrap, "--topic", topic, "--public", "--out", "a.toml", "--seconds", "1")
+    result = init(
+        "--kafka",
+        kafka_bootstrap,
+        "--topic",
+        topic,
+        "--public",
+        "--out",
+        "a.toml",
+        "--seconds",
+        "1",
+    )
     assert result.exit_code == 0, result.output
     config = load_config(folder / "a.toml")
-    assert [(one.name, one.unit) for one in config.contract.features] == [("temp (°C)", "°C"), ("rel.humidity", "")]
+    assert [(one.name, one.unit) for one in config.contract.features] == [
+        ("temp (°C)", "°C"),
+        ("rel.humidity", ""),
+    ]
     assert config.source("kafka").model_dump(exclude_defaults=True) == {
         "address": f"kafka://{kafka_bootstrap}",
         "topic": topic,
@@ -65,7 +84,9 @@ def test_a_topic_of_kafka_becomes_a_file_that_feeds_its_clients(kafka_bootstrap:
     assert "one message of a client every 60 s" in result.output
     assert "--name 'Werk Süd'" in result.output
     assert "shoal producer --config a.toml --kafka\n" in result.output
-    fed = CliRunner().invoke(producer, ["--config", "a.toml", "--kafka", "--until-idle", "0.25", "--json"])
+    fed = CliRunner().invoke(
+        producer, ["--config", "a.toml", "--kafka", "--until-idle", "0.25", "--json"]
+    )
     assert json.loads(fed.stdout)["published"] == 300
     assert len(json.loads(fed.stdout)["clients"]) == 2
 
@@ -76,7 +97,9 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
     mosquitto_port: int, folder: Path, monkeypatch: pytest.MonkeyPatch, plain: bool
 ) -> None:
     monkeypatch.setattr(sampled_messages, "MESSAGES_MAX", 200)
-    at, done, generator = f"h{uuid.uuid4().hex}", threading.Event(), np.random.default_rng(2)
+    at = f"h{uuid.uuid4().hex}"
+    done = threading.Event()
+    generator = np.random.default_rng(2)
 
     def publish() -> None:
         with Sensor(mosquitto_port) as sensor:
@@ -84,15 +107,31 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
                 for room in ("hall", "roof"):
                     warm, damp = generator.normal([21, 45], 2).round(2)
                     if plain:
-                        sensor.publish_all([(f"{at}/{room}/warm", str(warm)), (f"{at}/{room}/damp", str(damp))])
+                        sensor.publish_all(
+                            [(f"{at}/{room}/warm", str(warm)), (f"{at}/{room}/damp", str(damp))]
+                        )
                     else:
-                        sensor.publish(f"{at}/{room}/climate", json.dumps({"warm": warm, "air": {"damp": damp}}))
+                        sensor.publish(
+                            f"{at}/{room}/climate",
+                            json.dumps({"warm": warm, "air": {"damp": damp}}),
+                        )
 
     thread = threading.Thread(target=publish)
     thread.start()
     try:
         broker = f"127.0.0.1:{mosquitto_port}"
-        result = init("--mqtt", broker, "--topic", f"{at}/#", "--out", "a.toml", "--seconds", "300", "--name", "rooms")
+        result = init(
+            "--mqtt",
+            broker,
+            "--topic",
+            f"{at}/#",
+            "--out",
+            "a.toml",
+            "--seconds",
+            "300",
+            "--name",
+            "rooms",
+        )
     finally:
         done.set()
         thread.join()
@@ -111,7 +150,9 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
 
 
 def test_a_sheet_becomes_a_file_whose_bounds_are_no_proposals(folder: Path) -> None:
-    Path("rooms.csv").write_text("Name;Unit;Lower;Upper\nTemp;°C;-20;60,5\nCO2;ppm;0;5000\n", encoding="utf-8")
+    Path("rooms.csv").write_text(
+        "Name;Unit;Lower;Upper\nTemp;°C;-20;60,5\nCO2;ppm;0;5000\n", encoding="utf-8"
+    )
     result = init("--sheet", "rooms.csv")
     assert result.exit_code == 0, result.output
     contract = load_config(folder / "rooms.toml").contract
@@ -130,8 +171,9 @@ def test_bounds_that_clip_more_than_one_in_a_hundred_are_named_with_new_ones(fol
     high = load_config(file).contract.features[0].high
     file.write_text(file.read_text().replace(f"high = {high!r}", "high = 90.0", 1))
     result = init("a.csv", "--public", "--diff")
-    assert f"warm: 6.2% of the values lie outside 0 to 90 of a.toml and are clipped; proposed: 0 to {high:g}" in (
-        result.output
+    assert (
+        f"warm: 6.2% of the values lie outside 0 to 90 of a.toml and are clipped; proposed: 0 to {high:g}"
+        in (result.output)
     )
     assert "damp: " not in result.output
 
@@ -145,7 +187,9 @@ def test_bounds_that_clip_more_than_one_in_a_hundred_are_named_with_new_ones(fol
         (["--sheet", "bad.csv"], "line 3", InvalidData),
     ],
 )
-def test_what_cannot_be_looked_at_is_refused(arguments: list[str], why: str, error: type[ShoalError]) -> None:
+def test_what_cannot_be_looked_at_is_refused(
+    arguments: list[str], why: str, error: type[ShoalError]
+) -> None:
     Path("bad.csv").write_text("name,lower,upper\na,0,1\nb,2,1\n")
     result = init(*arguments)
     assert isinstance(result.exception, error)
@@ -161,9 +205,17 @@ def test_what_cannot_be_looked_at_is_refused(arguments: list[str], why: str, err
         ({"fw": "2024-03-01", "flow": 1.5, "note": "-"}, ""),
     ],
 )
-def test_the_time_of_a_message_is_in_the_field_named_so_or_in_dates(fields: dict[str, Any], found: str) -> None:
+def test_the_time_of_a_message_is_in_the_field_named_so_or_in_dates(
+    fields: dict[str, Any], found: str
+) -> None:
     rows = [
-        {name: cell.format(place) if isinstance(cell, str) else cell for name, cell in fields.items()}
+        {
+            name: cell.format(place) if isinstance(cell, str) else cell
+            for name, cell in fields.items()
+        }
         for place in range(9)
     ]
-    assert sampled_messages.time_path([sampled_messages.Sampled("t", row, 1e9) for row in rows]) == found
+    assert (
+        sampled_messages.time_path([sampled_messages.Sampled("t", row, 1e9) for row in rows])
+        == found
+    )

@@ -1,4 +1,5 @@
-"""A topic of JSON messages as a source: whose they are, what is rejected and where, and each stored once."""
+"""A topic of JSON messages as a source: whose they are, what is rejected and where, and each stored
+once."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Topic:
         self.folder = folder / "clients"
         self.file = folder / "federation.toml"
         self.file.write_text(
-            FEDERATION + f'address = "kafka://{bootstrap}"\ntopic = "{self.name}"\ntime = "t"\n{settings}'
+            FEDERATION
+            + f'address = "kafka://{bootstrap}"\ntopic = "{self.name}"\ntime = "t"\n{settings}'
         )
         self.log = KafkaLog(f"//{bootstrap}")
         self.log.ensure(self.name, kept)
@@ -61,15 +63,27 @@ class Topic:
         self.log.flush()
 
     def feed(self, *options: str) -> dict[str, Any]:
-        arguments = ["--config", str(self.file), "--kafka", "--until-idle", "0.25", "--json", *options]
+        arguments = [
+            "--config",
+            str(self.file),
+            "--kafka",
+            "--until-idle",
+            "0.25",
+            "--json",
+            *options,
+        ]
         result = CliRunner().invoke(producer, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         done: dict[str, Any] = json.loads(result.stdout)
-        done["events"] = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+        done["events"] = [
+            json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")
+        ]
         return done
 
     def values(self, client: str) -> list[float]:
-        return sorted(reading.values[0] for reading in stored_in(self.folder).get(client_name_of(client), []))
+        return sorted(
+            reading.values[0] for reading in stored_in(self.folder).get(client_name_of(client), [])
+        )
 
 
 def message(device: str, warm: float, time: float = 1000.0) -> dict[str, Any]:
@@ -84,15 +98,23 @@ def test_two_devices_of_one_topic_are_fed_once_through_restarts_lost_files_and_m
 ) -> None:
     topic = Topic(kafka_bootstrap, tmp_path, NESTED, TopicSettings(partitions=2))
     with closing(topic.log):
-        topic.send(0, *(message(PLANT, number) for number in range(3)), b"\xff21,75", b"no json", None)
-        topic.send(1, message("hall", 10), {"t": 1, "air": {"warm.in": 1}, "damp": 1}, message(PLANT, 11))
+        topic.send(
+            0, *(message(PLANT, number) for number in range(3)), b"\xff21,75", b"no json", None
+        )
+        topic.send(
+            1, message("hall", 10), {"t": 1, "air": {"warm.in": 1}, "damp": 1}, message(PLANT, 11)
+        )
         topic.send(1, {**message("hall", 12), "damp": "21,75"})
         done = topic.feed()
         assert done["clients"] == {"hall": 1, client_name_of(PLANT): 4}
         assert done["faults"] == {"not_text": 1, "not_json": 2, "nameless": 1, "not_a_number": 1}
         assert (topic.values(PLANT), topic.values("hall")) == ([0, 1, 2, 11], [10])
-        assert (topic.folder / client_name_of(PLANT) / "name.txt").read_text(encoding="utf-8") == f"{PLANT}\n"
-        rejected = {one["reason"]: one for one in done["events"] if one["event"] == "messages_rejected"}
+        assert (topic.folder / client_name_of(PLANT) / "name.txt").read_text(
+            encoding="utf-8"
+        ) == f"{PLANT}\n"
+        rejected = {
+            one["reason"]: one for one in done["events"] if one["event"] == "messages_rejected"
+        }
         assert {reason: (one["partition"], one["offset"]) for reason, one in rejected.items()} == {
             "not_text": (0, 3),
             "not_json": (0, 4),
@@ -104,7 +126,8 @@ def test_two_devices_of_one_topic_are_fed_once_through_restarts_lost_files_and_m
         topic.send(1, message("hall", 13))
         assert topic.feed()["clients"] == {"hall": 1}, "from the bookmark on"
 
-        # As if it had been killed before its first bookmark: the logs themselves say what they hold.
+        # As if it had been killed before its first bookmark: the logs themselves say what they
+        # hold.
         (bookmark,) = topic.folder.glob("producer.*.db")
         bookmark.unlink()
         topic.send(0, message("hall", 14))
@@ -113,7 +136,10 @@ def test_two_devices_of_one_topic_are_fed_once_through_restarts_lost_files_and_m
 
         for lost in (topic.folder / "hall").glob("readings.db*"):
             lost.unlink()
-        assert topic.feed()["clients"] | {client_name_of(PLANT): 0} == {"hall": 3, client_name_of(PLANT): 0}
+        assert topic.feed()["clients"] | {client_name_of(PLANT): 0} == {
+            "hall": 3,
+            client_name_of(PLANT): 0,
+        }
         assert topic.values("hall") == [10, 13, 14]
         assert topic.values(PLANT) == [0, 1, 2, 11]
 
@@ -122,7 +148,9 @@ def test_two_devices_of_one_topic_are_fed_once_through_restarts_lost_files_and_m
         assert elsewhere["clients"] == {client_name_of(PLANT): 4}
 
 
-def test_a_site_that_starts_with_what_is_new_misses_nothing_from_then_on(kafka_bootstrap: str, tmp_path: Path) -> None:
+def test_a_site_that_starts_with_what_is_new_misses_nothing_from_then_on(
+    kafka_bootstrap: str, tmp_path: Path
+) -> None:
     settings = 'start = "newest"\n[kafka.fields]\n"warm.in" = "w"\n'
     topic = Topic(kafka_bootstrap, tmp_path, settings, TopicSettings())
     with closing(topic.log):
@@ -145,7 +173,9 @@ def test_a_site_that_starts_with_what_is_new_misses_nothing_from_then_on(kafka_b
         ('sasl = "plain"\nuser = "u"\nsecret_file = "s"', [], "needs tls = true"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: str, options: list[str], why: str) -> None:
+def test_settings_that_cannot_be_are_refused(
+    tmp_path: Path, settings: str, options: list[str], why: str
+) -> None:
     file = tmp_path / "federation.toml"
     file.write_text(FEDERATION + settings)
     result = CliRunner().invoke(producer, ["--config", str(file), "--kafka", *options])

@@ -1,4 +1,5 @@
-"""Sensors over MQTT, with a real Mosquitto: what arrives is stored, once, with its time, whatever the network does."""
+"""Sensors over MQTT, with a real Mosquitto: what arrives is stored, once, with its time, whatever
+the network does."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def own_broker(can_run_mosquitto: None, tmp_path: Path) -> Iterator[Mosquitto]:
 def logged(caplog: pytest.LogCaptureFixture) -> Any:
     """Asks for the events of a name, each with its fields."""
     caplog.set_level(logging.INFO, "shoal")
-    return lambda event: [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
+    return lambda event: [
+        vars(record)["fields"] for record in caplog.records if record.getMessage() == event
+    ]
 
 
 def run_ingest_for(ingest: MqttIngest) -> None:
@@ -68,7 +71,9 @@ def test_messages_sent_while_no_producer_ran_are_aligned_and_stored(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_broker_that_was_restarted_brings_what_it_held(tmp_path: Path, own_broker: Mosquitto, version: str) -> None:
+def test_a_broker_that_was_restarted_brings_what_it_held(
+    tmp_path: Path, own_broker: Mosquitto, version: str
+) -> None:
     site = IngestSite(tmp_path, own_broker.port, version)
     site.run()
     with Sensor(own_broker.port) as sensor:
@@ -78,10 +83,14 @@ def test_a_broker_that_was_restarted_brings_what_it_held(tmp_path: Path, own_bro
     assert site.run(readings=50).published == 50
 
 
-def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(tmp_path: Path, mosquitto_port: int) -> None:
+def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
     at = f"h{uuid.uuid4().hex}"
     settings = 'client = "{topic.1}"\ntime = "t"'
-    site = IngestSite(tmp_path, mosquitto_port, settings, plain=False, topics=(f"{at}/+/climate/#", f"{at}/+/air"))
+    site = IngestSite(
+        tmp_path, mosquitto_port, settings, plain=False, topics=(f"{at}/+/climate/#", f"{at}/+/air")
+    )
     site.client = None
     site.run()
 
@@ -90,13 +99,18 @@ def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(tmp_path
         return [(f"{at}/{room}/climate/{number}", warm), (f"{at}/{room}/air", damp)]
 
     def stored() -> dict[str, list[list[float]]]:
-        return {name: [one.values for one in kept] for name, kept in stored_in(tmp_path / "clients").items()}
+        return {
+            name: [one.values for one in kept]
+            for name, kept in stored_in(tmp_path / "clients").items()
+        }
 
     south = client_name_of("Werk Süd")
     with Sensor(mosquitto_port) as sensor:
         sensor.publish_all([*messages("Werk Süd", 0), *messages("hall", 1), *messages("hall", 2)])
         # The other half comes to the next process, at the same time as another room's.
-        sensor.publish_all([*messages("Werk Süd", 3)[:1], (f"{at}//air", '{"t": 1, "air": {"damp": 1}}')])
+        sensor.publish_all(
+            [*messages("Werk Süd", 3)[:1], (f"{at}//air", '{"t": 1, "air": {"damp": 1}}')]
+        )
     counts = site.run(readings=3, faults=1)
     assert counts.by_client == {"hall": 2, south: 1}
     assert counts.faults == {"nameless": 1}
@@ -107,7 +121,9 @@ def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(tmp_path
     assert (tmp_path / "clients" / south / "name.txt").read_text(encoding="utf-8") == "Werk Süd\n"
 
 
-def test_a_lost_broker_is_reported_and_no_reading_is_stored_twice(tmp_path: Path, own_broker: Mosquitto) -> None:
+def test_a_lost_broker_is_reported_and_no_reading_is_stored_twice(
+    tmp_path: Path, own_broker: Mosquitto
+) -> None:
     site = IngestSite(tmp_path, own_broker.port)
     with open_mqtt_ingest(site.config, CLIENT, tmp_path / "clients", site.counts) as ingest:
         with Sensor(own_broker.port) as sensor:
@@ -124,33 +140,49 @@ def test_a_lost_broker_is_reported_and_no_reading_is_stored_twice(tmp_path: Path
     assert site.readings() == [[float(number)] * 2 for number in range(6)]
 
 
-def test_messages_keep_their_own_times_in_any_order_of_arrival(tmp_path: Path, mosquitto_port: int) -> None:
+def test_messages_keep_their_own_times_in_any_order_of_arrival(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
     site = IngestSite(tmp_path, mosquitto_port, 'time = "t"', plain=False)
     site.run()
     messages = [site.timed(number, THEN + 60 * number) for number in range(20)]
     with Sensor(mosquitto_port) as sensor:
         # The one sensor has been away: all it has to say comes after the other's.
-        sensor.publish_all([pair[0] for pair in messages[:10]] + [pair[1] for pair in messages[:10]])
+        sensor.publish_all(
+            [pair[0] for pair in messages[:10]] + [pair[1] for pair in messages[:10]]
+        )
         sensor.publish_all([message for pair in messages[10:] for message in pair])
     site.run(readings=11)
-    assert site.counts.faults == {"incomplete": 9, "late": 9}, "by default a reading waits 10 s of its own time"
+    assert site.counts.faults == {"incomplete": 9, "late": 9}, (
+        "by default a reading waits 10 s of its own time"
+    )
     assert site.times() == [THEN + 60 * number for number in range(9, 20)]
     assert site.readings() == [[float(number)] * 2 for number in range(9, 20)]
 
 
-def test_a_reading_whose_sensor_is_late_is_learnt_for_what_came(tmp_path: Path, mosquitto_port: int) -> None:
-    site = IngestSite(tmp_path, mosquitto_port, 'time = "t"', plain=False, privacy='missing = "learn"')
+def test_a_reading_whose_sensor_is_late_is_learnt_for_what_came(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
+    site = IngestSite(
+        tmp_path, mosquitto_port, 'time = "t"', plain=False, privacy='missing = "learn"'
+    )
     site.run()
     messages = [site.timed(number, THEN + 60 * number) for number in range(6)]
     with Sensor(mosquitto_port) as sensor:
         # The damp of 2 and the warm of 3 never come.
         sensor.publish_all(
-            [one for pair in (*messages[:2], messages[2][:1], messages[3][1:], *messages[4:]) for one in pair]
+            [
+                one
+                for pair in (*messages[:2], messages[2][:1], messages[3][1:], *messages[4:])
+                for one in pair
+            ]
         )
     site.run(readings=6)
     assert site.times() == [THEN + 60 * number for number in range(6)]
     expected = [[0, 0], [1, 1], [2, math.nan], [math.nan, 3], [4, 4], [5, 5]]
-    np.testing.assert_array_equal(np.array(site.readings(), dtype=float), np.array(expected, dtype=float))
+    np.testing.assert_array_equal(
+        np.array(site.readings(), dtype=float), np.array(expected, dtype=float)
+    )
 
 
 def test_who_waits_longer_loses_nothing(tmp_path: Path, mosquitto_port: int) -> None:
@@ -163,8 +195,12 @@ def test_who_waits_longer_loses_nothing(tmp_path: Path, mosquitto_port: int) -> 
     assert site.times() == [THEN + 60 * number for number in range(10)]
 
 
-def test_missing_values_are_filled_when_the_settings_say_so(tmp_path: Path, mosquitto_port: int) -> None:
-    site = IngestSite(tmp_path, mosquitto_port, 'time = "t"\nmissing = "hold"\nwait_s = 1', plain=False)
+def test_missing_values_are_filled_when_the_settings_say_so(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
+    site = IngestSite(
+        tmp_path, mosquitto_port, 'time = "t"\nmissing = "hold"\nwait_s = 1', plain=False
+    )
     site.run()
     with Sensor(mosquitto_port) as sensor:
         sensor.publish_all(site.timed(1, THEN))
@@ -176,16 +212,24 @@ def test_missing_values_are_filled_when_the_settings_say_so(tmp_path: Path, mosq
     assert site.counts.faults == {"filled": 3}
 
 
-def test_messages_with_a_user_id_are_readings_of_their_own_with_that_id(tmp_path: Path, mosquitto_port: int) -> None:
+def test_messages_with_a_user_id_are_readings_of_their_own_with_that_id(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
     topic = f"h{uuid.uuid4().hex[:12]}/rooms"
     settings = 'time = "t"\nuser_id = "who.id"'
     site = IngestSite(tmp_path, mosquitto_port, settings, plain=False, topics=(topic, topic))
     site.run()
     with Sensor(mosquitto_port) as sensor:
-        for user, more in (("anna", {"warm": 1, "air": {"damp": 1}}), ("ben", {"warm": 2}), (None, {"air": {}})):
+        for user, more in (
+            ("anna", {"warm": 1, "air": {"damp": 1}}),
+            ("ben", {"warm": 2}),
+            (None, {"air": {}}),
+        ):
             sensor.publish(topic, json.dumps({"t": THEN, "who": {"id": user}, **more}))
         for user in ("ben", None):
-            sensor.publish(topic, json.dumps({"t": THEN, "who": {"id": user}, "warm": 3, "air": {"damp": 3}}))
+            sensor.publish(
+                topic, json.dumps({"t": THEN, "who": {"id": user}, "warm": 3, "air": {"damp": 3}})
+            )
     site.run(readings=3)
     assert site.readings() == [[1.0, 1.0], [3.0, 3.0], [3.0, 3.0]], "at one time, and not joined"
     assert site.users() == [b"anna", b"ben", None]
@@ -197,13 +241,17 @@ def test_a_message_sent_twice_is_one_reading(tmp_path: Path, mosquitto_port: int
     site.run()
     with Sensor(mosquitto_port) as sensor:
         for number in range(5):
-            sensor.publish_all([message for message in site.timed(number, THEN + 60 * number) for _ in range(3)])
+            sensor.publish_all(
+                [message for message in site.timed(number, THEN + 60 * number) for _ in range(3)]
+            )
     site.run(readings=5, faults=20)
     assert site.readings() == [[float(number)] * 2 for number in range(5)]
     assert site.counts.faults == {"repeated": 20}
 
 
-def test_what_the_broker_sends_again_is_known_though_it_has_no_time(tmp_path: Path, mosquitto_port: int) -> None:
+def test_what_the_broker_sends_again_is_known_though_it_has_no_time(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
     site = IngestSite(tmp_path, mosquitto_port)
     site.run()
     with Sensor(mosquitto_port) as sensor:
@@ -234,7 +282,9 @@ def test_an_old_message_kept_by_the_broker_is_not_taken_for_a_new_one(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_old_message_with_a_time_of_its_own_is_used_once(tmp_path: Path, mosquitto_port: int, version: str) -> None:
+def test_an_old_message_with_a_time_of_its_own_is_used_once(
+    tmp_path: Path, mosquitto_port: int, version: str
+) -> None:
     site = IngestSite(tmp_path, mosquitto_port, f'{version}\ntime = "t"', plain=False)
     with Sensor(mosquitto_port) as sensor:
         sensor.publish_all(site.timed(1, THEN), retain=True)
@@ -268,7 +318,10 @@ def test_garbage_is_counted_by_reason_and_never_shown(
     assert site.readings() == [[7.0, 7.0]]
     reasons = ["not_text", "not_json", "timeless", "infinite", "missing", "ahead", "oversized"]
     assert site.counts.faults == dict.fromkeys(reasons, 1) | {"not_a_number": 2}
-    rejections = {(fields["reason"], fields["topic"]): fields["messages"] for fields in logged("messages_rejected")}
+    rejections = {
+        (fields["reason"], fields["topic"]): fields["messages"]
+        for fields in logged("messages_rejected")
+    }
     assert rejections["not_a_number", site.warm] == 2
     assert len(rejections) == 8
     assert "secret" not in caplog.text + repr([vars(record) for record in caplog.records])
@@ -281,7 +334,9 @@ def test_a_silent_sensor_is_reported_once_and_once_more_when_it_is_back(
     steady = Clock()
     with (
         Sensor(mosquitto_port) as sensor,
-        open_mqtt_ingest(site.config, CLIENT, tmp_path / "clients", site.counts, steady=time.monotonic) as ingest,
+        open_mqtt_ingest(
+            site.config, CLIENT, tmp_path / "clients", site.counts, steady=time.monotonic
+        ) as ingest,
     ):
         ingest._steady = steady
         site.counts.silence.start(steady())
@@ -300,7 +355,9 @@ def test_a_silent_sensor_is_reported_once_and_once_more_when_it_is_back(
     assert logged("sensor_back") == [{"topic": site.damp, "silent_s": 44.0}]
 
 
-def test_a_session_that_the_broker_has_lost_is_reported(tmp_path: Path, own_broker: Mosquitto, logged: Any) -> None:
+def test_a_session_that_the_broker_has_lost_is_reported(
+    tmp_path: Path, own_broker: Mosquitto, logged: Any
+) -> None:
     site = IngestSite(tmp_path, own_broker.port)
     site.run()
     with Sensor(own_broker.port) as sensor:
@@ -336,7 +393,9 @@ def test_one_client_has_one_producer(tmp_path: Path, mosquitto_port: int) -> Non
     site = IngestSite(tmp_path, mosquitto_port)
     with (
         open_mqtt_ingest(site.config, CLIENT, tmp_path / "clients", site.counts),
-        pytest.raises(InvalidState, match=r"is the MQTT producer of client attic of .* running already"),
+        pytest.raises(
+            InvalidState, match=r"is the MQTT producer of client attic of .* running already"
+        ),
     ):
         site.run()
 
@@ -397,7 +456,9 @@ def test_a_readings_log_that_was_removed_gets_the_readings_from_then_on(
 
 
 def test_an_unreachable_broker_is_a_retriable_error(tmp_path: Path) -> None:
-    with pytest.raises(LogUnavailable, match=r"mqtt://127.0.0.1:1 cannot be reached: Connection refused"):
+    with pytest.raises(
+        LogUnavailable, match=r"mqtt://127.0.0.1:1 cannot be reached: Connection refused"
+    ):
         IngestSite(tmp_path, 1).run()
 
 
@@ -408,7 +469,9 @@ def test_an_unknown_host_is_reported(tmp_path: Path, mosquitto_port: int) -> Non
         site.run()
 
 
-def test_two_producers_that_disconnect_each_other_are_reported(tmp_path: Path, mosquitto_port: int) -> None:
+def test_two_producers_that_disconnect_each_other_are_reported(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
     site = IngestSite(tmp_path, mosquitto_port)
     with open_mqtt_ingest(site.config, CLIENT, tmp_path / "clients", site.counts) as ingest:
         with open_mqtt_ingest(site.config, CLIENT, tmp_path / "elsewhere", site.new_tally()):
@@ -417,7 +480,9 @@ def test_two_producers_that_disconnect_each_other_are_reported(tmp_path: Path, m
             run_ingest_for(ingest)
 
 
-def test_a_server_that_is_no_broker_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_no_broker_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     monkeypatch.setattr(mqtt, "CONNECT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -428,5 +493,7 @@ def test_a_server_that_is_no_broker_is_reported(tmp_path: Path, monkeypatch: pyt
 
 def test_an_unreadable_password_file_is_reported(tmp_path: Path) -> None:
     site = IngestSite(tmp_path, 1, 'user = "u"\nsecret_file = "nowhere"')
-    with pytest.raises(SettingsError, match=r"\[mqtt\] .*nowhere: cannot be read \(FileNotFoundError\)"):
+    with pytest.raises(
+        SettingsError, match=r"\[mqtt\] .*nowhere: cannot be read \(FileNotFoundError\)"
+    ):
         site.run()

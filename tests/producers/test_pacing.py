@@ -24,7 +24,12 @@ def test_a_speed_is_event_time_by_the_clock() -> None:
 
 def test_a_row_without_a_time_is_due_with_the_one_ahead_of_it() -> None:
     pacing = Pacing(speed=1)
-    assert [pacing.due(time, 100.0) for time in (None, 7.0, None, 9.0)] == [100.0, 100.0, 100.0, 102.0]
+    assert [pacing.due(time, 100.0) for time in (None, 7.0, None, 9.0)] == [
+        100.0,
+        100.0,
+        100.0,
+        102.0,
+    ]
 
 
 def test_a_long_gap_is_not_waited_out() -> None:
@@ -32,7 +37,9 @@ def test_a_long_gap_is_not_waited_out() -> None:
     assert [pacing.due(time, 0.0) for time in (0.0, 10.0, 1e6, 1e6 + 1)] == [0.0, 10.0, 40.0, 41.0]
 
 
-def test_a_row_a_little_out_of_order_comes_with_the_one_ahead_and_a_new_beginning_begins_anew() -> None:
+def test_a_row_a_little_out_of_order_comes_with_the_one_ahead_and_a_new_beginning_begins_anew() -> (
+    None
+):
     pacing = Pacing(speed=1, longest_wait_s=30)
     assert [pacing.due(time, 0.0) for time in (0.0, 10.0, 9.0, 11.0)] == [0.0, 10.0, 10.0, 11.0]
     assert [pacing.due(time, 0.0) for time in (-1000.0, -998.0)] == [11.0, 13.0]
@@ -47,7 +54,8 @@ def test_a_rate_needs_no_time() -> None:
 def test_no_row_is_due_before_the_one_ahead_or_longer_after_it_than_the_longest_wait(
     times: list[float | None], speed: float, longest: float
 ) -> None:
-    pacing, before = Pacing(speed=speed, longest_wait_s=longest), 50.0
+    pacing = Pacing(speed=speed, longest_wait_s=longest)
+    before = 50.0
     for time in times:
         due = pacing.due(time, 50.0)
         assert before <= due <= before + longest * (1 + 1e-9)

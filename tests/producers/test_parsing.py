@@ -76,12 +76,18 @@ def test_whatever_a_cell_holds_the_values_can_be_packed_and_come_back(cells: lis
     assert repr(back) == repr(values)
 
 
-numbers_as_text = st.floats().map(repr) | st.sampled_from(["1_000", " 7 ", "\u0663", "nan", "", "on"])
+numbers_as_text = st.floats().map(repr) | st.sampled_from(
+    ["1_000", " 7 ", "\u0663", "nan", "", "on"]
+)
 
 
-@given(st.lists(st.tuples(numbers_as_text, numbers_as_text)) | st.lists(st.tuples(st.floats(), st.floats())))
+@given(
+    st.lists(st.tuples(numbers_as_text, numbers_as_text))
+    | st.lists(st.tuples(st.floats(), st.floats()))
+)
 def test_many_rows_have_the_values_that_each_has_alone(rows: list[tuple[Any, Any]]) -> None:
-    together, alone = values_of_rows(rows), [values_of(cells) for cells in rows]
+    together = values_of_rows(rows)
+    alone = [values_of(cells) for cells in rows]
     assert [type(values) for values in together] == [type(values) for values in alone]
     assert repr([list(values) for values in together]) == repr([list(values) for values in alone])
 
@@ -103,11 +109,15 @@ def test_many_rows_have_the_values_that_each_has_alone(rows: list[tuple[Any, Any
         (datetime(1970, 1, 1, 0, 0, 5), 5.0),
     ],
 )
-def test_times_are_read_in_their_usual_forms_and_are_utc_without_a_zone(cell: Any, seconds: float) -> None:
+def test_times_are_read_in_their_usual_forms_and_are_utc_without_a_zone(
+    cell: Any, seconds: float
+) -> None:
     assert seconds_of(cell) == seconds
 
 
-@pytest.mark.parametrize("cell", [None, "", "yesterday", "2015-13-01", "nan", "inf", "1e300", True, [], math.nan])
+@pytest.mark.parametrize(
+    "cell", [None, "", "yesterday", "2015-13-01", "nan", "inf", "1e300", True, [], math.nan]
+)
 def test_what_is_no_time_is_none(cell: Any) -> None:
     assert seconds_of(cell) is None
 
@@ -116,14 +126,18 @@ def test_what_is_no_time_is_none(cell: Any) -> None:
 def test_any_instant_written_in_iso_8601_is_read_back(instant: datetime) -> None:
     seconds = seconds_of(instant.isoformat())
     assert seconds is not None
-    assert abs(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds) - instant) < timedelta(milliseconds=1)
+    assert abs(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds) - instant) < timedelta(
+        milliseconds=1
+    )
 
 
 def test_a_class_is_the_text_of_its_cell_without_blanks_around() -> None:
     assert [text_of(cell) for cell in (None, " a b ", 3, "")] == ["", "a b", "3", ""]
 
 
-@pytest.mark.parametrize("cell", [10**400, -(10**400), "1" + "0" * 400, "9999-12-31T23:59:59-14:00"])
+@pytest.mark.parametrize(
+    "cell", [10**400, -(10**400), "1" + "0" * 400, "9999-12-31T23:59:59-14:00"]
+)
 def test_a_time_beyond_the_calendar_is_none(cell: Any) -> None:
     assert seconds_of(cell) is None
 
@@ -139,20 +153,26 @@ def bits(numbers: Any) -> bytes:
     return np.asarray(numbers, dtype=np.float64).tobytes()
 
 
-@given(st.lists(st.tuples(number_cells, number_cells), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
-def test_decimals_of_a_block_are_what_float_makes_of_each_bit_for_bit(rows: list[tuple[str, str]], end: str) -> None:
+@given(
+    st.lists(st.tuples(number_cells, number_cells), min_size=1, max_size=8),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_decimals_of_a_block_are_what_float_makes_of_each_bit_for_bit(
+    rows: list[tuple[str, str]], end: str
+) -> None:
     found = decimals_of([f"{one};{two}{end}" for one, two in rows], LineForm(";", 2, [1, 0], []))
     cells = [cell for one, two in rows for cell in (two, one)]
-    if all(re.fullmatch(r"-?(?=\.?[0-9])[0-9]*\.?[0-9]*", cell, re.ASCII) for cell in cells) and all(
-        len(cell.replace(".", "")) <= 15 for cell in cells
-    ):
+    if all(
+        re.fullmatch(r"-?(?=\.?[0-9])[0-9]*\.?[0-9]*", cell, re.ASCII) for cell in cells
+    ) and all(len(cell.replace(".", "")) <= 15 for cell in cells):
         assert found is not None
     if found is not None:
         assert bits(found) == bits([float(cell) for cell in cells])
 
 
 @pytest.mark.parametrize(
-    "cell", ["", ".", "-", "-.", "--1", "1-", "1.2.3", "+1", "1e3", "nan", " 1", "1 ", "9" * 16, "٣"]
+    "cell",
+    ["", ".", "-", "-.", "--1", "1-", "1.2.3", "+1", "1e3", "nan", " 1", "1 ", "9" * 16, "٣"],
 )
 @pytest.mark.parametrize("beside", ["5", "-5", "12345", "1.25", "-.5"])
 def test_a_cell_that_is_no_plain_decimal_is_left_to_others(cell: str, beside: str) -> None:
@@ -163,7 +183,14 @@ def test_a_cell_that_is_no_plain_decimal_is_left_to_others(cell: str, beside: st
 
 @pytest.mark.parametrize(
     "lines",
-    [["1,2\n", "3\n"], ["1,2,3\n", "4\n"], ["1,2\n", "\n"], ["1\n", "2,3,4\n"], ["1,2\r", "3,4\r"], ['"1",2\n']],
+    [
+        ["1,2\n", "3\n"],
+        ["1,2,3\n", "4\n"],
+        ["1,2\n", "\n"],
+        ["1\n", "2,3,4\n"],
+        ["1,2\r", "3,4\r"],
+        ['"1",2\n'],
+    ],
 )
 def test_lines_that_are_not_whole_are_left_to_others(lines: list[str]) -> None:
     assert decimals_of(lines, LineForm(",", 2, [0, 1], [])) is None

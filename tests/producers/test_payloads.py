@@ -1,4 +1,5 @@
-"""What messages say, and what is no message: numbers, JSON, times, and everything else a network can bring."""
+"""What messages say, and what is no message: numbers, JSON, times, and everything else a network
+can bring."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ def contract(*names: str) -> Contract:
     features = [{"name": name, "low": 0, "high": 1} for name in names]
     models = [{"name": "m", "algorithm": "fcac"}]
     return parse_contract(
-        {"federation": {"name": "t"}, "features": features, "privacy": {"mode": "off"}, "models": models}
+        {
+            "federation": {"name": "t"},
+            "features": features,
+            "privacy": {"mode": "off"},
+            "models": models,
+        }
     )
 
 
@@ -64,12 +70,14 @@ def test_a_field_whose_name_has_a_point_is_found_by_its_name() -> None:
     ],
 )
 def test_the_time_is_the_messages_own(written: str, time: float) -> None:
-    assert parsed(f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t").values == SensorValues(
-        time, {0: 1.0, 2: 2.0}
-    )
+    assert parsed(
+        f'{{"warm": 1, "air": {{"damp": 2}}, "t": {written}}}', time="t"
+    ).values == SensorValues(time, {0: 1.0, 2: 2.0})
 
 
-@pytest.mark.parametrize("written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400])
+@pytest.mark.parametrize(
+    "written", ["null", '"yesterday"', "true", "[]", "{}", "1e30", "NaN", "1" + "0" * 400]
+)
 def test_a_time_that_is_none_makes_a_message_of_no_use(written: str) -> None:
     assert parsed(f'{{"warm": 1, "t": {written}}}', time="t") == ParsedPayload(None, ["timeless"])
     assert parsed('{"warm": 1}', time="t") == ParsedPayload(None, ["timeless"])
@@ -112,21 +120,31 @@ def test_what_is_no_object_is_refused_with_a_reason(payload: bytes, reason: str)
         ("1" + "0" * 400, "infinite"),
     ],
 )
-def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(value: str, reason: str) -> None:
-    assert parsed(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(SensorValues(NOW, {2: 2.0}), [reason])
+def test_a_value_that_is_no_number_is_refused_and_the_others_are_used(
+    value: str, reason: str
+) -> None:
+    assert parsed(f'{{"warm": {value}, "air": {{"damp": 2}}}}') == ParsedPayload(
+        SensorValues(NOW, {2: 2.0}), [reason]
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("", "missing"), ("wet", "not_a_number"), ("nan", "not_a_number"), ("inf", "infinite")]
+    ("text", "reason"),
+    [("", "missing"), ("wet", "not_a_number"), ("nan", "not_a_number"), ("inf", "infinite")],
 )
 def test_a_plain_message_that_is_no_number_is_refused(text: str, reason: str) -> None:
     assert parsed(text, PLAIN) == ParsedPayload(None, [reason])
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists))
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists)
+)
 def test_any_payload_is_parsed_and_every_fault_has_a_description(payload: Any) -> None:
     raw = (
-        payload if isinstance(payload, bytes) else json.dumps({"warm": payload, "t": payload, "air": payload}).encode()
+        payload
+        if isinstance(payload, bytes)
+        else json.dumps({"warm": payload, "t": payload, "air": payload}).encode()
     )
     for wanted in (PLAIN, JSON):
         for settings in (MqttSettings(), MqttSettings(time="t"), MqttSettings(user_id="warm")):

@@ -87,18 +87,33 @@ def test_files_of_all_kinds_go_to_the_clients_of_the_federation_file(
 ) -> None:
     csv = csv_of(tmp_path / "a.csv", plain_rows(10))
     lines = tmp_path / "b.jsonl"
-    lines.write_text("".join(json.dumps({"t": 100 + n, "a": 10 + n, "b": 0.5}) + "\n" for n in range(5)))
-    done = totals_of("--config", config, "--data", csv, lines, "--time-column", "t", "--clients", "3")
+    lines.write_text(
+        "".join(json.dumps({"t": 100 + n, "a": 10 + n, "b": 0.5}) + "\n" for n in range(5))
+    )
+    done = totals_of(
+        "--config", config, "--data", csv, lines, "--time-column", "t", "--clients", "3"
+    )
     assert done["published"] == 15
     assert done["clients"] == {"client-1": 5, "client-2": 5, "client-3": 5}
     stored = stored_in(folder)
-    assert sorted(reading.values[0] for readings in stored.values() for reading in readings) == list(range(15))
-    assert totals_of("--config", config, csv, lines, "--time-column", "t", "--clients", "3")["published"] == 0
-    again = totals_of("--config", config, csv, lines, "--time-column", "t", "--clients", "3", "--again")
+    assert sorted(
+        reading.values[0] for readings in stored.values() for reading in readings
+    ) == list(range(15))
+    assert (
+        totals_of("--config", config, csv, lines, "--time-column", "t", "--clients", "3")[
+            "published"
+        ]
+        == 0
+    )
+    again = totals_of(
+        "--config", config, csv, lines, "--time-column", "t", "--clients", "3", "--again"
+    )
     assert again["published"] == 15
 
 
-def test_the_readings_of_a_client_are_its_owners_alone(config: Path, folder: Path, tmp_path: Path) -> None:
+def test_the_readings_of_a_client_are_its_owners_alone(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
     totals_of("--config", config, csv_of(tmp_path / "a.csv", plain_rows(3)))
     assert (folder / "client-1").stat().st_mode & 0o077 == 0
 
@@ -106,7 +121,17 @@ def test_the_readings_of_a_client_are_its_owners_alone(config: Path, folder: Pat
 def test_a_column_names_the_clients_and_another_one_a_feature(config: Path, tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", [(1, 2, "Room 1"), (3, 4, "hall")], header="a,bb,room")
     readings = tmp_path / "elsewhere"
-    done = totals_of("--config", config, path, "--column", "b=bb", "--split", "column:room", "--readings", readings)
+    done = totals_of(
+        "--config",
+        config,
+        path,
+        "--column",
+        "b=bb",
+        "--split",
+        "column:room",
+        "--readings",
+        readings,
+    )
     assert list(done["clients"]) == ["hall", "room-1-e28e96c7614f"]
     assert [reading.values for reading in stored_in(readings)["hall"]] == [[3.0, 4.0]]
 
@@ -123,7 +148,9 @@ def test_a_client_that_data_call_by_another_name_is_printed_kept_and_found_by_ev
     assert not (folder / "hall" / "name.txt").exists()
     for given in ("Werk Süd", name):
         with pytest.raises(SettingsError, match=f"{name} has no labels"):
-            CliRunner().invoke(labels, ["export", "--config", str(config), "--name", given], catch_exceptions=False)
+            CliRunner().invoke(
+                labels, ["export", "--config", str(config), "--name", given], catch_exceptions=False
+            )
         elsewhere = ["--only", given, "--readings", str(tmp_path / given)]
         CliRunner().invoke(producer, [*arguments, *elsewhere], catch_exceptions=False)
         assert list(stored_in(tmp_path / given)) == [name]
@@ -153,7 +180,9 @@ def test_a_user_column_is_stored_with_the_readings_and_needed_where_users_are_pr
     mode = next(line for line in plain.splitlines() if line.startswith("mode"))
     terms = 'mode = "formal"\ncounts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 2'
     assert 'algorithm = "fcac"' in plain
-    config.write_text(plain.replace(mode, terms).replace('algorithm = "fcac"', 'algorithm = "density_tree"'))
+    config.write_text(
+        plain.replace(mode, terms).replace('algorithm = "fcac"', 'algorithm = "density_tree"')
+    )
     assert "--user-column" in rejected("--config", config, path)
     assert "user_id of [mqtt]" in rejected("--config", config, "--mqtt", "--name", "attic")
     readings = tmp_path / "readings"
@@ -165,10 +194,14 @@ def test_a_user_column_is_stored_with_the_readings_and_needed_where_users_are_pr
 
 def test_faults_of_rows_are_described_and_no_value_is_printed(config: Path, tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", [("noon", 12.75, "x"), (1, 2)], header="t,a,b")
-    result = CliRunner().invoke(producer, ["--config", str(config), str(path), "--time-column", "t"])
+    result = CliRunner().invoke(
+        producer, ["--config", str(config), str(path), "--time-column", "t"]
+    )
     assert "2 readings published to 1 clients" in result.output
     assert "1 rows had no readable time; passed on without one" in result.output
-    assert "1 rows had more or fewer cells than the header; passed on without values" in result.output
+    assert (
+        "1 rows had more or fewer cells than the header; passed on without values" in result.output
+    )
     assert "12.75" not in result.output
     assert "noon" not in result.output
 
@@ -177,7 +210,18 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     printed = CliRunner().invoke(producer, ["--synthetic", "plant", "--print-federation"])
     path = tmp_path / "plant.toml"
     path.write_text(printed.stdout)
-    done = totals_of("--config", path, "--synthetic", "plant", "--clients", "2", "--speed", "max", "--limit", "101")
+    done = totals_of(
+        "--config",
+        path,
+        "--synthetic",
+        "plant",
+        "--clients",
+        "2",
+        "--speed",
+        "max",
+        "--limit",
+        "101",
+    )
     assert done["clients"] == {"client-1": 51, "client-2": 50}
 
 
@@ -186,19 +230,46 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
     [
         ([], "--config FILE is needed"),
         (["--print-federation"], "--print-federation needs FILES or --synthetic"),
-        (["--config", "CONFIG"], "name a source of readings: FILES or --kafka or --mqtt or --synthetic"),
-        (["--config", "CONFIG", "DATA", "--synthetic", "plant"], "FILES and --synthetic are sources of readings"),
+        (
+            ["--config", "CONFIG"],
+            "name a source of readings: FILES or --kafka or --mqtt or --synthetic",
+        ),
+        (
+            ["--config", "CONFIG", "DATA", "--synthetic", "plant"],
+            "FILES and --synthetic are sources of readings",
+        ),
         (["--config", "CONFIG", "--synthetic", "plant"], "no feature 'a'; it has temperature"),
-        (["--config", "CONFIG", "--synthetic", "plant", "--loop"], "--loop means nothing with --synthetic"),
-        (["--config", "CONFIG", "--synthetic", "plant", "--time-column", "t"], "--time-column means nothing"),
-        (["--config", "CONFIG", "--synthetic", "plant", "--split", "blocks"], "--split means nothing with --synthetic"),
+        (
+            ["--config", "CONFIG", "--synthetic", "plant", "--loop"],
+            "--loop means nothing with --synthetic",
+        ),
+        (
+            ["--config", "CONFIG", "--synthetic", "plant", "--time-column", "t"],
+            "--time-column means nothing",
+        ),
+        (
+            ["--config", "CONFIG", "--synthetic", "plant", "--split", "blocks"],
+            "--split means nothing with --synthetic",
+        ),
         (["--config", "CONFIG", "missing.csv"], "no such file"),
         (["--config", "CONFIG", "DATA", "--split", "fair"], "the rules are"),
-        (["--config", "CONFIG", "DATA", "--column", "c=d"], "write FEATURE=COLUMN; the features are a, b"),
-        (["--config", "CONFIG", "DATA", "--column", "a=d"], "column 'd' is missing; the columns are 't', 'a'"),
+        (
+            ["--config", "CONFIG", "DATA", "--column", "c=d"],
+            "write FEATURE=COLUMN; the features are a, b",
+        ),
+        (
+            ["--config", "CONFIG", "DATA", "--column", "a=d"],
+            "column 'd' is missing; the columns are 't', 'a'",
+        ),
         (["--config", "CONFIG", "DATA", "--speed", "60x"], "name a time column"),
-        (["--config", "CONFIG", "DATA", "--speed", "60x", "--shuffle", "--time-column", "t"], "do not shuffle"),
-        (["--config", "CONFIG", "DATA", "--speed", "60x", "--rate", "3/s"], "--speed means nothing with --rate"),
+        (
+            ["--config", "CONFIG", "DATA", "--speed", "60x", "--shuffle", "--time-column", "t"],
+            "do not shuffle",
+        ),
+        (
+            ["--config", "CONFIG", "DATA", "--speed", "60x", "--rate", "3/s"],
+            "--speed means nothing with --rate",
+        ),
         (["--config", "CONFIG", "DATA", "--speed", "soon"], "write 60x"),
         (["--config", "CONFIG", "DATA", "--rate", "0"], "write 100/s"),
         (["--config", "CONFIG", "DATA", "--clients", "0"], "1 to 256"),
@@ -221,11 +292,19 @@ def test_a_folder_that_cannot_be_made_is_refused(config: Path, tmp_path: Path) -
     assert "client-1: cannot be made" in rejected("--config", config, data, "--readings", tmp_path)
 
 
-def test_with_json_everything_printed_besides_the_totals_is_events_of_the_client(config: Path, tmp_path: Path) -> None:
+def test_with_json_everything_printed_besides_the_totals_is_events_of_the_client(
+    config: Path, tmp_path: Path
+) -> None:
     data = csv_of(tmp_path / "a.csv", plain_rows(4))
     words = ["--config", config, data, "--clients", "2", "--only", "client-2", "--json"]
-    lines = CliRunner().invoke(producer, list(map(str, words)), catch_exceptions=False).stderr.splitlines()
-    assert [(json.loads(line)["event"], json.loads(line)["client"]) for line in lines] == [("started", "client-2")]
+    lines = (
+        CliRunner()
+        .invoke(producer, list(map(str, words)), catch_exceptions=False)
+        .stderr.splitlines()
+    )
+    assert [(json.loads(line)["event"], json.loads(line)["client"]) for line in lines] == [
+        ("started", "client-2")
+    ]
 
 
 def test_every_option_has_a_help_text() -> None:
@@ -270,10 +349,22 @@ def until_stored(process: subprocess.Popen[str], folder: Path, client: str, rows
         time.sleep(0.002)
 
 
-def test_killed_again_and_again_it_publishes_every_reading_once(config: Path, folder: Path, tmp_path: Path) -> None:
+def test_killed_again_and_again_it_publishes_every_reading_once(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
     rows = 24_000
     data = csv_of(tmp_path / "a.csv", plain_rows(rows, classes=7))
-    arguments = ("--config", config, data, "--time-column", "t", "--split", "dirichlet:label:0.5", "--clients", "3")
+    arguments = (
+        "--config",
+        config,
+        data,
+        "--time-column",
+        "t",
+        "--split",
+        "dirichlet:label:0.5",
+        "--clients",
+        "3",
+    )
     killed = 0
     for share in (0.0, 0.1, 0.3, 0.6, 0.8):
         with running(*arguments) as process:
@@ -287,10 +378,14 @@ def test_killed_again_and_again_it_publishes_every_reading_once(config: Path, fo
     assert done["position"] == rows
     stored = stored_in(folder)
     for readings in stored.values():
-        assert [reading.row for reading in readings] == sorted({reading.row for reading in readings})
+        assert [reading.row for reading in readings] == sorted(
+            {reading.row for reading in readings}
+        )
     everything = {reading.row: reading for readings in stored.values() for reading in readings}
     assert sum(map(len, stored.values())) == len(everything) == rows
-    assert all(reading.values == [row, 0.5] and reading.time == row for row, reading in everything.items())
+    assert all(
+        reading.values == [row, 0.5] and reading.time == row for row, reading in everything.items()
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -318,7 +413,10 @@ def test_asked_to_stop_it_ends_in_order_and_prints_its_totals(
         (["--mqtt"], "--mqtt and --name CLIENT go together"),
         (["--name", "attic"], "--mqtt and --name CLIENT go together"),
         (["--mqtt", "--name", "attic"], r"--mqtt needs the section \[mqtt.topics\]"),
-        (["--mqtt", "--name", "attic", "--limit", "3"], "--limit means nothing with --mqtt; leave it out"),
+        (
+            ["--mqtt", "--name", "attic", "--limit", "3"],
+            "--limit means nothing with --mqtt; leave it out",
+        ),
         (["--mqtt", "--name", "attic", "--speed", "60x"], "--speed means nothing with --mqtt"),
         (
             ["--mqtt", "--name", "attic", "--synthetic", "plant"],
@@ -336,6 +434,11 @@ def test_without_the_library_the_error_is_the_command_to_install_it(config: Path
     config.write_text(FEDERATION + '[mqtt.topics]\na = "x"\nb = "y"\n')
     words = ["producer", "--config", str(config), "--mqtt", "--name", "attic"]
     program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main import main; main()"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "shoal: MQTT needs an extra: pip install '.[mqtt]' in a clone of shoal"
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "shoal: MQTT needs an extra: pip install '.[mqtt]' in a clone of shoal"
+    )

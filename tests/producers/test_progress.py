@@ -60,7 +60,8 @@ def test_noting_very_often_takes_no_more_memory_than_the_window() -> None:
 
 
 def test_plain_lines_come_every_few_seconds() -> None:
-    clock, stream = Clock(), io.StringIO()
+    clock = Clock()
+    stream = io.StringIO()
     display = LineDisplay(stream, clock, every_s=5)
     for second in range(12):
         clock.now = 1000.0 + second
@@ -73,7 +74,8 @@ def test_plain_lines_come_every_few_seconds() -> None:
 
 
 def test_an_event_is_logged_once_a_minute() -> None:
-    clock, stream = Clock(), io.StringIO()
+    clock = Clock()
+    stream = io.StringIO()
     start_logging("producer", as_json=True, stream=stream)
     display = display_on(io.StringIO(), clock, as_events=True)
     for second in range(130):
@@ -81,7 +83,9 @@ def test_an_event_is_logged_once_a_minute() -> None:
         display.show(second * 2, None)
     display.close()
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["event"], line["readings"], line["total"], line["per_second"]) for line in events] == [
+    assert [
+        (line["event"], line["readings"], line["total"], line["per_second"]) for line in events
+    ] == [
         ("readings_stored", 120, None, 2.0),
         ("readings_stored", 240, None, 2.0),
     ]
@@ -118,7 +122,14 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (45.4, "45 s"), (125, "2 min 5 s"), (8000, "2 h 13 min"), (200_000, "2 d 7 h"), (3599.9, "1 h 0 min")],
+    [
+        (0, "0 s"),
+        (45.4, "45 s"),
+        (125, "2 min 5 s"),
+        (8000, "2 h 13 min"),
+        (200_000, "2 d 7 h"),
+        (3599.9, "1 h 0 min"),
+    ],
 )
 def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text

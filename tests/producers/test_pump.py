@@ -23,7 +23,9 @@ def test_a_source_without_rows_is_finished_and_opens_no_log(tmp_path: Path) -> N
     assert stored_in(tmp_path) == {}
 
 
-def test_readings_are_in_their_clients_logs_with_time_and_values_and_without_label(tmp_path: Path) -> None:
+def test_readings_are_in_their_clients_logs_with_time_and_values_and_without_label(
+    tmp_path: Path,
+) -> None:
     path = csv_of(tmp_path / "a.csv", [(1, 2, 3, "secret"), (4, "x", "", "secret")])
     pump = drained(pump_of(replay(path), tmp_path))
     assert stored_in(tmp_path) == {
@@ -45,7 +47,9 @@ def test_numbers_travel_as_an_array(tmp_path: Path, path: Path) -> None:
     log.close()
 
 
-def test_a_step_stores_what_is_due_and_tells_for_how_long_nothing_will_be(tmp_path: Path, path: Path) -> None:
+def test_a_step_stores_what_is_due_and_tells_for_how_long_nothing_will_be(
+    tmp_path: Path, path: Path
+) -> None:
     clock = Clock()
     pump = pump_of(replay(path), tmp_path, clock, pacing=Pacing(speed=2))
     assert pump.step()
@@ -109,9 +113,12 @@ def test_rows_that_are_due_one_by_one_are_stored_a_few_together(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("rate", "wait_s"), [(1000, LINGER_S), (10_000, LINGER_READINGS / 10_000), (30_000, LINGER_LEAST_S)]
+    ("rate", "wait_s"),
+    [(1000, LINGER_S), (10_000, LINGER_READINGS / 10_000), (30_000, LINGER_LEAST_S)],
 )
-def test_many_rows_that_are_due_one_by_one_are_stored_sooner(tmp_path: Path, rate: float, wait_s: float) -> None:
+def test_many_rows_that_are_due_one_by_one_are_stored_sooner(
+    tmp_path: Path, rate: float, wait_s: float
+) -> None:
     clock = Clock()
     file = csv_of(tmp_path / "a.csv", [(n, 1, 2, "") for n in range(4000)])
     pump = pump_of(replay(file), tmp_path, clock, pacing=Pacing(rate=rate))

@@ -19,7 +19,9 @@ from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, row
 from tests.producers.running_producer import csv_of, logs_in, plain_rows, replay, stored_in
 
 
-def test_started_again_it_goes_on_and_at_the_end_there_is_nothing_to_do(tmp_path: Path, path: Path) -> None:
+def test_started_again_it_goes_on_and_at_the_end_there_is_nothing_to_do(
+    tmp_path: Path, path: Path
+) -> None:
     pump = pump_of(replay(path), tmp_path, batch_readings_max=7)
     pump.step()
     pump.step()
@@ -44,7 +46,9 @@ def test_a_file_that_shrank_gives_nothing_twice(tmp_path: Path, path: Path) -> N
     assert rows_by_client(tmp_path) == as_it_should_be()
 
 
-def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_between(tmp_path: Path, path: Path) -> None:
+def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_between(
+    tmp_path: Path, path: Path
+) -> None:
     drained(pump_of(replay(path), tmp_path))
     bookmark = open_bookmark(tmp_path, replay(path).identity)
     bookmark.start_again()
@@ -53,10 +57,14 @@ def test_publishing_again_on_purpose_publishes_all_again_even_if_killed_in_betwe
     killed._close_publishers()
     bookmark.close()
     drained(pump_of(replay(path), tmp_path))
-    assert rows_by_client(tmp_path) == {client: rows * 2 for client, rows in as_it_should_be().items()}
+    assert rows_by_client(tmp_path) == {
+        client: rows * 2 for client, rows in as_it_should_be().items()
+    }
 
 
-def test_two_sources_and_other_writers_share_the_logs_without_minding(tmp_path: Path, path: Path) -> None:
+def test_two_sources_and_other_writers_share_the_logs_without_minding(
+    tmp_path: Path, path: Path
+) -> None:
     other = csv_of(tmp_path / "b.csv", plain_rows(30))
     one, two = (pump_of(replay(file), tmp_path, batch_readings_max=4) for file in (path, other))
     log = logs_in(tmp_path)("client-1")
@@ -84,7 +92,9 @@ def test_two_sources_and_other_writers_share_the_logs_without_minding(tmp_path: 
 def test_a_second_producer_of_the_same_source_is_turned_away(tmp_path: Path, path: Path) -> None:
     pump = pump_of(replay(path), tmp_path)
     pump.step()
-    with pytest.raises(InvalidState, match=r"is the producer of source [0-9a-f]{16} running already"):
+    with pytest.raises(
+        InvalidState, match=r"is the producer of source [0-9a-f]{16} running already"
+    ):
         pump_of(replay(path), tmp_path)
     pump.close()
     pump_of(replay(path), tmp_path).close()
@@ -99,7 +109,9 @@ def test_without_the_bookmark_the_logs_alone_know_the_place(tmp_path: Path, path
     assert rows_by_client(tmp_path) == as_it_should_be()
 
 
-@pytest.mark.parametrize("rule", ["round-robin", "dirichlet:label:0.2", "column:label", "label-skew:label"])
+@pytest.mark.parametrize(
+    "rule", ["round-robin", "dirichlet:label:0.2", "column:label", "label-skew:label"]
+)
 def test_a_log_that_was_deleted_is_filled_again_and_the_others_get_nothing_twice(
     tmp_path: Path, path: Path, rule: str
 ) -> None:
@@ -124,7 +136,9 @@ def test_a_log_put_back_from_an_older_copy_gets_what_it_lacks(tmp_path: Path, pa
     assert rows_by_client(tmp_path) == as_it_should_be()
 
 
-def test_a_log_that_another_program_created_again_is_another_log(tmp_path: Path, path: Path) -> None:
+def test_a_log_that_another_program_created_again_is_another_log(
+    tmp_path: Path, path: Path
+) -> None:
     drained(pump_of(replay(path), tmp_path, limit=40))
     shutil.rmtree(tmp_path / "client-1")
     log = logs_in(tmp_path)("client-1")
@@ -161,7 +175,12 @@ def test_readings_that_retention_removes_during_the_search_do_no_harm(
     kept = rows_by_client(tmp_path)
     assert kept["client-1"][0] > 0
     pump = drained(
-        pump_of(replay(path), tmp_path, open_log=lambda client: Late(logs_in(tmp_path)(client)), topic_settings=small)
+        pump_of(
+            replay(path),
+            tmp_path,
+            open_log=lambda client: Late(logs_in(tmp_path)(client)),
+            topic_settings=small,
+        )
     )
     assert (pump.already_there, pump.published.total()) == (50, ROWS - 50)
 
@@ -170,7 +189,11 @@ def test_a_loop_goes_on_where_it_was(tmp_path: Path, path: Path) -> None:
     for limit in (50, 130, 200):
         drained(pump_of(replay(path, loop=True), tmp_path, limit=limit))
     assert rows_by_client(tmp_path) == as_it_should_be(200)
-    times = {reading.row: reading.time for readings in stored_in(tmp_path).values() for reading in readings}
+    times = {
+        reading.row: reading.time
+        for readings in stored_in(tmp_path).values()
+        for reading in readings
+    }
     assert [times[row] for row in range(200)] == pytest.approx(range(200))
 
 

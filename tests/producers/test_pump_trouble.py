@@ -14,7 +14,15 @@ from shoal.producers.publisher import open_bookmark
 from shoal.producers.source import Source
 from shoal.protocol.topics import READINGS
 from shoal.transports.base import Log
-from tests.producers.pumping import Cut, Cutting, PowerCut, as_it_should_be, drained, pump_of, rows_by_client
+from tests.producers.pumping import (
+    Cut,
+    Cutting,
+    PowerCut,
+    as_it_should_be,
+    drained,
+    pump_of,
+    rows_by_client,
+)
 from tests.producers.running_producer import Clock, csv_of, logs_in, plain_rows, replay, stored_in
 
 METHODS = ["ensure", "identity", "publish_batch", "flush", "read", "bounds", "close"]
@@ -25,7 +33,8 @@ CUTS = [(method, nth, after) for method in METHODS for nth in (1, 2, 5) for afte
 def test_a_log_that_is_away_at_any_call_costs_no_reading_and_repeats_none(
     tmp_path: Path, path: Path, method: str, nth: int, after: bool
 ) -> None:
-    cut, clock = Cut(method, nth, after, LogUnavailable("away")), Clock()
+    cut = Cut(method, nth, after, LogUnavailable("away"))
+    clock = Clock()
     drained(pump_of(replay(path), tmp_path, limit=9))
     opened: list[Log] = []
 
@@ -62,11 +71,14 @@ def test_a_kill_at_any_call_costs_no_reading_and_repeats_none(
         return Cutting(opened[-1], cut)
 
     clock = Clock()
-    pump = pump_of(replay(path), tmp_path, clock, open_log=logs, bookmark=bookmark, batch_readings_max=5)
+    pump = pump_of(
+        replay(path), tmp_path, clock, open_log=logs, bookmark=bookmark, batch_readings_max=5
+    )
     try:
         while not pump.finished:
             pump.step()
-            clock.now += 0.4  # so that the place is noted after some of the batches and not after others
+            # so that the place is noted after some of the batches and not after others
+            clock.now += 0.4
         pump.close()
     except PowerCut:
         pass
@@ -80,7 +92,8 @@ def test_a_kill_at_any_call_costs_no_reading_and_repeats_none(
 
 
 def test_a_log_that_stays_away_is_asked_less_and_less_often(tmp_path: Path, path: Path) -> None:
-    clock, waits = Clock(), []
+    clock = Clock()
+    waits = []
 
     def away(client: str) -> Log:
         raise LogUnavailable("away")
@@ -106,7 +119,9 @@ def test_a_log_that_refuses_is_not_asked_again(tmp_path: Path, path: Path) -> No
     pump.close()
 
 
-def test_a_log_replaced_between_two_tries_is_not_written_with_a_hole(tmp_path: Path, path: Path) -> None:
+def test_a_log_replaced_between_two_tries_is_not_written_with_a_hole(
+    tmp_path: Path, path: Path
+) -> None:
     cut = Cut("flush", 2, False, LogUnavailable("away"))
     clock = Clock()
     pump = pump_of(
@@ -127,11 +142,14 @@ def test_a_log_replaced_between_two_tries_is_not_written_with_a_hole(tmp_path: P
     assert rows_by_client(tmp_path) == as_it_should_be(clients=1)
 
 
-def test_a_client_that_has_fallen_silent_is_not_forgotten_when_a_log_was_away(tmp_path: Path) -> None:
+def test_a_client_that_has_fallen_silent_is_not_forgotten_when_a_log_was_away(
+    tmp_path: Path,
+) -> None:
     rows = [(n, n, n, "silent" if n < 10 and n % 2 else "loud") for n in range(40)]
     path = csv_of(tmp_path / "a.csv", rows)
     split = split_of("column:label", 1, 0)
-    cut, clock = Cut("flush", 3, False, LogUnavailable("away")), Clock()
+    cut = Cut("flush", 3, False, LogUnavailable("away"))
+    clock = Clock()
     pump = pump_of(
         replay(path, split=split),
         tmp_path,
@@ -167,7 +185,8 @@ class Breaking:
     """A source with a damaged place."""
 
     def __init__(self, source: Source, after: int) -> None:
-        self._source, self._left = source, after
+        self._source = source
+        self._left = after
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)

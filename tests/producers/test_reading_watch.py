@@ -1,4 +1,5 @@
-"""What a producer says of the readings that clients will reject or clip: names, numbers and places, never a value."""
+"""What a producer says of the readings that clients will reject or clip: names, numbers and places,
+never a value."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SECRETS = ("4711", "0815")
 
 
 def rows(n: int, *, wrong: bool) -> str:
-    """CSV of n readings: every 20th beyond the bounds of warm; every 50th no number, or `wrong` all."""
+    """CSV of n readings: every 20th beyond the bounds of warm; every 50th no number, or `wrong`
+    all."""
     lines = ["warm,damp"]
     for number in range(n):
         warm = "4711" if number % 20 == 7 else str(number % 30)
@@ -28,14 +30,22 @@ def rows(n: int, *, wrong: bool) -> str:
 def produce(folder: Path, text: str, *more: str) -> tuple[str, BaseException | None]:
     """What the producer prints, and its error."""
     (folder / "site.csv").write_text(text, encoding="utf-8")
-    command = ["producer", "--config", str(write_federation(folder)), str(folder / "site.csv"), *more]
+    command = [
+        "producer",
+        "--config",
+        str(write_federation(folder)),
+        str(folder / "site.csv"),
+        *more,
+    ]
     ended = CliRunner().invoke(shoal, command)
     error = None if isinstance(ended.exception, SystemExit) else ended.exception
     assert not any(secret in ended.output + str(error) for secret in SECRETS)
     return ended.output, error
 
 
-def test_a_producer_counts_what_clients_will_reject_and_clip_with_the_line_of_the_first(tmp_path: Path) -> None:
+def test_a_producer_counts_what_clients_will_reject_and_clip_with_the_line_of_the_first(
+    tmp_path: Path,
+) -> None:
     printed, error = produce(tmp_path, "\n" + rows(400, wrong=False))
     assert error is None
     # Below a blank line and the header; a cell in quotes has two lines, and the second counts.
@@ -43,19 +53,29 @@ def test_a_producer_counts_what_clients_will_reject_and_clip_with_the_line_of_th
     assert "look alike: warm (5%)" in printed
 
 
-def test_a_producer_whose_readings_are_all_unusable_ends_with_the_likely_cause(tmp_path: Path) -> None:
+def test_a_producer_whose_readings_are_all_unusable_ends_with_the_likely_cause(
+    tmp_path: Path,
+) -> None:
     printed, error = produce(tmp_path, rows(30, wrong=True), "--json")
     assert isinstance(error, InvalidData)
     assert "none of the 30 readings could be used: 30 not_a_number in damp" in str(error)
     totals = json.loads(printed.splitlines()[-1])
     first = "site.csv, line 3"
-    assert totals["rejected"] == [{"reason": "not_a_number", "feature": "damp", "readings": 30, "first": first}]
+    assert totals["rejected"] == [
+        {"reason": "not_a_number", "feature": "damp", "readings": 30, "first": first}
+    ]
     assert produce(tmp_path, rows(30, wrong=True))[1] is None, "nothing was new"
 
 
 @pytest.mark.parametrize(
     "state",
-    [[["odd", 0, 1, [0, 0]]], [["missing", 2, 1, [0, 0]]], [["missing", 0, -1, [0, 0]]], [["missing", 0]], 4],
+    [
+        [["odd", 0, 1, [0, 0]]],
+        [["missing", 2, 1, [0, 0]]],
+        [["missing", 0, -1, [0, 0]]],
+        [["missing", 0]],
+        4,
+    ],
 )
 def test_damaged_counts_of_a_checkpoint_are_refused(state: object) -> None:
     with pytest.raises(InvalidState, match="damaged"):
@@ -67,8 +87,11 @@ def test_no_values_and_none_too_many_are_of_no_single_feature() -> None:
     assert FaultCounts(["warm"]).rejected() == []
 
 
-def test_the_first_is_the_first_of_the_source_though_readings_of_another_client_are_counted_before() -> None:
-    counts, fault = FaultCounts(["warm"]), fault_of([None], 1)
+def test_the_first_is_the_first_of_the_source_though_readings_of_another_client_are_counted_before() -> (
+    None
+):
+    counts = FaultCounts(["warm"])
+    fault = fault_of([None], 1)
     assert fault is not None
     for number in (8, 12, 3, 5):
         counts.add(fault, number)

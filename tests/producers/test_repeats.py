@@ -38,7 +38,11 @@ def feed(folder: Path) -> Feed:
 
     def run(*words: str) -> int:
         given = ["--config", "federation.toml", *words, "--json"]
-        return int(json.loads(CliRunner().invoke(producer, given, catch_exceptions=False).stdout)["published"])
+        return int(
+            json.loads(CliRunner().invoke(producer, given, catch_exceptions=False).stdout)[
+                "published"
+            ]
+        )
 
     return run
 
@@ -52,7 +56,12 @@ def test_a_copy_is_refused_names_the_client_and_goes_on_when_told(folder: Path, 
     csv_of(folder / "copy.csv", plain_rows(ROWS))
     with pytest.raises(SettingsError) as refused:
         feed("copy.csv")
-    for words in ("copy.csv begins as a.csv does", "fed to client-1", "spends its epsilon twice", "give --again"):
+    for words in (
+        "copy.csv begins as a.csv does",
+        "fed to client-1",
+        "spends its epsilon twice",
+        "give --again",
+    ):
         assert words in str(refused.value)
     assert stored(folder) == ROWS
     assert feed("copy.csv", "--again") == ROWS
@@ -91,7 +100,9 @@ def test_what_is_new_is_fed_without_a_question(folder: Path, feed: Feed) -> None
     with pytest.raises(SettingsError, match="fed to client-1, client-2 before"):
         feed("a.csv", "--only", "client-2", "--clients", "3")
     assert feed(str(csv_of(folder / "empty.csv", []))) == 0
-    assert feed(str(csv_of(folder / "b.csv", [(1, 2, 0.5, "x")]))) == 1, "only the header is the same"
+    assert feed(str(csv_of(folder / "b.csv", [(1, 2, 0.5, "x")]))) == 1, (
+        "only the header is the same"
+    )
     csv_of(folder / "b.csv", [(1, 2, 0.5, "x"), (2, 3, 0.5, "x")])
     assert feed("b.csv") == 1, "it has grown"
     csv_of(folder / "short.csv", plain_rows(ROWS - 1))
@@ -99,7 +110,9 @@ def test_what_is_new_is_fed_without_a_question(folder: Path, feed: Feed) -> None
     with kept.open("a") as file:
         file.write('\n["cut sh')
     assert feed("short.csv") == ROWS - 1
-    assert len(kept.read_text().splitlines()) == 5, "each source is kept once, also behind a line that was cut short"
+    assert len(kept.read_text().splitlines()) == 5, (
+        "each source is kept once, also behind a line that was cut short"
+    )
 
 
 @pytest.mark.parametrize(("answer", "published"), [("y", ROWS), ("n", 0)])

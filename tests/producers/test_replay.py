@@ -26,7 +26,9 @@ def three(tmp_path: Path) -> list[Path]:
     rows = plain_rows(100)
     first = csv_of(tmp_path / "a.csv", rows[:40])
     empty = csv_of(tmp_path / "b.csv", [])
-    last = csv_of(tmp_path / "c.csv", [(label, b, a, t) for t, a, b, label in rows[40:]], header="label,b,a,t")
+    last = csv_of(
+        tmp_path / "c.csv", [(label, b, a, t) for t, a, b, label in rows[40:]], header="label,b,a,t"
+    )
     return [first, empty, last]
 
 
@@ -47,14 +49,28 @@ def test_one_row_is_a_reading_with_its_client_time_and_label(tmp_path: Path) -> 
     assert isinstance(row.values, np.ndarray)
 
 
-@pytest.mark.parametrize(("time", "label"), [(("t",), "label"), ((), "label"), (("t",), None), ((), None)])
-def test_a_column_holds_the_user_of_a_reading(tmp_path: Path, time: tuple[str, ...], label: str | None) -> None:
-    rows = [(1, 1.5, 2, "x", "anna"), (2, 1.5, 2, "x", " "), (3, 1.5, 2, "x", "b" * 300), (4, 1.5, 2, "x", "b" * 299)]
+@pytest.mark.parametrize(
+    ("time", "label"), [(("t",), "label"), ((), "label"), (("t",), None), ((), None)]
+)
+def test_a_column_holds_the_user_of_a_reading(
+    tmp_path: Path, time: tuple[str, ...], label: str | None
+) -> None:
+    rows = [
+        (1, 1.5, 2, "x", "anna"),
+        (2, 1.5, 2, "x", " "),
+        (3, 1.5, 2, "x", "b" * 300),
+        (4, 1.5, 2, "x", "b" * 299),
+    ]
     path = csv_of(tmp_path / "a.csv", rows, header="t,a,b,label,who")
     split = split_of("column:label", 1, 0, None)
     source = Replay([path], Columns(("a", "b"), time, label, "who"), split)
     first, none, long, other = all_of(source)
-    assert (first.user, first.client, first.label, list(first.values)) == ("anna", "x", label and "x", [1.5, 2.0])
+    assert (first.user, first.client, first.label, list(first.values)) == (
+        "anna",
+        "x",
+        label and "x",
+        [1.5, 2.0],
+    )
     assert none.user is None
     assert long.user is not None
     assert other.user not in {None, long.user}, "all of a long id counts"
@@ -70,18 +86,25 @@ def test_rows_come_in_the_order_of_the_files_with_columns_by_name(three: list[Pa
     assert source.position == 100
 
 
-def test_an_empty_file_lacks_no_column_but_a_missing_column_is_named(tmp_path: Path, three: list[Path]) -> None:
+def test_an_empty_file_lacks_no_column_but_a_missing_column_is_named(
+    tmp_path: Path, three: list[Path]
+) -> None:
     nothing = tmp_path / "nothing.csv"
     nothing.touch()
     assert len(all_of(replay(nothing, *three))) == 100
-    with pytest.raises(SettingsError, match=r"column 'z' is missing; the columns are 't', 'a', 'b', 'label'"):
+    with pytest.raises(
+        SettingsError, match=r"column 'z' is missing; the columns are 't', 'a', 'b', 'label'"
+    ):
         Replay(three, Columns(("a", "z")), split_of("round-robin", 1, 0))
     with pytest.raises(SettingsError, match="column 'room' is missing"):
         Replay(three, Columns(("a",)), split_of("column:room", 1, 0))
 
 
 def test_what_is_no_number_and_what_is_no_time_is_passed_on_and_counted(tmp_path: Path) -> None:
-    path = csv_of(tmp_path / "a.csv", [(0, "", "n/a", "x"), ("noon", 1, 2, "x"), (1, 2), (2, "nan", "inf", "")])
+    path = csv_of(
+        tmp_path / "a.csv",
+        [(0, "", "n/a", "x"), ("noon", 1, 2, "x"), (1, 2), (2, "nan", "inf", "")],
+    )
     source = replay(path)
     rows = all_of(source)
     assert comparable(rows) == [
@@ -94,7 +117,9 @@ def test_what_is_no_number_and_what_is_no_time_is_passed_on_and_counted(tmp_path
 
 
 def test_a_row_that_is_counted_beforehand_is_not_faulty_twice(tmp_path: Path) -> None:
-    source = replay(csv_of(tmp_path / "a.csv", [(1, 2), (1, 2, 3, "x")]), split=split_of("blocks", 2, 0))
+    source = replay(
+        csv_of(tmp_path / "a.csv", [(1, 2), (1, 2, 3, "x")]), split=split_of("blocks", 2, 0)
+    )
     assert [row.client for row in all_of(source)] == ["client-1", "client-2"]
     assert source.faults == {"ragged": 1}
 
@@ -122,7 +147,11 @@ def test_every_rule_gives_each_row_once_and_the_same_the_second_time(
 @pytest.mark.parametrize("rule", RULES)
 def test_shuffling_changes_the_order_and_not_whose_a_row_is(three: list[Path], rule: str) -> None:
     plain, shuffled, other = (
-        comparable(all_of(replay(*three, split=split_of(rule, 4, 5), shuffle=seed is not None, seed=seed or 0)))
+        comparable(
+            all_of(
+                replay(*three, split=split_of(rule, 4, 5), shuffle=seed is not None, seed=seed or 0)
+            )
+        )
         for seed in (None, 1, 2)
     )
     assert sorted(plain) == sorted(shuffled) == sorted(other)
@@ -146,7 +175,8 @@ def test_skipping_is_the_same_as_reading(
         return replay(path, split=split_of(rule, 3, 1), loop=loop, shuffle=shuffle, seed=1)
 
     whole = comparable(opened().read(1000))
-    source, at = opened(), 0
+    source = opened()
+    at = 0
     for skip, take in skips:
         source.skip(skip)
         at += skip
@@ -217,7 +247,11 @@ def test_names_of_clients_are_known_as_soon_as_there_can_be_no_others(tmp_path: 
     packed = gzip.compress(text.encode())
     path = tmp_path / "a.csv.gz"
     path.write_bytes(packed[: len(packed) // 2])
-    assert replay(path, split=split_of("round-robin", 3, 0)).clients() == ["client-1", "client-2", "client-3"]
+    assert replay(path, split=split_of("round-robin", 3, 0)).clients() == [
+        "client-1",
+        "client-2",
+        "client-3",
+    ]
     with pytest.raises(InvalidData, match="cut short"):
         replay(path, split=split_of("column:label", 1, 0)).clients()
     path.write_bytes(packed)
@@ -242,7 +276,9 @@ def test_a_source_is_known_by_its_files_columns_and_rule(tmp_path: Path, three: 
     assert replay(*three).identity == identities[0]
 
 
-def test_a_file_that_grew_is_the_same_source_and_one_that_was_replaced_is_not(tmp_path: Path) -> None:
+def test_a_file_that_grew_is_the_same_source_and_one_that_was_replaced_is_not(
+    tmp_path: Path,
+) -> None:
     path = csv_of(tmp_path / "a.csv", plain_rows(3))
     before = replay(path).identity
     csv_of(path, plain_rows(30))
@@ -251,7 +287,9 @@ def test_a_file_that_grew_is_the_same_source_and_one_that_was_replaced_is_not(tm
     assert replay(path).identity != before
 
 
-def test_where_the_number_of_rows_decides_a_file_that_grew_is_another_source(tmp_path: Path) -> None:
+def test_where_the_number_of_rows_decides_a_file_that_grew_is_another_source(
+    tmp_path: Path,
+) -> None:
     def identity() -> str:
         return replay(path, split=split_of("blocks", 2, 0)).identity
 

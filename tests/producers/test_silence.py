@@ -33,7 +33,9 @@ def test_no_silence_is_counted_without_a_connection() -> None:
     silence.start(500.0)
     assert silence.newly_silent(559.0) == [], "a is known to be silent, b had no chance"
     assert silence.newly_silent(560.0) == ["b"]
-    assert silence.received("a", 600.0) == 600.0, "silent since before the others could not be heard"
+    assert silence.received("a", 600.0) == 600.0, (
+        "silent since before the others could not be heard"
+    )
 
 
 def test_a_limit_of_zero_reports_no_silence() -> None:

@@ -45,21 +45,32 @@ def test_each_row_goes_to_one_of_the_clients_and_always_to_the_same(
 
 @pytest.mark.parametrize("rule", ["round-robin", "blocks", "label-skew:c"])
 @given(keys=texts, clients=st.integers(1, 9))
-def test_the_even_rules_give_every_client_as_much_to_within_a_shard(rule: str, keys: list[str], clients: int) -> None:
+def test_the_even_rules_give_every_client_as_much_to_within_a_shard(
+    rule: str, keys: list[str], clients: int
+) -> None:
     owners = dealt(rule, keys, clients)
     sizes = [owners.count(f"client-{number}") for number in range(1, clients + 1)]
     assert max(sizes) - min(sizes) <= 2
 
 
 def test_round_robin_takes_turns_and_blocks_take_stretches() -> None:
-    assert dealt("round-robin", ["x"] * 5, 2) == ["client-1", "client-2", "client-1", "client-2", "client-1"]
+    assert dealt("round-robin", ["x"] * 5, 2) == [
+        "client-1",
+        "client-2",
+        "client-1",
+        "client-2",
+        "client-1",
+    ]
     assert dealt("blocks", ["x"] * 5, 2) == ["client-1"] * 3 + ["client-2"] * 2
 
 
 def test_label_skew_leaves_each_client_few_classes() -> None:
     keys = [str(number % 10) for number in range(1000)]
     owners = dealt("label-skew:c", keys, 5)
-    classes = {owner: {key for key, whose in zip(keys, owners, strict=True) if whose == owner} for owner in set(owners)}
+    classes = {
+        owner: {key for key, whose in zip(keys, owners, strict=True) if whose == owner}
+        for owner in set(owners)
+    }
     assert len(classes) == 5
     assert all(len(some) == 2 for some in classes.values())
     assert dealt("label-skew:c", keys, 5, seed=1) != owners
@@ -70,7 +81,9 @@ def test_a_small_alpha_is_uneven_and_a_large_one_is_even() -> None:
 
     def largest_shares(alpha: float) -> list[float]:
         pairs = Counter(zip(keys, dealt(f"dirichlet:c:{alpha}", keys, 4), strict=True))
-        return [max(rows for (key, _), rows in pairs.items() if key == label) / 1000 for label in "0123"]
+        return [
+            max(rows for (key, _), rows in pairs.items() if key == label) / 1000 for label in "0123"
+        ]
 
     assert max(largest_shares(1000)) < 0.35
     assert min(largest_shares(0.05)) > 0.5

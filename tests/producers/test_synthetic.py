@@ -44,7 +44,9 @@ def test_nothing_asked_is_nothing_given(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_clients_take_turns_and_each_has_its_own_readings_at_the_same_moments(name: str) -> None:
+def test_the_clients_take_turns_and_each_has_its_own_readings_at_the_same_moments(
+    name: str,
+) -> None:
     rows = Synthetic(name, clients=3).read(30)
     assert [row.client for row in rows[:4]] == ["client-1", "client-2", "client-3", "client-1"]
     assert [row.time for row in rows[::3]] == [BEGINNING_S + tick for tick in range(10)]
@@ -62,7 +64,8 @@ def test_the_clients_take_turns_and_each_has_its_own_readings_at_the_same_moment
 def test_skipping_is_the_same_as_reading_and_a_seed_is_a_stream(
     name: str, clients: int, seed: int, start: int, cut: int
 ) -> None:
-    one, two = Synthetic(name, clients, seed), Synthetic(name, clients, seed)
+    one = Synthetic(name, clients, seed)
+    two = Synthetic(name, clients, seed)
     one.skip(start)
     whole = one.read(20)
     two.skip(start)
@@ -118,7 +121,9 @@ def test_a_stream_or_a_number_of_clients_that_cannot_be_is_refused() -> None:
 def test_gaussians_arrive_and_vanish_as_planned() -> None:
     stream = Gaussians(seed=1)
     assert stream.present(0) == [0, 1, 2][: len(stream.present(0))]
-    everyone = {component for tick in range(0, 2 * SEASON, 50) for component in stream.present(tick)}
+    everyone = {
+        component for tick in range(0, 2 * SEASON, 50) for component in stream.present(tick)
+    }
     assert everyone == {0, 1, 2, 3, 4}
     there = [4 in stream.present(tick) for tick in range(3 * SEASON)]
     changes = [tick for tick in range(1, len(there)) if there[tick] != there[tick - 1]]
@@ -157,13 +162,17 @@ def test_all_clients_see_the_same_gaussians_at_the_same_time() -> None:
 def cycles(count: int, client: int = 0, seed: int = 0) -> tuple[Any, list[str]]:
     plant = Plant(seed)
     blocks = [plant.block(client, number) for number in range(count)]
-    return np.concatenate([rows for rows, _ in blocks]), [label for _, labels in blocks for label in labels]
+    return np.concatenate([rows for rows, _ in blocks]), [
+        label for _, labels in blocks for label in labels
+    ]
 
 
 def test_the_sensors_of_a_sound_plant_hang_together() -> None:
     rows, labels = cycles(20)
     phases = np.array(labels)
-    flow, level, vibration = rows[:, FLOW], rows[:, LEVEL], rows[:, VIBRATION]
+    flow = rows[:, FLOW]
+    level = rows[:, LEVEL]
+    vibration = rows[:, VIBRATION]
     sound = ~np.isin(phases, FAULTS)
     assert np.corrcoef(flow[sound], vibration[sound])[0, 1] > 0.8
     filling = (phases == "fill") & np.append(phases[1:] == "fill", False)
@@ -209,7 +218,8 @@ def test_a_fault_changes_the_rows_it_returns_and_no_other(fault: str, seed: int)
 
 
 def test_two_plants_are_alike_and_not_the_same() -> None:
-    one, two = cycles(4, client=0)[0].mean(axis=0), cycles(4, client=1)[0].mean(axis=0)
+    one = cycles(4, client=0)[0].mean(axis=0)
+    two = cycles(4, client=1)[0].mean(axis=0)
     assert (one != two).all()
     assert np.abs(one - two).max() < 12
 

@@ -25,7 +25,9 @@ from shoal.producers.files.tables import CsvTable, JsonTable, Table, open_table,
 
 def rows_of(path: Path, *wanted: str) -> tuple[list[Any], Counter[str]]:
     faults: Counter[str] = Counter()
-    return [None if row is None else list(row) for row in open_table(path, faults).rows(wanted)], faults
+    return [
+        None if row is None else list(row) for row in open_table(path, faults).rows(wanted)
+    ], faults
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -60,7 +62,9 @@ def test_columns_are_found_by_name_in_the_order_they_are_wanted(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_line_ends_byte_order_marks_quotes_and_blank_lines_are_no_matter(tmp_path: Path, end: str) -> None:
+def test_line_ends_byte_order_marks_quotes_and_blank_lines_are_no_matter(
+    tmp_path: Path, end: str
+) -> None:
     lines = ['"t, s",  a ', '"1,5","say ""x"""', "", '2,"3\n4"', ""]
     path = written(tmp_path / "a.csv", "\ufeff" + end.join(lines))
     assert rows_of(path, "t, s", "a") == ([["1,5", 'say "x"'], ["2", "3\n4"]], Counter())
@@ -68,7 +72,9 @@ def test_line_ends_byte_order_marks_quotes_and_blank_lines_are_no_matter(tmp_pat
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_the_delimiter_is_the_one_of_the_header(tmp_path: Path, delimiter: str) -> None:
-    path = written(tmp_path / "a.tsv", delimiter.join(['"x,;|"', "a", "b"]) + "\n" + delimiter.join("123"))
+    path = written(
+        tmp_path / "a.tsv", delimiter.join(['"x,;|"', "a", "b"]) + "\n" + delimiter.join("123")
+    )
     assert rows_of(path, "b") == ([["3"]], Counter())
 
 
@@ -84,7 +90,9 @@ def test_a_quote_that_is_never_closed_costs_its_own_row_only(tmp_path: Path) -> 
     assert faults == {"unclosed": 1}
 
 
-@pytest.mark.parametrize(("name", "line"), [("a.csv", "1," * 4_000_000), ("a.csv.gz", "0" * 12_000_000)])
+@pytest.mark.parametrize(
+    ("name", "line"), [("a.csv", "1," * 4_000_000), ("a.csv.gz", "0" * 12_000_000)]
+)
 def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_memory(
     tmp_path: Path, name: str, line: str
 ) -> None:
@@ -103,9 +111,10 @@ def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_mem
 
 
 @given(
-    st.lists(st.sampled_from(["a", "é€", "0123456789" * 3, "\n", "\r", "\r\n", "\u2028", "\x1c"]), max_size=12).map(
-        "".join
-    ),
+    st.lists(
+        st.sampled_from(["a", "é€", "0123456789" * 3, "\n", "\r", "\r\n", "\u2028", "\x1c"]),
+        max_size=12,
+    ).map("".join),
     st.sampled_from([1, 2, 3, 7, 50, 8192]),
     st.sampled_from(["utf-8-sig", "utf-16"]),
 )
@@ -129,7 +138,9 @@ def test_cells_of_nulls_are_cells_that_no_client_takes(tmp_path: Path) -> None:
 
 
 def test_a_line_of_a_million_keys_is_one_broken_row_too(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", '{"a": 1}\n{' + '"a": 1, ' * 1_000_000 + '"a": 2}\n{"a": 3}')
+    path = written(
+        tmp_path / "a.jsonl", '{"a": 1}\n{' + '"a": 1, ' * 1_000_000 + '"a": 2}\n{"a": 3}'
+    )
     assert rows_of(path, "a") == ([[1], None, [3]], Counter(unreadable=1))
 
 
@@ -147,7 +158,17 @@ def test_bytes_that_are_no_utf_8_are_read_as_windows_1252(tmp_path: Path) -> Non
 
 
 def test_json_lines_that_are_no_object_are_broken_rows(tmp_path: Path) -> None:
-    lines = ['{"a": 1.5, "b": null}', "[1]", "3", "{", '{"a": NaN}', "", '{"b": "x"}', "[" * 100_000, "9" * 5000]
+    lines = [
+        '{"a": 1.5, "b": null}',
+        "[1]",
+        "3",
+        "{",
+        '{"a": NaN}',
+        "",
+        '{"b": "x"}',
+        "[" * 100_000,
+        "9" * 5000,
+    ]
     rows, faults = rows_of(written(tmp_path / "a.jsonl", "\n".join(lines)), "a", "b")
     assert repr(rows) == "[[1.5, None], None, None, None, [nan, None], [None, 'x'], None, None]"
     assert faults == Counter(unreadable=5)
@@ -177,7 +198,9 @@ def test_a_truncated_compressed_file_gives_its_rows_and_then_an_error(tmp_path: 
 
 def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) -> None:
     table = open_table(written(tmp_path / "a.csv", "t,a,b\n"), Counter())
-    with pytest.raises(SettingsError, match=r"a\.csv: column 'x' is missing; the columns are 't', 'a', 'b'"):
+    with pytest.raises(
+        SettingsError, match=r"a\.csv: column 'x' is missing; the columns are 't', 'a', 'b'"
+    ):
         require_columns(table, ["a", "x"])
 
 
@@ -188,7 +211,9 @@ def test_a_file_that_is_no_table_is_named_by_a_few_characters(tmp_path: Path) ->
 
 
 def test_of_very_many_columns_only_some_are_named(tmp_path: Path) -> None:
-    table = open_table(written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter())
+    table = open_table(
+        written(tmp_path / "a.csv", ",".join(f"c{n}" for n in range(50_000))), Counter()
+    )
     with pytest.raises(SettingsError) as rejected:
         require_columns(table, ["x"])
     assert "and 49988 more" in str(rejected.value)
@@ -210,24 +235,39 @@ def test_a_file_that_is_not_there_or_of_another_kind_is_refused(tmp_path: Path) 
 
 
 def test_rows_are_counted_without_reading_them(tmp_path: Path) -> None:
-    assert open_table(written(tmp_path / "a.csv", "a\n" + "1\n" * 1000 + "2"), Counter()).count() == 1001
+    assert (
+        open_table(written(tmp_path / "a.csv", "a\n" + "1\n" * 1000 + "2"), Counter()).count()
+        == 1001
+    )
     assert open_table(written(tmp_path / "b.jsonl", '{"a": 1}\n' * 12), Counter()).count() == 12
 
 
-cells = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)
+cells = st.text(
+    alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20
+)
 
 
 @given(st.lists(st.tuples(cells, cells), max_size=20))
-def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory: Any, rows: list[tuple[str, str]]) -> None:
+def test_whatever_a_csv_writer_writes_is_read_back(
+    tmp_path_factory: Any, rows: list[tuple[str, str]]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "table.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("a", "b"), *rows])
-    found = [None if row is None else tuple(row) for row in CsvTable(path, Counter()).rows(["a", "b"])]
+    found = [
+        None if row is None else tuple(row) for row in CsvTable(path, Counter()).rows(["a", "b"])
+    ]
     assert found == rows
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats() | st.text() | st.none()), max_size=20))
-def test_whatever_a_json_writer_writes_is_read_back(tmp_path_factory: Any, objects: list[dict[str, Any]]) -> None:
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.floats() | st.text() | st.none()), max_size=20
+    )
+)
+def test_whatever_a_json_writer_writes_is_read_back(
+    tmp_path_factory: Any, objects: list[dict[str, Any]]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "table.jsonl"
     path.write_text("".join(json.dumps(found) + "\n" for found in objects))
     found = [list(row or []) for row in JsonTable(path, Counter()).rows(["a", "b"])]
@@ -297,15 +337,25 @@ def test_features_of_one_column_skip_blank_lines_and_keep_their_cells(tmp_path: 
 def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * tables.BLOCK_LINES + '3,4\n5,"6\n7,8\n')
+    path = written(
+        tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * tables.BLOCK_LINES + '3,4\n5,"6\n7,8\n'
+    )
     rows = list(chain.from_iterable(CsvTable(path, Counter()).blocks_apart(["b", "a"], [])))
-    assert all(isinstance(row.features, np.ndarray) for row in rows[: 2 * tables.BLOCK_LINES] if row)
-    assert [None if row is None else [float(cell) for cell in row.features] for row in rows[-3:]] == [
+    assert all(
+        isinstance(row.features, np.ndarray) for row in rows[: 2 * tables.BLOCK_LINES] if row
+    )
+    assert [
+        None if row is None else [float(cell) for cell in row.features] for row in rows[-3:]
+    ] == [
         [4.0, 3.0],
         None,
         [8.0, 7.0],
     ]
-    broken = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "row_unreadable"]
+    broken = [
+        vars(record)["fields"]
+        for record in caplog.records
+        if record.getMessage() == "row_unreadable"
+    ]
     assert [each["line"] for each in broken] == [2 * tables.BLOCK_LINES + 3]
 
 
@@ -335,7 +385,9 @@ def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
 
     path = tmp_path / "a.parquet"
     times = pa.array([0, 1_500_000_000, None], pa.timestamp("ns", tz="Europe/Brussels"))
-    parquet.write_table(pa.table({"t": times, "a": [1.5, None, float("nan")], "n": [1, 2, 3]}), path)
+    parquet.write_table(
+        pa.table({"t": times, "a": [1.5, None, float("nan")], "n": [1, 2, 3]}), path
+    )
     table = open_table(path, Counter())
     assert table.columns == ("t", "a", "n")
     assert table.count() == 3
@@ -346,19 +398,27 @@ def test_parquet_files_give_numbers_gaps_and_times(tmp_path: Path) -> None:
     )
 
 
-def test_a_long_text_in_every_row_of_a_small_parquet_file_does_not_fill_the_memory(tmp_path: Path) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    text, rows = "x" * 100_000, 1000
+def test_a_long_text_in_every_row_of_a_small_parquet_file_does_not_fill_the_memory(
+    tmp_path: Path,
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    text = "x" * 100_000
+    rows = 1000
     places = pa.array(np.zeros(rows, dtype=np.int32))
     column = pa.DictionaryArray.from_arrays(places, pa.array([text]))
     for name, cells in (("a", column), ("b", column.cast(pa.string()))):
         path = tmp_path / f"{name}.parquet"
-        parquet.write_table(pa.table({"room": cells, "warm": np.ones(rows)}), path, compression="zstd")
+        parquet.write_table(
+            pa.table({"room": cells, "warm": np.ones(rows)}), path, compression="zstd"
+        )
         del cells
         assert path.stat().st_size < 10_000
         tracemalloc.start()
         try:
-            found = sum(row == (text, 1.0) for row in open_table(path, Counter()).rows(["room", "warm"]))
+            found = sum(
+                row == (text, 1.0) for row in open_table(path, Counter()).rows(["room", "warm"])
+            )
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -380,7 +440,9 @@ def test_what_only_calls_itself_parquet_is_refused(tmp_path: Path) -> None:
         open_table(written(tmp_path / "a.parquet", "a,b\n1,2\n"), Counter())
 
 
-def test_parquet_without_its_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_its_extra_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(sys.modules, "shoal.producers.files.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install '\.\[parquet\]'"):

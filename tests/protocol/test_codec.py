@@ -1,4 +1,5 @@
-"""Values to bytes and back: exact, one form for one value, and nothing but a refusal for bytes that lie."""
+"""Values to bytes and back: exact, one form for one value, and nothing but a refusal for bytes that
+lie."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ from shoal.protocol.codec import (
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
     lambda form: hnp.arrays(
-        np.dtype(form), hnp.array_shapes(min_dims=0, max_dims=DIMENSIONS_MAX, min_side=0, max_side=4)
+        np.dtype(form),
+        hnp.array_shapes(min_dims=0, max_dims=DIMENSIONS_MAX, min_side=0, max_side=4),
     )
 )
 scalars = (
@@ -44,7 +46,9 @@ scalars = (
 )
 plain = st.recursive(
     scalars | arrays,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -67,7 +71,9 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other) or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
 
 
-def array_extension(form: bytes, shape: list[int], elements: bytes = b"", dimensions: int | None = None) -> bytes:
+def array_extension(
+    form: bytes, shape: list[int], elements: bytes = b"", dimensions: int | None = None
+) -> bytes:
     """An array as a liar would write it."""
     count = len(shape) if dimensions is None else dimensions
     header = form + struct.pack(f"<B{len(shape)}Q", count, *shape)
@@ -75,7 +81,9 @@ def array_extension(form: bytes, shape: list[int], elements: bytes = b"", dimens
     return packed
 
 
-@pytest.mark.parametrize("nothing", [None, {}, [], "", b"", np.empty(0), np.empty((0, 3)), np.empty((3, 0), np.int64)])
+@pytest.mark.parametrize(
+    "nothing", [None, {}, [], "", b"", np.empty(0), np.empty((0, 3)), np.empty((3, 0), np.int64)]
+)
 def test_nothing_comes_back_as_the_nothing_it_was(nothing: Any) -> None:
     assert same(unpack(pack(nothing)), nothing)
 
@@ -95,7 +103,11 @@ def test_byte_order_and_layout_of_an_array_leave_no_trace(form: str) -> None:
     straight = np.arange(12).reshape(3, 4).astype(form)
     read_only = straight.copy()
     read_only.flags.writeable = False
-    others = (straight.astype(straight.dtype.newbyteorder(">")), np.asfortranarray(straight), read_only)
+    others = (
+        straight.astype(straight.dtype.newbyteorder(">")),
+        np.asfortranarray(straight),
+        read_only,
+    )
     strided = np.zeros((6, 8), straight.dtype)
     strided[::2, ::2] = straight
     for other in (*others, strided[::2, ::2]):
@@ -161,9 +173,15 @@ def test_a_part_in_its_place_is_checked_like_the_rest() -> None:
             pack(wrong)
 
 
-@pytest.mark.parametrize("around", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1])
-@pytest.mark.parametrize("inside", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1])
-def test_what_is_packed_with_parts_elsewhere_can_be_read_as_a_whole_and_packed_again(around: int, inside: int) -> None:
+@pytest.mark.parametrize(
+    "around", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1]
+)
+@pytest.mark.parametrize(
+    "inside", [1, PART_DEPTH_MAX, PART_DEPTH_MAX + 1, DEPTH_MAX, DEPTH_MAX + 1]
+)
+def test_what_is_packed_with_parts_elsewhere_can_be_read_as_a_whole_and_packed_again(
+    around: int, inside: int
+) -> None:
     rows: list[bytes] = []
 
     def refer(part: StoredPart) -> msgpack.ExtType:
@@ -261,7 +279,9 @@ def test_an_array_that_cannot_be_is_refused(packed: bytes) -> None:
         msgpack.packb({"when": [msgpack.Timestamp(1, 5)]}),
         msgpack.packb({1: 2}),
         msgpack.packb({b"bytes": 2}),
-        msgpack.packb("\ud800".encode("utf-8", "surrogatepass").decode("latin-1")).replace(b"\xc3", b"\xff"),
+        msgpack.packb("\ud800".encode("utf-8", "surrogatepass").decode("latin-1")).replace(
+            b"\xc3", b"\xff"
+        ),
         b"\xc1",
         b"",
     ],
@@ -293,7 +313,13 @@ def test_the_values_a_message_is_made_of_are_counted_exactly(value: Any) -> None
 
 @pytest.mark.parametrize("length", [15, 16, 31, 32, 255, 256, 65_535, 65_536])
 def test_values_of_every_length_are_counted_as_one(length: int) -> None:
-    singles: list[Any] = ["x" * length, b"x" * length, np.zeros(length, np.uint8), -(2**15) * length, 1.5]
+    singles: list[Any] = [
+        "x" * length,
+        b"x" * length,
+        np.zeros(length, np.uint8),
+        -(2**15) * length,
+        1.5,
+    ]
     for value in singles:
         assert same(unpack(pack([value, None]), items_max=3), [value, None])
     whole: list[Any] = [[0] * length, dict.fromkeys(map(str, range(length)))]
@@ -327,7 +353,9 @@ except MessageRejected:
 
 @pytest.mark.parametrize("kind", ["claims", "empty mappings", "lists of empty mappings"])
 def test_a_hostile_message_takes_no_more_memory_than_its_size(kind: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", HUGE, kind], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", HUGE, kind], capture_output=True, text=True, check=True
+    )
     assert int(ended.stdout) < 64, "MiB more than the message itself"
 
 

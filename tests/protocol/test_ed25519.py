@@ -62,7 +62,9 @@ def both(key: bytes, message: bytes, signature: bytes) -> bool:
         ),
     ],
 )
-def test_examples_of_the_standard_are_valid(seed: str, public: str, message: bytes, signature: str) -> None:
+def test_examples_of_the_standard_are_valid(
+    seed: str, public: str, message: bytes, signature: str
+) -> None:
     own = PrivateKey(bytes.fromhex(seed))
     assert own.public.hex() == public
     assert own.sign(message).hex() == signature
@@ -77,12 +79,15 @@ def encoded(number: int, sign: int) -> bytes:
     return (number | sign << 255).to_bytes(32, "little")
 
 
-def test_points_of_small_order_and_other_encodings_of_them_are_no_keys_for_either_form(tmp_path: Path) -> None:
+def test_points_of_small_order_and_other_encodings_of_them_are_no_keys_for_either_form(
+    tmp_path: Path,
+) -> None:
     prime = 2**255 - 19
     order_8 = int.from_bytes(ORDER_8, "little")
     numbers = (0, 1, order_8, prime - order_8, prime - 1, prime, prime + 1)
     points = [encoded(number, sign) for number in numbers for sign in (0, 1)]
-    file, genuine = tmp_path / "public", PrivateKey(bytes(32)).public
+    file = tmp_path / "public"
+    genuine = PrivateKey(bytes(32)).public
     for key in points:
         for start in points:
             for scalar in (0, 1, ORDER - 1, ORDER):
@@ -105,22 +110,31 @@ def test_both_forms_agree_on_keys_and_signatures_with_a_part_of_small_order() ->
             found = ed25519._sum(found, point) if bit == "1" else found
         return found
 
-    private, nonce = 7**80 % ORDER, 11**70 % ORDER
+    private = 7**80 % ORDER
+    nonce = 11**70 % ORDER
     key = ed25519._encoded(ed25519._sum(times(private, base), small))
     answers = []
     for number in range(16):
         for more in (0, 1):
-            start = ed25519._encoded(ed25519._sum(times(nonce, base), times(more * number % 8, small)))
-            digest = int.from_bytes(hashlib.sha512(start + key + b"%d" % number).digest(), "little") % ORDER
+            start = ed25519._encoded(
+                ed25519._sum(times(nonce, base), times(more * number % 8, small))
+            )
+            digest = (
+                int.from_bytes(hashlib.sha512(start + key + b"%d" % number).digest(), "little")
+                % ORDER
+            )
             scalar = (nonce + digest * private) % ORDER
             answers.append(both(key, b"%d" % number, start + scalar.to_bytes(32, "little")))
-    assert set(answers) == {True, False}, "valid only where the parts of small order cancel each other"
+    assert set(answers) == {True, False}, (
+        "valid only where the parts of small order cancel each other"
+    )
 
 
 @pytest.mark.parametrize("number", range(12))
 def test_both_forms_agree_on_signatures_that_were_changed_anywhere(number: int) -> None:
     random = hashlib.shake_128(b"%d" % number).digest(3000)
-    own, message = PrivateKey(random[:32]), random[32 : 32 + 200 * number]
+    own = PrivateKey(random[:32])
+    message = random[32 : 32 + 200 * number]
     signature = own.sign(message)
     assert both(own.public, message, signature)
     assert not both(own.public, message + b"\0", signature)
@@ -130,7 +144,9 @@ def test_both_forms_agree_on_signatures_that_were_changed_anywhere(number: int) 
         changed[place] ^= 1 << random[50 + place] % 8
         assert not both(own.public, message, bytes(changed))
     again = int.from_bytes(signature[32:], "little") + ORDER
-    assert not both(own.public, message, signature[:32] + again.to_bytes(32, "little")), "the same once more round"
+    assert not both(own.public, message, signature[:32] + again.to_bytes(32, "little")), (
+        "the same once more round"
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, 63, 65, 128])
@@ -139,13 +155,16 @@ def test_a_signature_of_another_length_is_none(size: int) -> None:
     assert not both(own.public, b"x", (own.sign(b"x") * 2)[:size])
 
 
-@pytest.mark.parametrize("key", [b"\xff" * 32, (2**255 - 19).to_bytes(32, "little"), (2).to_bytes(32, "little")])
+@pytest.mark.parametrize(
+    "key", [b"\xff" * 32, (2**255 - 19).to_bytes(32, "little"), (2).to_bytes(32, "little")]
+)
 def test_bytes_that_are_no_point_have_signed_nothing(key: bytes) -> None:
     assert not is_signed_by(key, b"x", bytes(64))
 
 
 def test_keys_are_written_and_read_and_never_in_the_place_of_each_other(tmp_path: Path) -> None:
-    private, public = tmp_path / "a" / "server.key", tmp_path / "b" / "server.pub"
+    private = tmp_path / "a" / "server.key"
+    public = tmp_path / "b" / "server.pub"
     write_private_key(private, bytes(32))
     assert private.stat().st_mode & 0o777 == 0o600
     own = read_private_key(private)
@@ -155,7 +174,9 @@ def test_keys_are_written_and_read_and_never_in_the_place_of_each_other(tmp_path
     with pytest.raises(SettingsError, match=f"holds {KEYS_MAX} keys already"):
         write_public_keys(public, [own.public, *others])
     assert len(read_public_keys(public)) == KEYS_MAX, "none is left out without a word"
-    with pytest.raises(SettingsError, match="holds a private key where public ones belong") as shown:
+    with pytest.raises(
+        SettingsError, match="holds a private key where public ones belong"
+    ) as shown:
         read_public_keys(private)
     assert bytes(32).hex() not in str(shown.value)
     write_private_key(private, bytes(32))
@@ -166,11 +187,19 @@ def test_keys_are_written_and_read_and_never_in_the_place_of_each_other(tmp_path
     private.chmod(0o644)
     with pytest.raises(SettingsError, match="open to others"):
         read_private_key(private)
-    for content in ("", "\n", "public 00\n", f"public {own.public.hex()} x\n", f"public {own.public.hex()}\n" * 60):
+    for content in (
+        "",
+        "\n",
+        "public 00\n",
+        f"public {own.public.hex()} x\n",
+        f"public {own.public.hex()}\n" * 60,
+    ):
         for file, read in ((private, read_private_key), (public, read_public_keys)):
             file.write_text(content, encoding="ascii")
             file.chmod(0o600)
-            with pytest.raises(SettingsError, match=r"must hold (one line|1 to 16 lines) of .*`shoal keys`"):
+            with pytest.raises(
+                SettingsError, match=r"must hold (one line|1 to 16 lines) of .*`shoal keys`"
+            ):
                 read(file)
     for read in (read_private_key, read_public_keys):
         for name in ("none", "a"):

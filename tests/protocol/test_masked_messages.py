@@ -1,4 +1,5 @@
-"""Messages of masked counts: the open round names the newest window of each client within one record."""
+"""Messages of masked counts: the open round names the newest window of each client within one
+record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages: an impossible one cannot be built, and impossible bytes are rejected with a reason, never an error."""
+"""Messages: an impossible one cannot be built, and impossible bytes are rejected with a reason,
+never an error."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.contract import FEATURES_MAX
-from shoal.config.limits import EVENT_BYTES_MAX, MESSAGE_BYTES_MAX, ORIGINAL_HEADERS_BYTES_MAX, RECORD_BYTES_MAX
+from shoal.config.limits import (
+    EVENT_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    ORIGINAL_HEADERS_BYTES_MAX,
+    RECORD_BYTES_MAX,
+)
 from shoal.config.settings import LogSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import COUNT_MAX, MOMENT_MAX
@@ -29,7 +35,9 @@ CONTRACT = plant()
 UPDATE = an_update(CONTRACT)
 SNAPSHOT = a_snapshot(CONTRACT)
 READING = Reading(1e9, np.array([20.0, 40.0]))
-MESSAGES = pytest.mark.parametrize("message", [READING, UPDATE, SNAPSHOT], ids=lambda message: message.TYPE)
+MESSAGES = pytest.mark.parametrize(
+    "message", [READING, UPDATE, SNAPSHOT], ids=lambda message: message.TYPE
+)
 
 
 def decoded(message: Envelope, value: bytes | None, headers: Any = None) -> Envelope:
@@ -72,7 +80,11 @@ def test_what_a_newer_sender_added_is_ignored(message: Envelope) -> None:
 
 @MESSAGES
 def test_every_field_without_a_default_is_missed(message: Envelope) -> None:
-    required = [part for part in fields(message) if part.default is MISSING and part.default_factory is MISSING]
+    required = [
+        part
+        for part in fields(message)
+        if part.default is MISSING and part.default_factory is MISSING
+    ]
     for name in (part.name for part in required):
         with pytest.raises(MessageRejected) as rejected:
             decoded(message, forged(message, **{name: ...}))
@@ -81,7 +93,9 @@ def test_every_field_without_a_default_is_missed(message: Envelope) -> None:
 
 
 @MESSAGES
-def test_another_type_or_version_is_rejected_before_the_bytes_are_decoded(message: Envelope) -> None:
+def test_another_type_or_version_is_rejected_before_the_bytes_are_decoded(
+    message: Envelope,
+) -> None:
     version = str(VERSION).encode()
     kind = message.TYPE.encode()
     junk = b"\xc1"
@@ -121,9 +135,32 @@ def test_a_record_of_updates_is_below_what_brokers_take_by_themselves() -> None:
     assert int(configs_of(updates, 0)["max.message.bytes"]) <= by_themselves
 
 
-BAD_NAMES = ["", "Attic", "a b", "a\nb", "a" * 65, "ätt", "../a", 7, None, b"attic", ["attic"], np.zeros(2)]
+BAD_NAMES = [
+    "",
+    "Attic",
+    "a b",
+    "a\nb",
+    "a" * 65,
+    "ätt",
+    "../a",
+    7,
+    None,
+    b"attic",
+    ["attic"],
+    np.zeros(2),
+]
 BAD_COUNTS = [-1, 1.0, True, None, "1", COUNT_MAX + 1, 2**64 - 1, float("nan"), [1], np.array(1)]
-BAD_MOMENTS = [float("nan"), float("inf"), True, "now", MOMENT_MAX + 1, -1e300, 2**63, [1e9], np.array(1e9)]
+BAD_MOMENTS = [
+    float("nan"),
+    float("inf"),
+    True,
+    "now",
+    MOMENT_MAX + 1,
+    -1e300,
+    2**63,
+    [1e9],
+    np.array(1e9),
+]
 BAD_TABLES: list[Any] = [
     None,
     [],
@@ -133,7 +170,14 @@ BAD_TABLES: list[Any] = [
     {"mode": {"deeper": 1}},
     {"mode": b"off"},
 ]
-BAD_ARRAYS: list[Any] = [None, [], np.zeros(2), {"weight": [1.0]}, {"weight": None}, {"weight": {"a": np.zeros(2)}}]
+BAD_ARRAYS: list[Any] = [
+    None,
+    [],
+    np.zeros(2),
+    {"weight": [1.0]},
+    {"weight": None},
+    {"weight": {"a": np.zeros(2)}},
+]
 
 
 def bad(names: str, values: list[Any], reason: str = "malformed") -> list[tuple[str, Any, str]]:
@@ -155,7 +199,9 @@ BAD_SNAPSHOTS = [
     *bad("federation contract model algorithm", BAD_NAMES),
     *bad("updates readings clients clusters nodes pooled", BAD_COUNTS),
     *bad("version", [0, *BAD_COUNTS], "sequence"),
-    *bad("positions", [None, 0, [0], [[0]], [[0, 1, 2]], [[0, -1]], [[0, 1.0]], [["0", 1]], {"0": 1}]),
+    *bad(
+        "positions", [None, 0, [0], [[0]], [[0, 1, 2]], [[0, -1]], [[0, 1.0]], [["0", 1]], {"0": 1}]
+    ),
     *bad("made_at", [None, *BAD_MOMENTS]),
     *bad("privacy", BAD_TABLES),
     *bad("round_request", [table for table in BAD_TABLES if table is not None]),
@@ -164,7 +210,9 @@ BAD_SNAPSHOTS = [
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), BAD_UPDATES)
-def test_an_update_that_cannot_be_true_is_neither_built_nor_received(name: str, value: Any, reason: str) -> None:
+def test_an_update_that_cannot_be_true_is_neither_built_nor_received(
+    name: str, value: Any, reason: str
+) -> None:
     with pytest.raises(MessageRejected) as rejected:
         Update(**parts_of(UPDATE) | {name: value})
     assert rejected.value.reason == reason
@@ -172,7 +220,9 @@ def test_an_update_that_cannot_be_true_is_neither_built_nor_received(name: str, 
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), BAD_SNAPSHOTS)
-def test_a_snapshot_that_cannot_be_true_is_neither_built_nor_received(name: str, value: Any, reason: str) -> None:
+def test_a_snapshot_that_cannot_be_true_is_neither_built_nor_received(
+    name: str, value: Any, reason: str
+) -> None:
     with pytest.raises(MessageRejected) as rejected:
         Snapshot(**parts_of(SNAPSHOT) | {name: value})
     assert rejected.value.reason == reason
@@ -214,12 +264,21 @@ def test_flipped_bytes_are_a_message_or_refused(message: Envelope, data: st.Data
 
 @settings(max_examples=examples(300))
 @given(st.sampled_from([UPDATE, SNAPSHOT]), st.data())
-def test_any_value_in_any_field_is_a_message_or_refused(message: Envelope, data: st.DataObject) -> None:
+def test_any_value_in_any_field_is_a_message_or_refused(
+    message: Envelope, data: st.DataObject
+) -> None:
     leaf: st.SearchStrategy[Any] = (
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.floats()
+        | st.text()
+        | st.binary()
     )
     leaf |= st.sampled_from([np.zeros(2), np.zeros((0, 2))])
-    value = st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+    value = st.recursive(
+        leaf, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5
+    )
     name = data.draw(st.sampled_from(sorted(parts_of(message))))
     try:
         packed = forged(message, **{name: data.draw(value)})
@@ -243,7 +302,12 @@ def test_a_message_cut_short_is_refused(message: Envelope, data: st.DataObject) 
 
 
 def rejected(**other: Any) -> Rejected:
-    parts: dict[str, Any] = {"value": b"junk", "key": b"k", "reason": "type", "detail": "not marked as update"}
+    parts: dict[str, Any] = {
+        "value": b"junk",
+        "key": b"k",
+        "reason": "type",
+        "detail": "not marked as update",
+    }
     return Rejected(**parts | {"topic": "plant.updates", "partition": 0, "offset": 7} | other)
 
 
@@ -269,12 +333,20 @@ def test_reason_and_origin_are_in_the_headers() -> None:
 
 @pytest.mark.parametrize(
     "original",
-    [(("x", b"y"),) * 1_000_000, (("x", b"y" * 10_000_000),), (("é" * 100_000, b""),), ((("x", b"y"),) * 3)],
+    [
+        (("x", b"y"),) * 1_000_000,
+        (("x", b"y" * 10_000_000),),
+        (("é" * 100_000, b""),),
+        ((("x", b"y"),) * 3),
+    ],
     ids=["many", "long", "long names", "few"],
 )
 def test_the_headers_of_what_is_set_aside_are_bounded(original: Any) -> None:
     headers = rejected(original_headers=original).headers
-    assert sum(len(name.encode()) + len(value) for name, value in headers) < ORIGINAL_HEADERS_BYTES_MAX + 1000
+    assert (
+        sum(len(name.encode()) + len(value) for name, value in headers)
+        < ORIGINAL_HEADERS_BYTES_MAX + 1000
+    )
     kept = [(name, value) for name, value in headers if name.startswith("original.")]
     assert (len(kept) == len(original)) != (headers[-1] == ("original_headers_cut", b"1"))
 

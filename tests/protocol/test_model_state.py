@@ -20,24 +20,34 @@ TABLES = {"federation": {"name": "greenhouse"}, "features": FEATURES[:2]}
 
 def a_model(algorithm: str = "fcac", **privacy: Any) -> ResolvedModel:
     models = [{"name": "clusters", "algorithm": algorithm}]
-    return resolve(parse_contract({**TABLES, "models": models, "privacy": privacy or {"mode": "off"}})).models[
-        "clusters"
-    ]
+    return resolve(
+        parse_contract({**TABLES, "models": models, "privacy": privacy or {"mode": "off"}})
+    ).models["clusters"]
 
 
 def test_nothing_significant_in_private_counts_may_be_rejected_readings() -> None:
     contract = parse_contract(
-        {**TABLES, "models": [{"name": "clusters", "algorithm": "fcac"}], "privacy": {"mode": "off"}}
+        {
+            **TABLES,
+            "models": [{"name": "clusters", "algorithm": "fcac"}],
+            "privacy": {"mode": "off"},
+        }
     )
     empty = replace(a_snapshot(contract, some_nodes(2, 1, 20)), known=0, identities=[])
     counted = model_state(a_model("density_tree", mode="formal", counts_epsilon=4.0), empty)
-    assert "It takes about 400 accepted ones. Private counts hide how many were rejected." in counted
+    assert (
+        "It takes about 400 accepted ones. Private counts hide how many were rejected." in counted
+    )
     assert "rejected" not in model_state(a_model(), empty)
 
 
 def a_state(known: int, masses: list[float] | None = None) -> str:
     contract = parse_contract(
-        {**TABLES, "models": [{"name": "clusters", "algorithm": "fcac"}], "privacy": {"mode": "off"}}
+        {
+            **TABLES,
+            "models": [{"name": "clusters", "algorithm": "fcac"}],
+            "privacy": {"mode": "off"},
+        }
     )
     plain = a_snapshot(contract, some_nodes(2, max(known, 1), 20 * max(known, 1)))
     identities = [list(one) for one in published_identities(a_lineage(plain))] if known else []
@@ -52,17 +62,27 @@ def test_each_state_is_named_and_leads_to_the_page() -> None:
     assert a_state(0).startswith("Nothing is significant after ")
     assert a_state(1).startswith("Edges connect all nodes to one cluster after ")
     assert a_state(3) == ""
-    assert all("See docs/how-to/believe.md." in text for text in (model_state(a_model(), None), a_state(0), a_state(1)))
+    assert all(
+        "See docs/how-to/believe.md." in text
+        for text in (model_state(a_model(), None), a_state(0), a_state(1))
+    )
 
 
-@pytest.mark.parametrize(("masses", "told"), [([1000.0, 1000.0, 1.0], False), ([1000.0, 1.0, 1.0], True)])
-def test_specks_are_told_of_where_more_than_a_third_of_the_clusters_are_some(masses: list[float], told: bool) -> None:
+@pytest.mark.parametrize(
+    ("masses", "told"), [([1000.0, 1000.0, 1.0], False), ([1000.0, 1.0, 1.0], True)]
+)
+def test_specks_are_told_of_where_more_than_a_third_of_the_clusters_are_some(
+    masses: list[float], told: bool
+) -> None:
     assert ("2 of 3 clusters are specks" in a_state(3, masses)) is told
 
 
 def test_the_readings_that_counts_need_follow_from_their_noise_and_windows() -> None:
     assert readings_needed(a_model()) is None
-    weak, strong = (readings_needed(a_model("density_tree", mode="formal", counts_epsilon=e)) for e in (0.1, 4.0))
+    weak, strong = (
+        readings_needed(a_model("density_tree", mode="formal", counts_epsilon=e))
+        for e in (0.1, 4.0)
+    )
     assert weak is not None
     assert strong == 400
     assert weak > strong

@@ -28,7 +28,9 @@ OF_A_PRODUCER = (("source", b"abc"), ("number", b"17"))
 
 
 def record(value: bytes | None, headers: Headers | None = None, offset: int = 0) -> Record:
-    return Record("readings", 0, offset, 0, None, value, Reading.headers() if headers is None else headers)
+    return Record(
+        "readings", 0, offset, 0, None, value, Reading.headers() if headers is None else headers
+    )
 
 
 def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]] | None:
@@ -40,8 +42,14 @@ def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]]
     values = reading.values
     if isinstance(values, list):
         plain = all(type(value) in (int, float) and math.isfinite(value) for value in values)
-        return (reading.time, [float(value) for value in values]) if plain and len(values) == width else None
-    fits = values.dtype == np.float64 and values.shape == (width,) and bool(np.isfinite(values).all())
+        return (
+            (reading.time, [float(value) for value in values])
+            if plain and len(values) == width
+            else None
+        )
+    fits = (
+        values.dtype == np.float64 and values.shape == (width,) and bool(np.isfinite(values).all())
+    )
     return (reading.time, values.tolist()) if fits else None
 
 
@@ -50,10 +58,14 @@ def assert_taken_as_decoded(records: Sequence[Record]) -> Batch:
     expected = [(one.offset, decoded(one)) for one in records]
     taken = [
         (offset, (time, row))
-        for (_, offset), time, row in zip(intake.places, intake.times, intake.values.tolist(), strict=True)
+        for (_, offset), time, row in zip(
+            intake.places, intake.times, intake.values.tolist(), strict=True
+        )
     ]
     assert taken == [each for each in expected if each[1] is not None]
-    assert [rejected.record.offset for rejected in intake.rejected] == [n for n, found in expected if found is None]
+    assert [rejected.record.offset for rejected in intake.rejected] == [
+        n for n, found in expected if found is None
+    ]
     assert_taken_alike_from_a_log(records, intake)
     return intake
 
@@ -74,11 +86,14 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
             log.publish_batch("batches", batch_of([one.value or b"" for one in same], headers), 0)
         log.flush()
         in_batches, _ = log.read("batches", {0: 0}, 10_000)
-    assert [(one.value, one.headers) for one in in_batches] == [(one.value or b"", one.headers) for one in one_by_one]
+    assert [(one.value, one.headers) for one in in_batches] == [
+        (one.value or b"", one.headers) for one in one_by_one
+    ]
     assert not isinstance(one_by_one, RecordColumns)
     assert list(stored) == list(one_by_one)
     assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
-    together, apart = Reading.decode_many(stored, WIDTH), Reading.decode_many(list(stored), WIDTH)
+    together = Reading.decode_many(stored, WIDTH)
+    apart = Reading.decode_many(list(stored), WIDTH)
     assert together.indices.tolist() == apart.indices.tolist()
     for found in (stored, in_batches):
         assert_the_same(decode_batch(found, WIDTH), intake)
@@ -86,14 +101,22 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
 
 def batch_of(values: Sequence[bytes], headers: Headers) -> RecordBatch:
     """Records with the same headers, the last of which may differ."""
-    return RecordBatch(values, headers[:-1], [(name, [content] * len(values)) for name, content in headers[-1:]])
+    return RecordBatch(
+        values, headers[:-1], [(name, [content] * len(values)) for name, content in headers[-1:]]
+    )
 
 
 def assert_the_same(again: Batch, intake: Batch) -> None:
-    assert (again.places, again.times, again.record_times) == (intake.places, intake.times, intake.record_times)
+    assert (again.places, again.times, again.record_times) == (
+        intake.places,
+        intake.times,
+        intake.record_times,
+    )
     assert again.values.tobytes() == intake.values.tobytes()
     assert [one.reason for one in again.rejected] == [one.reason for one in intake.rejected]
-    assert [one.record.offset for one in again.rejected] == [one.record.offset for one in intake.rejected]
+    assert [one.record.offset for one in again.rejected] == [
+        one.record.offset for one in intake.rejected
+    ]
 
 
 @pytest.mark.parametrize("timed", [(True,), (False,), (True, False, False)])
@@ -120,7 +143,9 @@ def test_a_byte_changed_anywhere_is_noticed_as_the_decoder_notices_it(time: floa
         for place in range(len(good))
         for byte in {0, 1, 0x7F, 0x80, 0xC0, 0xFF, good[place] ^ 1}
     ]
-    assert_taken_as_decoded([record(value, offset=number) for number, value in enumerate([good, *changed, good])])
+    assert_taken_as_decoded(
+        [record(value, offset=number) for number, value in enumerate([good, *changed, good])]
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +183,9 @@ def test_every_other_form_is_left_to_the_decoder_and_the_order_stays() -> None:
         b"",
         Reading(2e9, -ROW).encode(),
     ]
-    intake = assert_taken_as_decoded([record(value, offset=number) for number, value in enumerate(values)])
+    intake = assert_taken_as_decoded(
+        [record(value, offset=number) for number, value in enumerate(values)]
+    )
     assert len(intake.places) == 7
 
 
@@ -194,7 +221,9 @@ UNUSUAL_ROW: list[Any] = [1.0, "wet", None]
         ([1e9], [np.zeros((1, WIDTH))]),
     ],
 )
-def test_many_readings_have_the_bytes_that_each_has_alone(times: list[float | None], values: list[Any]) -> None:
+def test_many_readings_have_the_bytes_that_each_has_alone(
+    times: list[float | None], values: list[Any]
+) -> None:
     assert Reading.encode_many(times, values) == [
         Reading(time, row).encode() for time, row in zip(times, values, strict=True)
     ]

@@ -1,4 +1,5 @@
-"""Round requests: what a snapshot asks clients for, which clients are asked, and the checks of requests and answers."""
+"""Round requests: what a snapshot asks clients for, which clients are asked, and the checks of
+requests and answers."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.contract import Rounds, parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import MessageRejected
-from shoal.protocol.messages import RoundRequest, Snapshot, Update, new_round_request, round_request_of
+from shoal.protocol.messages import (
+    RoundRequest,
+    Snapshot,
+    Update,
+    new_round_request,
+    round_request_of,
+)
 from shoal.protocol.validation import Validator
 
 CENTRES = np.array([[0.2, 0.8], [0.7, 0.2]])
@@ -65,7 +72,9 @@ def an_answer(**other: Any) -> Update:
         sequence=1,
         readings=30,
         privacy=resolve(CONTRACT).statement,
-        arrays=rounds_algorithm("kmeans").answer({"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)),
+        arrays=rounds_algorithm("kmeans").answer(
+            {"centre": CENTRES, "weight": WEIGHT}, np.full((30, 2), 0.5)
+        ),
         made_at=1e9,
         round=1,
     )
@@ -77,8 +86,13 @@ def test_a_snapshot_without_a_request_asks_for_nothing() -> None:
 
 
 def test_a_round_request_is_read_as_it_was_made() -> None:
-    request = new_round_request(Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0)
-    assert round_request_of(a_snapshot_with(round=3, version=9, round_request=request.table())) == request
+    request = new_round_request(
+        Rounds(deadline_s=5, fraction=0.5, rows_min=7), "heaps", number=3, version=9, now=100.0
+    )
+    assert (
+        round_request_of(a_snapshot_with(round=3, version=9, round_request=request.table()))
+        == request
+    )
     assert (request.deadline, request.fraction, request.rows_min) == (105.0, 0.5, 7)
 
 
@@ -98,7 +112,9 @@ def test_a_round_request_is_read_as_it_was_made() -> None:
 )
 def test_an_invalid_round_request_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(MessageRejected, match="malformed"):
-        VALIDATOR.check_snapshot(a_snapshot_with(round_request={**REQUEST, **wrong} if wrong else {}))
+        VALIDATOR.check_snapshot(
+            a_snapshot_with(round_request={**REQUEST, **wrong} if wrong else {})
+        )
 
 
 def test_unknown_fields_of_a_round_request_are_ignored() -> None:
@@ -116,11 +132,17 @@ def test_the_fraction_of_the_clients_in_the_contract_is_asked() -> None:
 def test_the_selection_is_the_same_on_every_machine_and_differs_between_requests() -> None:
     clients = [f"client-{n}" for n in range(12)]
     drawn = [
-        "".join(str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).selects(CONTRACT.federation, c))) for c in clients)
+        "".join(
+            str(int(RoundRequest("heaps", 1, v, 0.0, 0.5, 1).selects(CONTRACT.federation, c)))
+            for c in clients
+        )
         for v in (1, 2)
     ]
     assert drawn == ["010000110011", "101100111001"]
-    other = [RoundRequest("others", 1, 1, 0.0, 0.5, 1).selects(CONTRACT.federation, client) for client in clients]
+    other = [
+        RoundRequest("others", 1, 1, 0.0, 0.5, 1).selects(CONTRACT.federation, client)
+        for client in clients
+    ]
     assert "".join(str(int(asked)) for asked in other) not in drawn
 
 

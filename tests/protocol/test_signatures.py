@@ -22,7 +22,8 @@ from shoal.protocol.signatures import (
     write_keys,
 )
 
-KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+KEY = bytes(range(32))
+OTHER = bytes(range(1, 33))
 TOPIC = "plant.updates"
 
 
@@ -74,11 +75,15 @@ def test_keys_are_read_as_they_were_written_and_by_their_owner_alone(tmp_path: P
     ],
     ids=["empty", "blank", "short", "long", "letters", "capitals", "raw", "bytes", "many"],
 )
-def test_a_file_that_holds_anything_but_keys_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_holds_anything_but_keys_is_refused_without_showing_it(
+    tmp_path: Path, content: bytes
+) -> None:
     file = tmp_path / "attic.key"
     file.write_bytes(content)
     file.chmod(0o600)
-    with pytest.raises(SettingsError, match=r"attic\.key must hold 1 to 16 lines of 64 hexadecimal digits") as caught:
+    with pytest.raises(
+        SettingsError, match=r"attic\.key must hold 1 to 16 lines of 64 hexadecimal digits"
+    ) as caught:
         read_keys(file)
     shown = content.decode("ascii", "replace").strip()[:20]
     assert not shown or shown not in str(caught.value)
@@ -89,7 +94,9 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> Non
     file = tmp_path / "attic.key"
     write_keys(file, [KEY])
     file.chmod(mode)
-    with pytest.raises(SettingsError, match=f"open to others \\(mode {mode:o}\\).*chmod 600") as caught:
+    with pytest.raises(
+        SettingsError, match=f"open to others \\(mode {mode:o}\\).*chmod 600"
+    ) as caught:
         read_keys(file)
     assert KEY.hex() not in str(caught.value)
 

@@ -1,4 +1,5 @@
-"""Packed tables: what was packed comes back, and no bytes of others make more of it than is allowed."""
+"""Packed tables: what was packed comes back, and no bytes of others make more of it than is
+allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from shoal.protocol.history import FEW_ROWS, pack_table, unpack_table
 
 ROWS_MAX = 2 * FEW_ROWS
 TABLES = st.tuples(st.integers(0, ROWS_MAX), st.integers(1, 4)).flatmap(
-    lambda shape: arrays(np.int64, shape, elements=st.integers(-1, 300) | st.integers(-COUNT_MAX, COUNT_MAX))
+    lambda shape: arrays(
+        np.int64, shape, elements=st.integers(-1, 300) | st.integers(-COUNT_MAX, COUNT_MAX)
+    )
 )
 
 
@@ -29,13 +32,21 @@ def test_a_table_comes_back_as_it_was_packed(table: Ints) -> None:
     assert np.array_equal(again, table)
 
 
-def test_two_hundred_clients_that_send_a_thousand_readings_each_take_less_than_two_bytes_a_client() -> None:
+def test_two_hundred_clients_that_send_a_thousand_readings_each_take_less_than_two_bytes_a_client() -> (
+    None
+):
     readings = np.random.default_rng(1).poisson(1000, 200)
     assert len(pack_table(np.column_stack([np.arange(200), readings]))) < 400
 
 
 def test_a_table_is_as_the_protocol_describes_it() -> None:
-    expected = b"\x02\0\0\0" + b"\x01\xff\x05" + b"\x02" + (7).to_bytes(2, "little") + (300).to_bytes(2, "little")
+    expected = (
+        b"\x02\0\0\0"
+        + b"\x01\xff\x05"
+        + b"\x02"
+        + (7).to_bytes(2, "little")
+        + (300).to_bytes(2, "little")
+    )
     assert zlib.decompress(pack_table(np.array([[-1, 7], [4, 300]]))) == expected
 
 

@@ -29,7 +29,9 @@ VALIDATOR = Validator(resolve(CONTRACT))
 
 
 def reason_of(message: Update | Snapshot) -> str:
-    admit: Callable[[Any], None] = VALIDATOR.check_update if isinstance(message, Update) else VALIDATOR.check_snapshot
+    admit: Callable[[Any], None] = (
+        VALIDATOR.check_update if isinstance(message, Update) else VALIDATOR.check_snapshot
+    )
     with pytest.raises(MessageRejected) as rejected:
         admit(message)
     assert rejected.value.reason in REASONS
@@ -58,7 +60,8 @@ def test_an_update_and_a_snapshot_without_a_node_can_be_true() -> None:
 def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
     border = Validator(resolve(contract))
-    update, snapshot = an_update(contract), a_snapshot(contract)
+    update = an_update(contract)
+    snapshot = a_snapshot(contract)
     border.check_update(Update.decode(update.encode(), Update.headers()))
     border.check_snapshot(Snapshot.decode(snapshot.encode(), Snapshot.headers()))
 
@@ -75,11 +78,15 @@ def test_honest_messages_come_in_after_travelling(privacy: dict[str, Any]) -> No
         ({"privacy": resolve(plant(FORMAL)).statement}, "privacy"),
     ],
 )
-def test_what_belongs_elsewhere_is_refused(message: Any, change: dict[str, Any], reason: str) -> None:
+def test_what_belongs_elsewhere_is_refused(
+    message: Any, change: dict[str, Any], reason: str
+) -> None:
     assert reason_of(replace(message, **change)) == reason
 
 
-@pytest.mark.parametrize("contract", [plant(FORMAL), plant(PAPER), plant(models=("clusters", "more"))])
+@pytest.mark.parametrize(
+    "contract", [plant(FORMAL), plant(PAPER), plant(models=("clusters", "more"))]
+)
 def test_a_message_made_under_another_contract_is_refused(contract: Contract) -> None:
     assert reason_of(an_update(contract)) == "contract"
 
@@ -117,10 +124,15 @@ def test_a_privacy_statement_is_compared_to_the_bit() -> None:
         (dict(UPDATE.arrays) | {"weight": UPDATE.arrays["weight"].astype(np.float32)}, "arrays"),
         (dict(UPDATE.arrays) | {"weight": UPDATE.arrays["weight"].ravel()}, "arrays"),
         (dict(UPDATE.arrays) | {"weight": np.array(1.0)}, "arrays"),
-        ({"weight": np.zeros((ROWS_MAX + 1, 2)), "count": np.ones(ROWS_MAX + 1, np.int64)}, "oversized"),
+        (
+            {"weight": np.zeros((ROWS_MAX + 1, 2)), "count": np.ones(ROWS_MAX + 1, np.int64)},
+            "oversized",
+        ),
     ],
 )
-def test_arrays_of_another_form_than_declared_are_refused(arrays: dict[str, Any], reason: str) -> None:
+def test_arrays_of_another_form_than_declared_are_refused(
+    arrays: dict[str, Any], reason: str
+) -> None:
     assert reason_of(replace(UPDATE, arrays=arrays)) == reason
 
 
@@ -128,7 +140,9 @@ def test_arrays_of_another_form_than_declared_are_refused(arrays: dict[str, Any]
 def test_numbers_that_are_none_are_refused(value: float) -> None:
     assert reason_of(changed(UPDATE, "weight", lambda weight: weight.put(1, value))) == "not_finite"
     assert reason_of(changed(SNAPSHOT, "sigma", lambda sigma: sigma.put(0, value))) == "not_finite"
-    assert reason_of(changed(SNAPSHOT, "centre", lambda centre: centre.put(0, value))) == "not_finite"
+    assert (
+        reason_of(changed(SNAPSHOT, "centre", lambda centre: centre.put(0, value))) == "not_finite"
+    )
 
 
 @pytest.mark.parametrize("value", [-1e-6, 1 + 1e-6, 1e300, -1e300])
@@ -140,7 +154,8 @@ def test_a_node_where_no_reading_can_put_it_is_refused(value: float) -> None:
 @pytest.mark.parametrize("privacy", [FORMAL, PAPER], ids=lambda privacy: privacy["mode"])
 def test_noise_may_carry_a_node_beyond_its_bounds_but_not_for_ever(privacy: dict[str, Any]) -> None:
     contract = plant(privacy)
-    border, (low, high) = Validator(resolve(contract)), resolve(contract).mode.row_range()
+    border = Validator(resolve(contract))
+    (low, high) = resolve(contract).mode.row_range()
     for edge, outwards in ((low, -1), (high, 1)):
         update = an_update(contract)
         update.arrays["weight"][0] = edge
@@ -208,7 +223,9 @@ def test_a_snapshot_with_flipped_bytes_is_refused_or_can_be_asked(data: st.DataO
     try:
         snapshot = Snapshot.decode(bytes(value), Snapshot.headers())
         VALIDATOR.check_snapshot(snapshot)
-        found = streaming_algorithm("fcac").predict(snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]]))
+        found = streaming_algorithm("fcac").predict(
+            snapshot.arrays, np.array([[0.5, 0.5], [0.0, 1.0]])
+        )
         assert (found < snapshot.clusters).all()
     except MessageRejected as rejected:
         reason = rejected.reason
@@ -241,7 +258,10 @@ def test_models_that_can_be_run_pass() -> None:
     [
         ({"algorithm": "dbscam"}, r"models\.m: unknown algorithm 'dbscam'; there are: .*fcac"),
         ({"algorithm": "fcac", "options": {"speed": 1}}, r"models\.m: fcac has no option 'speed'"),
-        ({"algorithm": "fcac", "options": {"edge_factor": -1}}, r"models\.m: fcac option edge_factor"),
+        (
+            {"algorithm": "fcac", "options": {"edge_factor": -1}},
+            r"models\.m: fcac option edge_factor",
+        ),
     ],
 )
 def test_models_that_cannot_be_run_are_named(model: dict[str, Any], expected: str) -> None:
@@ -252,7 +272,11 @@ def test_models_that_cannot_be_run_are_named(model: dict[str, Any], expected: st
 
 def parts_for_contract() -> dict[str, Any]:
     whole = CONTRACT.model_dump()
-    return {"federation": {"name": "plant"}, "features": whole["features"], "privacy": {"mode": "off"}}
+    return {
+        "federation": {"name": "plant"},
+        "features": whole["features"],
+        "privacy": {"mode": "off"},
+    }
 
 
 def test_bounds_are_those_of_the_features_in_their_order() -> None:
@@ -264,7 +288,9 @@ def test_bounds_are_those_of_the_features_in_their_order() -> None:
 def test_every_declared_table_can_be_checked() -> None:
     for algorithm in map(streaming_algorithm, streaming_names()):
         for table in (algorithm.update, algorithm.snapshot):
-            names = {size for spec in table.values() for size in spec.shape if isinstance(size, str)}
+            names = {
+                size for spec in table.values() for size in spec.shape if isinstance(size, str)
+            }
             for spec in table.values():
                 assert isinstance(spec, ArraySpec)
                 assert spec.points_into is None or spec.points_into in names

@@ -1,4 +1,5 @@
-"""Engines for the tests of replays. Ray and Spark are started once for all of them: that takes most of their time."""
+"""Engines for the tests of replays. Ray and Spark are started once for all of them: that takes most
+of their time."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def ray_engine() -> Iterator[Engine]:
     if importlib.util.find_spec("ray") is None:
         without("Ray", "it is not installed; pip install '.[ray]'")
     with warnings.catch_warnings():
-        # An attempt that took too long on a busy machine leaves its processes to the garbage collector.
+        # An attempt that took too long on a busy machine leaves its processes to the garbage
+        # collector.
         warnings.simplefilter("ignore", ResourceWarning)
         engine = open_engine("ray", 2)
         gc.collect()

@@ -22,9 +22,19 @@ COLUMNS = Columns(("warm", "damp"), "room", "time")
 FORMAL = {"mode": "formal", "epsilon_per_reading": 100}
 MODELS = [
     {"name": "clusters", "algorithm": "fcac"},
-    {"name": "means", "algorithm": "kmeans", "options": {"clusters": 3}, "rounds": {"rounds_max": 2}},
+    {
+        "name": "means",
+        "algorithm": "kmeans",
+        "options": {"clusters": 3},
+        "rounds": {"rounds_max": 2},
+    },
     {"name": "shares", "algorithm": "fcm", "options": {"clusters": 3}, "rounds": {"rounds_max": 2}},
-    {"name": "mixture", "algorithm": "gmm", "options": {"clusters": 2}, "rounds": {"rounds_max": 2}},
+    {
+        "name": "mixture",
+        "algorithm": "gmm",
+        "options": {"clusters": 2},
+        "rounds": {"rounds_max": 2},
+    },
 ]
 
 
@@ -34,11 +44,14 @@ def config(
     step: float = 0.0,
     **client: Any,
 ) -> Config:
-    """A federation with the features warm, in steps of `step`, and damp. By default updates are made of 40 readings, or
-    after 100 s."""
+    """A federation with the features warm, in steps of `step`, and damp. By default updates are
+    made of 40 readings, or after 100 s."""
     contract = {
         "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": -10, "high": 50, "step": step}, {"name": "damp", "low": 0, "high": 100}],
+        "features": [
+            {"name": "warm", "low": -10, "high": 50, "step": step},
+            {"name": "damp", "low": 0, "high": 100},
+        ],
         "privacy": privacy or FORMAL,
         "models": models or MODELS,
     }
@@ -57,8 +70,12 @@ def readings(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_files(folder: Path, per_client: int = 120, files: int = 2) -> list[Path]:
-    """Files over which the readings of all clients are scattered in no order, row group by row group."""
-    clients, sequence, times, values = [], [], [], []
+    """Files over which the readings of all clients are scattered in no order, row group by row
+    group."""
+    clients = []
+    sequence = []
+    times = []
+    values = []
     for seed, name in enumerate(CLIENTS):
         own_times, own_values = readings(per_client, seed)
         clients += [name] * per_client
@@ -90,7 +107,9 @@ def plan_of(folder: Path, files: list[Path], parts: int = 4, **settings: Any) ->
 
 def outcome(result: ReplayResult) -> dict[str, Any]:
     """What must be the same for every engine."""
-    models = {name: (model.digest, model.rounds, model.answers) for name, model in result.models.items()}
+    models = {
+        name: (model.digest, model.rounds, model.answers) for name, model in result.models.items()
+    }
     return {"digest": result.digest, "models": models, "totals": result.totals}
 
 

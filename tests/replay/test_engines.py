@@ -22,9 +22,20 @@ from shoal.onebox.replay.plan import ReplayPlan, make_plan
 from shoal.onebox.replay.results import digest_of, learnt, records, updates_file
 from shoal.onebox.replay.run import Progress, open_engine, replay
 from tests.conftest import without
-from tests.replay.plant_files import CLIENTS, COLUMNS, KEY, config, outcome, plan_of, replayed, write_files
+from tests.replay.plant_files import (
+    CLIENTS,
+    COLUMNS,
+    KEY,
+    config,
+    outcome,
+    plan_of,
+    replayed,
+    write_files,
+)
 
-STARTED = [pytest.param(engine, marks=pytest.mark.integration) for engine in ("ray_engine", "spark_engine")]
+STARTED = [
+    pytest.param(engine, marks=pytest.mark.integration) for engine in ("ray_engine", "spark_engine")
+]
 ENGINES = ["two_workers", *STARTED]
 
 
@@ -62,7 +73,9 @@ def test_without_a_column_of_sequence_numbers_the_order_of_the_rows_counts(
     assert replayed(plan("swapped", files[::-1]), LocalEngine(1))["digest"] != here["digest"]
 
 
-def test_the_canonical_order_is_that_of_time_client_and_number(tmp_path: Path, files: list[Path]) -> None:
+def test_the_canonical_order_is_that_of_time_client_and_number(
+    tmp_path: Path, files: list[Path]
+) -> None:
     plan = plan_of(tmp_path, files)
     result = replay(plan, LocalEngine(1))
     found = list(records(plan))
@@ -88,7 +101,8 @@ def test_a_replay_that_was_interrupted_learns_only_what_is_left(
 ) -> None:
     plan = plan_of(tmp_path, files)
     replay(plan, LocalEngine(1))
-    kept, lost = updates_file(plan, 0), [updates_file(plan, part) for part in (1, 3)]
+    kept = updates_file(plan, 0)
+    lost = [updates_file(plan, part) for part in (1, 3)]
     before = kept.stat().st_mtime_ns
     for file in lost:
         file.unlink()
@@ -154,12 +168,16 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"shoal.onebox.replay.{name}_engine", raising=False)
-    with pytest.raises(MissingExtra, match=rf"--engine {name} needs an extra: pip install '\.\[{name}\]'"):
+    with pytest.raises(
+        MissingExtra, match=rf"--engine {name} needs an extra: pip install '\.\[{name}\]'"
+    ):
         open_engine(name, 1)
 
 
 @pytest.mark.integration
-def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_spark_without_java_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     if importlib.util.find_spec("pyspark") is None:
         without("Spark", "it is not installed; pip install '.[spark]'")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -170,7 +188,9 @@ def test_spark_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are found in /proc")
 @pytest.mark.parametrize("started", STARTED)
-def test_an_engine_started_here_listens_on_loopback_alone(request: pytest.FixtureRequest, started: str) -> None:
+def test_an_engine_started_here_listens_on_loopback_alone(
+    request: pytest.FixtureRequest, started: str
+) -> None:
     engine: Engine = request.getfixturevalue(started)
     assert list(engine.spread(len, ["one", "two"])) == [3, 3]
     addresses = listening(os.getpid())
@@ -179,7 +199,8 @@ def test_an_engine_started_here_listens_on_loopback_alone(request: pytest.Fixtur
 
 
 def listening(process: int) -> set[IPv4Address | IPv6Address]:
-    """The addresses on which a process and all that it has started listen, as the kernel shows them (Linux)."""
+    """The addresses on which a process and all that it has started listen, as the kernel shows them
+    (Linux)."""
     sockets: set[str] = set()
     waiting = [process]
     while waiting:
@@ -190,13 +211,22 @@ def listening(process: int) -> set[IPv4Address | IPv6Address]:
         for tasks in place.glob("task/*/children"):
             with suppress(OSError):  # it has ended meanwhile
                 waiting += map(int, tasks.read_text().split())
-    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()
+    ]
     is_listening = "0A"
-    return {_address(line[1]) for line in lines if line[3] == is_listening and f"socket:[{line[9]}]" in sockets}
+    return {
+        _address(line[1])
+        for line in lines
+        if line[3] == is_listening and f"socket:[{line[9]}]" in sockets
+    }
 
 
 def _address(local: str) -> IPv4Address | IPv6Address:
-    """The address of "0100007F:1F90" in /proc/net/tcp, or in tcp6: words of four bytes in the order of this machine."""
+    """The address of "0100007F:1F90" in /proc/net/tcp, or in tcp6: words of four bytes in the order
+    of this machine."""
     words = np.frombuffer(bytes.fromhex(local.partition(":")[0]), dtype=">u4")
     address = ip_address(words.astype("=u4").tobytes())
     return getattr(address, "ipv4_mapped", None) or address

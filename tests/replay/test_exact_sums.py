@@ -30,10 +30,13 @@ def test_a_sum_is_the_float_nearest_to_the_true_sum(values: list[float]) -> None
 
 
 @given(st.lists(FINITE, min_size=1, max_size=30), st.data())
-def test_a_tree_of_sums_is_the_flat_sum_in_any_order(values: list[float], data: st.DataObject) -> None:
+def test_a_tree_of_sums_is_the_flat_sum_in_any_order(
+    values: list[float], data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(values))
     cut = data.draw(st.integers(0, len(values)))
-    left, right = sum_of(order[:cut]), sum_of(order[cut:])
+    left = sum_of(order[:cut])
+    right = sum_of(order[cut:])
     left.merge(right)
     assert left.value()[0] == math.fsum(values)
     assert right.value()[0] == math.fsum(order[cut:]), "what is merged stays as it is"
@@ -64,9 +67,13 @@ def test_answers_add_up_to_the_flat_sums_over_any_partitions(name: str, partitio
     total = ExactSums().merge(pickle.loads(pickle.dumps(leaves)))
     assert total.answers == 40
     for array, sums in total.value().items():
-        flat = [math.fsum(entries) for entries in np.array([answer[array].ravel() for answer in answers]).T]
+        flat = [
+            math.fsum(entries)
+            for entries in np.array([answer[array].ravel() for answer in answers]).T
+        ]
         assert sums.ravel().tolist() == flat, array
-    tree, in_order = algorithm.combine(params, [total.value()]), algorithm.combine(params, answers)
+    tree = algorithm.combine(params, [total.value()])
+    in_order = algorithm.combine(params, answers)
     np.testing.assert_allclose(tree["centre"], in_order["centre"], rtol=1e-12)
 
 

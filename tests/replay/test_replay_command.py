@@ -1,4 +1,5 @@
-"""`shoal replay` as a user runs it: kills, publishing, and what it says about files that cannot be replayed."""
+"""`shoal replay` as a user runs it: kills, publishing, and what it says about files that cannot be
+replayed."""
 
 from __future__ import annotations
 
@@ -76,7 +77,17 @@ def key(tmp_path: Path) -> Path:
 
 
 def words(plant: Path, key: Path, folder: Path, files: list[Path], *more: str) -> list[str]:
-    options = ["--config", str(plant), "--key", str(key), "--folder", str(folder), *COLUMNS, "--json", *more]
+    options = [
+        "--config",
+        str(plant),
+        "--key",
+        str(key),
+        "--folder",
+        str(folder),
+        *COLUMNS,
+        "--json",
+        *more,
+    ]
     return ["replay", *options, *map(str, files)]
 
 
@@ -115,16 +126,22 @@ def has_ended(process: int) -> bool:
     return state == "Z"
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the workers of a process are found in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="the workers of a process are found in /proc"
+)
 def test_a_replay_killed_midway_continues_to_the_same_outcome(
     tmp_path: Path, plant: Path, key: Path, files: list[Path]
 ) -> None:
-    whole = plan_of(tmp_path / "whole", files, parts=PARTS, models=[{"name": "clusters", "algorithm": "fcac"}])
+    whole = plan_of(
+        tmp_path / "whole", files, parts=PARTS, models=[{"name": "clusters", "algorithm": "fcac"}]
+    )
     expected = replayed(whole, LocalEngine(1))
     for attempt in range(TRIES):
         folder = tmp_path / f"killed-{attempt}"
         command = words(plant, key, folder, files, "--parts", str(PARTS), "--workers", "2")
-        process = subprocess.Popen([sys.executable, "-m", "shoal", *command], stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", *command], stderr=subprocess.PIPE
+        )
         wait_until(lambda folder=folder: any(folder.glob("updates-*.arrow")))
         workers = children_of(process.pid)
         process.kill()
@@ -138,7 +155,9 @@ def test_a_replay_killed_midway_continues_to_the_same_outcome(
     resumed = run(*words(plant, key, folder, files, "--parts", str(PARTS), "--workers", "1"))
     assert resumed.exit_code == 0, resumed.output
     assert summary_of(resumed.stdout)["digest"] == expected["digest"]
-    assert {name: (folder / name).stat().st_mtime_ns for name in finished} == finished, "these were learnt twice"
+    assert {name: (folder / name).stat().st_mtime_ns for name in finished} == finished, (
+        "these were learnt twice"
+    )
 
 
 def test_a_server_absorbs_every_published_update_once(
@@ -155,7 +174,9 @@ def test_a_server_absorbs_every_published_update_once(
             pass
         status = server.status()
     with closing(open_log(config.log)) as log:
-        rejected, _ = log.read(config.contract.rejected_topic, beginning(log, config.contract.rejected_topic))
+        rejected, _ = log.read(
+            config.contract.rejected_topic, beginning(log, config.contract.rejected_topic)
+        )
     assert not rejected
     assert sum(client.readings for client in status.clients) == 120 * len(CLIENTS)
     assert sum(client.updates for client in status.clients) == summary["records"]
@@ -164,7 +185,9 @@ def test_a_server_absorbs_every_published_update_once(
 def test_the_summary_for_people_has_the_digest_and_the_folder(
     tmp_path: Path, plant: Path, key: Path, files: list[Path]
 ) -> None:
-    digest = summary_of(run(*words(plant, key, tmp_path / "programs", files, "--workers", "1")).stdout)["digest"]
+    digest = summary_of(
+        run(*words(plant, key, tmp_path / "programs", files, "--workers", "1")).stdout
+    )["digest"]
     command = [word for word in words(plant, key, tmp_path / "replay", files) if word != "--json"]
     ran = run(*command, "--workers", "1")
     assert f"Replayed {120 * len(CLIENTS):,} readings of 9 clients in " in ran.stdout
@@ -172,7 +195,9 @@ def test_the_summary_for_people_has_the_digest_and_the_folder(
     assert digest in ran.stdout
 
 
-def test_progress_has_the_time_left(tmp_path: Path, plant: Path, key: Path, files: list[Path]) -> None:
+def test_progress_has_the_time_left(
+    tmp_path: Path, plant: Path, key: Path, files: list[Path]
+) -> None:
     ran = run(*words(plant, key, tmp_path / "replay", files, "--workers", "1", "--parts", "4"))
     events = [json.loads(line) for line in ran.stderr.splitlines()]
     progress = [event for event in events if event["event"] == "replay_progress"]
@@ -180,7 +205,10 @@ def test_progress_has_the_time_left(tmp_path: Path, plant: Path, key: Path, file
     assert progress[-1]["readings"] == progress[-1]["total"] == 120 * len(CLIENTS)
     assert progress[-1]["left_s"] == 0.0
     assert len(progress) == 5
-    assert all(0 < event["readings"] < event["total"] and event["left_s"] >= 0.0 for event in progress[1:-1])
+    assert all(
+        0 < event["readings"] < event["total"] and event["left_s"] >= 0.0
+        for event in progress[1:-1]
+    )
 
 
 def test_without_a_key_a_secret_one_is_drawn_and_kept(
@@ -195,14 +223,23 @@ def test_without_a_key_a_secret_one_is_drawn_and_kept(
     assert (tmp_path / "first" / "noise.key").stat().st_mode & 0o077 == 0
 
 
-def test_no_reading_is_in_what_a_replay_writes_and_prints(tmp_path: Path, plant: Path, key: Path) -> None:
+def test_no_reading_is_in_what_a_replay_writes_and_prints(
+    tmp_path: Path, plant: Path, key: Path
+) -> None:
     (file, *_) = write_files(tmp_path, files=1)
     folder = tmp_path / "replay"
     ran = run(*words(plant, key, folder, [file], "--workers", "1"))
     table = parquet.read_table(file)
-    values = np.concatenate([np.asarray(table.column(name).to_pylist(), dtype=float) for name in ("warm", "damp")])
-    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()) + ran.output.encode()
-    unit = np.concatenate([(values[: len(values) // 2] + 10) / 60, values[len(values) // 2 :] / 100])
+    values = np.concatenate(
+        [np.asarray(table.column(name).to_pylist(), dtype=float) for name in ("warm", "damp")]
+    )
+    written = (
+        b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        + ran.output.encode()
+    )
+    unit = np.concatenate(
+        [(values[: len(values) // 2] + 10) / 60, values[len(values) // 2 :] / 100]
+    )
     for value in [*values[:200].tolist(), *unit[:200].tolist()]:
         assert np.float64(value).tobytes() not in written or np.isnan(value)
         assert repr(value).encode() not in written or np.isnan(value)
@@ -239,35 +276,52 @@ def changed(folder: Path, **columns: Any) -> Path:
 def test_a_file_that_cannot_be_replayed_is_an_error_with_advice(
     tmp_path: Path, plant: Path, key: Path, columns: dict[str, Any], advice: str
 ) -> None:
-    ran = run(*words(plant, key, tmp_path / "replay", [changed(tmp_path, **columns)], "--workers", "1"))
+    ran = run(
+        *words(plant, key, tmp_path / "replay", [changed(tmp_path, **columns)], "--workers", "1")
+    )
     code, message = error_of(ran)
     assert code in (2, 3)
     assert advice in message
 
 
-def test_a_file_that_is_missing_a_folder_or_no_parquet_is_named(tmp_path: Path, plant: Path, key: Path) -> None:
+def test_a_file_that_is_missing_a_folder_or_no_parquet_is_named(
+    tmp_path: Path, plant: Path, key: Path
+) -> None:
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 and nothing else PAR1")
     code, message = error_of(run(*words(plant, key, tmp_path / "replay", [broken])))
     assert (code, "broken.parquet: not a Parquet file, or damaged" in message) == (3, True)
-    code, message = error_of(run(*words(plant, key, tmp_path / "replay", [tmp_path / "absent.parquet"])))
+    code, message = error_of(
+        run(*words(plant, key, tmp_path / "replay", [tmp_path / "absent.parquet"]))
+    )
     assert (code, "absent.parquet: no such file" in message) == (2, True)
     (tmp_path / "days").mkdir()
     code, message = error_of(run(*words(plant, key, tmp_path / "replay", [tmp_path / "days"])))
-    assert (code, f"days: a folder; name the files in it: {tmp_path}/days/*.parquet" in message) == (2, True)
+    assert (
+        code,
+        f"days: a folder; name the files in it: {tmp_path}/days/*.parquet" in message,
+    ) == (2, True)
     assert not (tmp_path / "replay").exists()
 
 
 @pytest.mark.parametrize(
     ("old", "new", "advice"),
     [
-        ('"fcac"', '"dbscan"', "model clusters: the answers of clients to dbscan cannot be added up"),
+        (
+            '"fcac"',
+            '"dbscan"',
+            "model clusters: the answers of clients to dbscan cannot be added up",
+        ),
         (
             '"fcac"',
             '"fcac"\n[[models]]\nname = "means"\nalgorithm = "kmeans"\nsource = "clusters"',
             "model means starts from clusters that",
         ),
-        ("publish_readings = 40", "epsilon_max = 5.0", "[client] epsilon_max limits what a client's ledger allows"),
+        (
+            "publish_readings = 40",
+            "epsilon_max = 5.0",
+            "[client] epsilon_max limits what a client's ledger allows",
+        ),
         (
             'epsilon_per_reading = 100\n[[models]]\nname = "clusters"\nalgorithm = "fcac"',
             'counts_epsilon = 2\n[[models]]\nname = "clusters"\nalgorithm = "density_tree"',
@@ -288,8 +342,12 @@ def test_a_federation_that_cannot_be_replayed_is_refused_with_advice(
     assert not updates_file(plan_of(tmp_path / "replay", files), 0).exists()
 
 
-@pytest.mark.parametrize("times", [pa.timestamp("ns"), pa.timestamp("ms", "Europe/Madrid"), pa.int64()], ids=str)
-def test_times_may_be_timestamps(tmp_path: Path, plant: Path, key: Path, times: pa.DataType) -> None:
+@pytest.mark.parametrize(
+    "times", [pa.timestamp("ns"), pa.timestamp("ms", "Europe/Madrid"), pa.int64()], ids=str
+)
+def test_times_may_be_timestamps(
+    tmp_path: Path, plant: Path, key: Path, times: pa.DataType
+) -> None:
     (file, *_) = write_files(tmp_path, files=1)
     table = parquet.read_table(file)
     seconds = np.floor(table.column("time").to_numpy())
@@ -309,12 +367,17 @@ def test_the_columns_are_those_of_the_federation_file_where_no_option_names_them
 ) -> None:
     named = run(*words(plant, key, tmp_path / "named", files))
     file = tmp_path / "columns.toml"
-    file.write_text(f'{FEDERATION}[files]\nsplit = "column:room"\ntime_columns = ["time"]\n', encoding="utf-8")
+    file.write_text(
+        f'{FEDERATION}[files]\nsplit = "column:room"\ntime_columns = ["time"]\n', encoding="utf-8"
+    )
     options = ["--key", key, "--sequence-column", "order", "--json"]
     found = run("replay", "--config", file, "--folder", tmp_path / "found", *options, *files)
     assert found.exit_code == 0, found.output
     assert summary_of(found.stdout)["digest"] == summary_of(named.stdout)["digest"]
-    for given, missing in (("--time-column", "--client-column"), ("--client-column", "--time-column")):
+    for given, missing in (
+        ("--time-column", "--client-column"),
+        ("--client-column", "--time-column"),
+    ):
         refused = run("replay", "--config", plant, given, "time", *files)
         assert refused.exit_code == 2
         assert missing in refused.output

@@ -1,4 +1,5 @@
-"""A replayed client makes the very updates of a live client node that reads every reading at the reading's time."""
+"""A replayed client makes the very updates of a live client node that reads every reading at the
+reading's time."""
 
 from __future__ import annotations
 
@@ -22,15 +23,24 @@ from tests.client_nodes.site import Site
 from tests.replay.plant_files import COLUMNS, FORMAL, KEY, config, readings
 
 CLIENT = "room-1"
-STREAMING = [{"name": "clusters", "algorithm": "fcac"}, {"name": "tree", "algorithm": "cluster_tree"}]
-PRIVACY = {"formal": FORMAL, "paper": {"mode": "paper", "epsilon_nominal_per_feature": 20}, "off": {"mode": "off"}}
+STREAMING = [
+    {"name": "clusters", "algorithm": "fcac"},
+    {"name": "tree", "algorithm": "cluster_tree"},
+]
+PRIVACY = {
+    "formal": FORMAL,
+    "paper": {"mode": "paper", "epsilon_nominal_per_feature": 20},
+    "off": {"mode": "off"},
+}
 
 
 def plan_of(**settings: Any) -> ReplayPlan:
     return make_plan(config(**settings), COLUMNS, [], Path("unused"), KEY)
 
 
-def batches(times: np.ndarray, values: np.ndarray, cuts: list[int], client: str = CLIENT) -> list[pa.RecordBatch]:
+def batches(
+    times: np.ndarray, values: np.ndarray, cuts: list[int], client: str = CLIENT
+) -> list[pa.RecordBatch]:
     """The readings of one client, cut into batches at these places."""
     columns = [pa.array([client] * len(times)), times, np.arange(len(times)), *values.T]
     whole = pa.record_batch(columns, schema=schema_of(values.shape[1]))
@@ -44,8 +54,11 @@ def updates(plan: ReplayPlan, readings_of_clients: list[pa.RecordBatch]) -> list
     return [(row["client"], row["value"]) for batch in made for row in batch.to_pylist()]
 
 
-def live_updates(folder: Path, plan: ReplayPlan, times: np.ndarray, values: np.ndarray) -> list[bytes]:
-    """What a client node publishes whose clock shows the time of each reading when it reads it, one after the other."""
+def live_updates(
+    folder: Path, plan: ReplayPlan, times: np.ndarray, values: np.ndarray
+) -> list[bytes]:
+    """What a client node publishes whose clock shows the time of each reading when it reads it, one
+    after the other."""
     folder.mkdir()
     # The noise depends on the log's identity.
     with closing(SqliteLog(folder / "readings.db", new_identity=lambda: plan.source)) as log:
@@ -59,7 +72,8 @@ def live_updates(folder: Path, plan: ReplayPlan, times: np.ndarray, values: np.n
         for time in times.tolist():
             site.clock.now = time
             assert node.step()
-        # No reading comes any more: what is left is due `publish_s` after the updates before, or after the start.
+        # No reading comes any more: what is left is due `publish_s` after the updates before, or
+        # after the start.
         made = [update.made_at for update in site.updates()]
         site.clock.now = max([float(times[0]), *made]) + plan.settings.publish_s
         node.step()
@@ -79,7 +93,9 @@ def test_a_replayed_client_makes_the_updates_of_a_live_one_bit_for_bit(
 
 
 @pytest.mark.parametrize("mode", ["off", "formal"])
-def test_readings_that_lack_values_are_replayed_as_a_live_client_learns_them(tmp_path: Path, mode: str) -> None:
+def test_readings_that_lack_values_are_replayed_as_a_live_client_learns_them(
+    tmp_path: Path, mode: str
+) -> None:
     plan = plan_of(privacy={**PRIVACY[mode], "missing": "learn"}, models=STREAMING, step=2.0)
     times, values = readings(150)
     values[np.random.default_rng(0).random(values.shape) < 0.3] = np.nan
@@ -97,14 +113,17 @@ def test_how_readings_are_cut_into_batches_makes_no_difference(cuts: list[int]) 
 
 def test_clients_do_not_depend_on_each_other() -> None:
     plan = plan_of(models=STREAMING)
-    attic, cellar = batches(*readings(90, 1), [30], "attic"), batches(*readings(80, 2), [], "cellar")
+    attic = batches(*readings(90, 1), [30], "attic")
+    cellar = batches(*readings(80, 2), [], "cellar")
     assert updates(plan, attic + cellar) == updates(plan, attic) + updates(plan, cellar)
 
 
 def test_a_client_has_noise_of_its_own() -> None:
     plan = plan_of(models=STREAMING)
     times, values = readings(50)
-    attic, cellar = (updates(plan, batches(times, values, [], client)) for client in ("attic", "cellar"))
+    attic, cellar = (
+        updates(plan, batches(times, values, [], client)) for client in ("attic", "cellar")
+    )
     arrays = [value.split(b"arrays")[1] for _, value in (attic[0], cellar[0])]
     assert arrays[0] != arrays[1]
 
@@ -135,11 +154,15 @@ def test_readings_out_of_order_are_refused_and_not_learnt_in_another_order() -> 
     with pytest.raises(InvalidData, match="not in the order of their times"):
         updates(plan_of(), batches(times[::-1], values, []))
     with pytest.raises(InvalidData, match="not in the order of their times"):
-        updates(plan_of(), [*batches(times[25:], values[25:], []), *batches(times[:25], values[:25], [])])
+        updates(
+            plan_of(),
+            [*batches(times[25:], values[25:], []), *batches(times[:25], values[:25], [])],
+        )
 
 
 def test_a_client_whose_readings_are_not_together_is_refused() -> None:
     times, values = readings(50)
-    attic, cellar = batches(times, values, [], "attic"), batches(times, values, [], "cellar")
+    attic = batches(times, values, [], "attic")
+    cellar = batches(times, values, [], "cellar")
     with pytest.raises(InvalidData, match="client attic are not all together"):
         updates(plan_of(), attic + cellar + attic)

@@ -1,4 +1,5 @@
-"""Models whose server asks its clients, over replayed clients: what a server finds that reads the updates."""
+"""Models whose server asks its clients, over replayed clients: what a server finds that reads the
+updates."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ MODELS = [{"name": "clusters", "algorithm": "fcac"}, {"name": "stays", "algorith
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four clients in two regimes of 100 readings each; the last one has a single reading, and another begins late."""
+    """Four clients in two regimes of 100 readings each; the last one has a single reading, and
+    another begins late."""
     columns: dict[str, list[float] | list[str]] = {"room": [], "time": [], "warm": [], "damp": []}
     for number, (n, start) in enumerate([(1_200, 0.0), (1_200, 0.0), (1_200, 5_000.0), (1, 50.0)]):
         rng = np.random.default_rng(number)
@@ -40,10 +42,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan_of(folder: Path, file: Path, parts: int) -> ReplayPlan:
     settings = config({"mode": "off"}, MODELS, publish_readings=100)
-    return make_plan(settings, Columns(("warm", "damp"), "room", "time"), [file], folder, KEY, parts)
+    return make_plan(
+        settings, Columns(("warm", "damp"), "room", "time"), [file], folder, KEY, parts
+    )
 
 
-def test_replayed_clients_answer_and_a_server_that_reads_the_updates_finds_the_same(tmp_path: Path, file: Path) -> None:
+def test_replayed_clients_answer_and_a_server_that_reads_the_updates_finds_the_same(
+    tmp_path: Path, file: Path
+) -> None:
     results = {}
     for parts in (1, 3):
         (tmp_path / str(parts)).mkdir()
@@ -64,7 +70,9 @@ def test_replayed_clients_answer_and_a_server_that_reads_the_updates_finds_the_s
         np.testing.assert_array_equal(array, found.params[name], err_msg=name)
 
 
-def test_a_replay_that_was_killed_after_the_answers_gives_the_same(tmp_path: Path, file: Path) -> None:
+def test_a_replay_that_was_killed_after_the_answers_gives_the_same(
+    tmp_path: Path, file: Path
+) -> None:
     plan = plan_of(tmp_path, file, 2)
     first = replay(plan, LocalEngine(1))
     assert replay(plan, LocalEngine(1)).digest == first.digest

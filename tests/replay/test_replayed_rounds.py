@@ -27,18 +27,25 @@ def done(tmp_path_factory: pytest.TempPathFactory, files: list[Path]) -> ReplayP
     return plan
 
 
-def answers(plan: ReplayPlan, name: str, params: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+def answers(
+    plan: ReplayPlan, name: str, params: dict[str, np.ndarray]
+) -> list[dict[str, np.ndarray]]:
     """The answers of all clients, by name."""
     windows = dict(window for part in range(plan.parts) for window in windows_of(plan, part))
     assert sorted(windows) == CLIENTS
-    return [dict(rounds_algorithm(name).answer(params, windows[client])) for client in sorted(windows)]
+    return [
+        dict(rounds_algorithm(name).answer(params, windows[client])) for client in sorted(windows)
+    ]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["kmeans", "fcm", "gmm"])
-def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(done: ReplayPlan, number: int) -> None:
+def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(
+    done: ReplayPlan, number: int
+) -> None:
     model = done.contract.in_rounds[number]
     assert model.rounds is not None
-    algorithm, rounds_max = model.rounds.algorithm, model.declared.rounds.rounds_max
+    algorithm = model.rounds.algorithm
+    rounds_max = model.declared.rounds.rounds_max
     hint = init_hint_for(done.contract, model, None)
     assert hint is not None
     params = algorithm.start(model.options, done.contract.width, hint)
@@ -76,7 +83,9 @@ def test_a_client_with_too_few_rows_does_not_answer(done: ReplayPlan) -> None:
     assert (found.rounds, found.answers) == (0, 0)
 
 
-def test_a_tree_of_many_levels_gives_the_flat_sums(done: ReplayPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_of_many_levels_gives_the_flat_sums(
+    done: ReplayPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = done.contract.in_rounds[2]
     flat = run.run_rounds(done, LocalEngine(1), model)
     monkeypatch.setattr(run, "FAN_IN", 2)

@@ -1,12 +1,22 @@
-"""An experiment: the adjusted Rand index of random labels, whose expected value is 0 (Hubert and Arabie, 1985)."""
+"""An experiment: the adjusted Rand index of random labels, whose expected value is 0 (Hubert and
+Arabie, 1985)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from reproduction.experiment import Experiment, Figure, Setting, Synthetic, python_format, scores, within
+from reproduction.experiment import (
+    Experiment,
+    Figure,
+    Setting,
+    Synthetic,
+    python_format,
+    scores,
+    within,
+)
 
-ROWS, TRIALS = 500, 20
+ROWS = 500
+TRIALS = 20
 
 
 def run(setting: Setting, trial: int) -> dict[str, float]:
@@ -28,7 +38,9 @@ CHANCE = Experiment(
     splits=("iid",),
     datasets=(),
     variants=VARIANTS,
-    synthetic={"random": Synthetic(f"{ROWS} rows of random classes", 1, ("iid",), VARIANTS, fixed=True)},
+    synthetic={
+        "random": Synthetic(f"{ROWS} rows of random classes", 1, ("iid",), VARIANTS, fixed=True)
+    },
     formats={"ari": python_format(".4f")},
     run=run,
     published=lambda setting: {"ari": Figure(0.0)},

@@ -52,7 +52,9 @@ def test_the_server_separates_the_gaussians_of_all_rounds_so_far(rounds: list[Ro
         assert min(after.found.values()) > 0.99
 
 
-def test_the_server_covers_the_rows_of_earlier_rounds_as_well_as_before(rounds: list[Round]) -> None:
+def test_the_server_covers_the_rows_of_earlier_rounds_as_well_as_before(
+    rounds: list[Round],
+) -> None:
     for before, after in itertools.pairwise(rounds):
         for name, share in before.covered.items():
             assert after.covered[name] > share - 0.05, name
@@ -65,16 +67,21 @@ def test_the_server_is_best_after_the_last_round(rounds: list[Round]) -> None:
 
 
 def test_updates_of_changed_nodes_are_smaller_than_updates_of_all_nodes() -> None:
-    changed, everything = run(0, "changed", 3000), run(0, "all", 3000)
+    changed = run(0, "changed", 3000)
+    everything = run(0, "all", 3000)
     assert changed[0].bytes_sent == everything[0].bytes_sent
-    assert all(a.bytes_sent < b.bytes_sent for a, b in zip(changed[1:], everything[1:], strict=True))
+    assert all(
+        a.bytes_sent < b.bytes_sent for a, b in zip(changed[1:], everything[1:], strict=True)
+    )
     for ours, theirs in zip(changed, everything, strict=True):
         np.testing.assert_array_equal(ours.clients[0], theirs.clients[0])
 
 
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "continual.png"
-    result = CliRunner().invoke(reproduce, ["continual", "--seeds", "1", "--json", "--out", str(picture)])
+    result = CliRunner().invoke(
+        reproduce, ["continual", "--seeds", "1", "--json", "--out", str(picture)]
+    )
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["rows"]
     assert [(row["contribute"], row["round"]) for row in rows] == [
@@ -85,5 +92,7 @@ def test_the_command_measures_and_draws(tmp_path: Path) -> None:
 
 
 def test_a_picture_into_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    result = CliRunner().invoke(reproduce, ["continual", "--out", str(tmp_path / "nowhere" / "picture.png")])
+    result = CliRunner().invoke(
+        reproduce, ["continual", "--out", str(tmp_path / "nowhere" / "picture.png")]
+    )
     assert isinstance(result.exception, SettingsError)

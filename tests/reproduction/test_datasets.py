@@ -18,7 +18,9 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("text", ["", "label\n1\n", "a,b\n1,2\n", "a,label\n", "word,label\nyes,1\n"])
+@pytest.mark.parametrize(
+    "text", ["", "label\n1\n", "a,b\n1,2\n", "a,label\n", "word,label\nyes,1\n"]
+)
 def test_a_file_without_features_labels_or_rows_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidData):
         datasets.read(written(tmp_path, "empty.csv", text))
@@ -46,7 +48,9 @@ def test_columns_of_text_are_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_the_row_number_of_magic_is_left_out(tmp_path: Path) -> None:
-    read = datasets.read(written(tmp_path, "magic_telescope.csv.gz", "ID,fLength,label\n1,2,0\n2,3,1\n"))
+    read = datasets.read(
+        written(tmp_path, "magic_telescope.csv.gz", "ID,fLength,label\n1,2,0\n2,3,1\n")
+    )
     assert read.rows.tolist() == [[2], [3]]
 
 
@@ -61,7 +65,9 @@ def test_missing_cells_are_filled_with_the_mean_of_their_column(tmp_path: Path) 
     assert datasets.read(path, "mean").rows.tolist() == [[1, 3], [2, 2], [3, 4]]
 
 
-def test_rows_with_missing_cells_are_left_out_and_classes_stay_without_holes(tmp_path: Path) -> None:
+def test_rows_with_missing_cells_are_left_out_and_classes_stay_without_holes(
+    tmp_path: Path,
+) -> None:
     read = datasets.read(written(tmp_path, "gaps.csv", "a,b,label\n1,,0\n5,2,1\n3,4,2\n"), "drop")
     assert read.rows.tolist() == [[5, 2], [3, 4]]
     assert read.labels.tolist() == [0, 1]
@@ -75,7 +81,9 @@ def test_a_column_without_any_value_cannot_be_filled(tmp_path: Path) -> None:
 
 
 def test_ozone_declares_how_its_gaps_are_filled(tmp_path: Path) -> None:
-    read = datasets.read(written(tmp_path, "ozone_8hr.csv", "date,V1,label\n1998-01-01,1,0\n1998-01-02,,1\n,3,1\n"))
+    read = datasets.read(
+        written(tmp_path, "ozone_8hr.csv", "date,V1,label\n1998-01-01,1,0\n1998-01-02,,1\n,3,1\n")
+    )
     assert read.rows.tolist() == [[1], [2], [3]]
     assert any("1 missing cells" in note for note in read.notes)
 
@@ -104,7 +112,9 @@ def test_a_file_that_only_pretends_to_be_compressed_is_refused(tmp_path: Path) -
 
 
 def test_grey_values_are_brought_to_the_range_of_the_papers_program(tmp_path: Path) -> None:
-    read = datasets.read(written(tmp_path, "fashion-mnist.csv.gz", "p1,p2,label\n0,255,0\n51,204,1\n"))
+    read = datasets.read(
+        written(tmp_path, "fashion-mnist.csv.gz", "p1,p2,label\n0,255,0\n51,204,1\n")
+    )
     np.testing.assert_allclose(read.rows, [[-1, 1], [-0.6, 0.6]], atol=1e-15)
 
 
@@ -133,7 +143,9 @@ def test_a_missing_data_set_is_named_with_what_there_is(tmp_path: Path) -> None:
         datasets.find(tmp_path / "nowhere", "optdigits")
 
 
-def test_of_several_data_sets_those_in_the_folder_are_found_in_the_order_of_the_names(tmp_path: Path) -> None:
+def test_of_several_data_sets_those_in_the_folder_are_found_in_the_order_of_the_names(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(SettingsError):
         datasets.find_any(tmp_path, tuple(datasets.FCAC_DATASETS))
     for name in ("skin.csv", "elec2.csv.gz", "magic.csv.gz", "phoneme.csv", "phoneme.csv.gz"):

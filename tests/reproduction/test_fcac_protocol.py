@@ -1,4 +1,5 @@
-"""Single trials of FCAC against those of its authors' program, and data that the paper does not have."""
+"""Single trials of FCAC against those of its authors' program, and data that the paper does not
+have."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ VECTORS = Path(__file__).parent.parent / "golden" / "vectors"
 @pytest.fixture(scope="module")
 def optdigits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "optdigits.csv.gz"
-    with np.load(VECTORS / "optdigits.npz") as stored, gzip.open(path, "wt", compresslevel=1) as file:
+    with (
+        np.load(VECTORS / "optdigits.npz") as stored,
+        gzip.open(path, "wt", compresslevel=1) as file,
+    ):
         file.write(",".join(f"pixel{number}" for number in range(64)) + ",label\n")
         np.savetxt(file, np.column_stack([stored["X"], stored["y"]]), fmt="%d", delimiter=",")
     return path
@@ -45,19 +49,28 @@ def authors(dataset: str, split: Split, trial: int, epsilon: float = -1.0) -> di
         return {key: trials[key][one][0] for key in ("ARI", "AMI", "NMI", "n_nodes", "n_clusters")}
 
 
-def trial_of(path: Path, split: Split, clients: int, trial: int, epsilon: float | None = None) -> dict[str, float]:
+def trial_of(
+    path: Path, split: Split, clients: int, trial: int, epsilon: float | None = None
+) -> dict[str, float]:
     return run(Setting("fcac", stem(path), split, clients, path=path, epsilon=epsilon), trial)
 
 
 def assert_same(measures: dict[str, float], expected: dict[str, float]) -> None:
-    assert (measures["nodes"], measures["clusters"]) == (expected["n_nodes"], expected["n_clusters"])
+    assert (measures["nodes"], measures["clusters"]) == (
+        expected["n_nodes"],
+        expected["n_clusters"],
+    )
     ours = [measures[score] for score in SCORES]
-    np.testing.assert_allclose(ours, [expected[key] for key in ("ARI", "AMI", "NMI")], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        ours, [expected[key] for key in ("ARI", "AMI", "NMI")], rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("trial", [0, 1])
 @pytest.mark.parametrize("split", FCAC_SPLITS)
-def test_optdigits_gives_the_figures_of_the_authors(optdigits: Path, split: Split, trial: int) -> None:
+def test_optdigits_gives_the_figures_of_the_authors(
+    optdigits: Path, split: Split, trial: int
+) -> None:
     assert_same(trial_of(optdigits, split, 50, trial), authors("optdigits", split, trial))
 
 
@@ -75,7 +88,9 @@ def test_a_trial_with_noise_gives_the_figures_of_the_authors(optdigits: Path) ->
 def test_the_noise_is_that_of_the_authors() -> None:
     with np.load(VECTORS / "fcac_blobs2d_eps25.npz") as golden:
         clients = np.split(golden["X"], golden["client_end"][:-1])
-        ours = np.concatenate([with_laplace_noise(rows, float(golden["epsilon"]), seed=7) for rows in clients])
+        ours = np.concatenate(
+            [with_laplace_noise(rows, float(golden["epsilon"]), seed=7) for rows in clients]
+        )
         np.testing.assert_allclose(ours, golden["noised"], rtol=1e-12, atol=1e-12)
 
 
@@ -103,7 +118,9 @@ def awkward() -> dict[str, np.ndarray]:
     grid = np.stack(np.meshgrid(range(12), range(12)), -1).reshape(-1, 2).astype(float)
     return {
         "all_features_constant": np.ones((120, 3)),
-        "most_features_constant": np.column_stack([generator.normal(size=(120, 2)), np.full((120, 7), 5.0)]),
+        "most_features_constant": np.column_stack(
+            [generator.normal(size=(120, 2)), np.full((120, 7), 5.0)]
+        ),
         "one_feature": generator.normal(size=(120, 1)),
         "few_rows": generator.normal(size=(5, 2)),
         "integer_grid_with_ties": np.repeat(grid, 2, axis=0),

@@ -10,7 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from reproduction.experiments import gallery
-from reproduction.experiments.gallery import CLIENTS, SHOWN, Clustering, DataSet, blobs, cluster, skewed
+from reproduction.experiments.gallery import (
+    CLIENTS,
+    SHOWN,
+    Clustering,
+    DataSet,
+    blobs,
+    cluster,
+    skewed,
+)
 from reproduction.reproduce_command import reproduce
 from shoal.algorithms.registry import load_algorithm
 
@@ -47,7 +55,9 @@ def test_the_same_seed_gives_the_same_data() -> None:
         assert make(4).rows.tobytes() != make(5).rows.tobytes()
 
 
-def test_the_command_draws_and_reports_every_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_draws_and_reports_every_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known: dict[tuple[str, bytes, int], Clustering] = {}
 
     def once(algorithm: str, data: DataSet, seed: int = 0) -> Clustering:

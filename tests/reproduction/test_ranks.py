@@ -1,4 +1,5 @@
-"""Ranks of algorithms: the tests of Demšar, the paper's printed ranks, and `shoal reproduce ranks` on small data."""
+"""Ranks of algorithms: the tests of Demšar, the paper's printed ranks, and `shoal reproduce ranks`
+on small data."""
 
 from __future__ import annotations
 
@@ -27,7 +28,14 @@ from reproduction.experiments.ranks import (
     rank_results,
     scopes,
 )
-from reproduction.experiments.ranks_command import ALL, PAPERS, QUICK_DATASETS, SHARED, draw_ranks, groups_of
+from reproduction.experiments.ranks_command import (
+    ALL,
+    PAPERS,
+    QUICK_DATASETS,
+    SHARED,
+    draw_ranks,
+    groups_of,
+)
 from reproduction.published import COMPARED, FCAC
 from reproduction.report import ReportOptions
 from reproduction.reproduce_command import reproduce
@@ -86,7 +94,9 @@ def test_nothing_and_one_algorithm_cannot_be_ranked() -> None:
         rank([], "ab")
     with pytest.raises(InvalidData, match="cannot be ranked"):
         rank([{"a": 1.0}], "a")
-    assert np.isnan(rank([{"a": 1.0, "b": 0.0}], "ab").friedman_p), "Friedman's test is for three or more"
+    assert np.isnan(rank([{"a": 1.0, "b": 0.0}], "ab").friedman_p), (
+        "Friedman's test is for three or more"
+    )
 
 
 def test_the_printed_ranks_have_the_printed_averages() -> None:
@@ -123,7 +133,10 @@ def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> 
         for split in FCAC_SPLITS
         for score in ("ari", "ami", "nmi")
     ]
-    results = {each.keys["algorithm"]: each for each in rank_results("the paper's", found, tuple(PUBLISHED), 5, True)}
+    results = {
+        each.keys["algorithm"]: each
+        for each in rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
+    }
     # Table 3, phoneme: k-means has the ranks 3, 1, 1; here it is the first throughout.
     assert results["kmeans"].published["IID"].mean == pytest.approx(5 / 3)
     assert results["kmeans"].measured["IID"].mean == 1.0
@@ -132,8 +145,13 @@ def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> 
     assert results["fcac"].agrees["IID"] is True
     assert results["ffcm"].published
     assert results["ffcm"].agrees == {}, "no band is claimed"
-    few = {each.keys["algorithm"]: each for each in rank_results("the paper's", found, tuple(PUBLISHED), 1, True)}
-    assert few["kmeans"].published["IID"].sd > deviation, "chance moves means over fewer trials farther"
+    few = {
+        each.keys["algorithm"]: each
+        for each in rank_results("the paper's", found, tuple(PUBLISHED), 1, True)
+    }
+    assert few["kmeans"].published["IID"].sd > deviation, (
+        "chance moves means over fewer trials farther"
+    )
 
 
 def test_the_deviation_by_chance_is_that_of_figures_drawn_again() -> None:
@@ -148,14 +166,20 @@ def test_the_deviation_by_chance_is_that_of_figures_drawn_again() -> None:
             moved = {name: scale * generator.normal() for name in published.COLUMNS}
             for score in ("ari", "ami", "nmi"):
                 figures = {name: printed(name, *cell, score) for name in moved}  # type: ignore[arg-type]  # a split
-                table.append([figure.mean + moved[name] * figure.sd for name, figure in figures.items()])
+                table.append(
+                    [figure.mean + moved[name] * figure.sd for name, figure in figures.items()]
+                )
         means.append(rankdata(-np.array(table), axis=1).mean(axis=0))
     found = chance_deviations(("iid",), [dataset for _, dataset in cells], 5)
     np.testing.assert_allclose(list(found.values()), np.std(means, axis=0), rtol=0.1)
 
 
-def test_chance_is_less_with_more_trials_and_more_data_sets_and_nothing_for_scores_that_are_far_apart() -> None:
-    few, many = (chance_deviations(("iid",), ("phoneme", "pendigits"), trials) for trials in (2, 200))
+def test_chance_is_less_with_more_trials_and_more_data_sets_and_nothing_for_scores_that_are_far_apart() -> (
+    None
+):
+    few, many = (
+        chance_deviations(("iid",), ("phoneme", "pendigits"), trials) for trials in (2, 200)
+    )
     wide = chance_deviations(FCAC_SPLITS, tuple(FCAC_DATASETS), 2)
     for name in published.COLUMNS:
         assert many[name] < few[name]
@@ -166,7 +190,9 @@ def test_chance_is_less_with_more_trials_and_more_data_sets_and_nothing_for_scor
 
 def test_a_mean_rank_that_chance_does_not_explain_differs() -> None:
     datasets = tuple(name for name in FCAC_DATASETS if name != "fashion_mnist")
-    order = dict(zip(("fcac", "mufc", "kmeans", "kfed", "ffcm"), (0.5, 0.4, 0.3, 0.2, 0.1), strict=True))
+    order = dict(
+        zip(("fcac", "mufc", "kmeans", "kfed", "ffcm"), (0.5, 0.4, 0.3, 0.2, 0.1), strict=True)
+    )
 
     def verdicts(**scores_: float) -> dict[str, bool]:
         found = [
@@ -178,7 +204,9 @@ def test_a_mean_rank_that_chance_does_not_explain_differs() -> None:
         results = rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
         return {str(each.keys["algorithm"]): all(each.agrees.values()) for each in results}
 
-    assert not verdicts(**order)["mufc"], "the second throughout; 2.96 and 2.48 are printed, and 3 deviations are 0.85"
+    assert not verdicts(**order)["mufc"], (
+        "the second throughout; 2.96 and 2.48 are printed, and 3 deviations are 0.85"
+    )
     assert not verdicts(**{**order, "fcac": 0.0})["fcac"]
 
 
@@ -198,7 +226,9 @@ def test_an_algorithm_that_does_not_take_all_data_is_ranked_on_what_all_take() -
     (group,) = groups_of([close], tuple(PUBLISHED))
     assert set(group.found[0].values.values()) == {0.1}, "equal as the paper prints them"
     alone = groups_of(found, ("kmeans", "dbscan"))
-    assert [(group.name, len(group.found)) for group in alone] == [(SHARED, 1)], "kmeans alone is not ranked"
+    assert [(group.name, len(group.found)) for group in alone] == [(SHARED, 1)], (
+        "kmeans alone is not ranked"
+    )
 
 
 def test_data_that_the_paper_does_not_have_are_not_compared() -> None:
@@ -212,7 +242,13 @@ def test_an_algorithm_without_a_score_somewhere_is_not_ranked() -> None:
 
 
 def test_the_scopes_are_the_two_scenarios_both_each_noise_and_all() -> None:
-    assert [each.name for each in scopes((None, 15.0))] == ["IID", "non-IID", "both", "epsilon 15", "all"]
+    assert [each.name for each in scopes((None, 15.0))] == [
+        "IID",
+        "non-IID",
+        "both",
+        "epsilon 15",
+        "all",
+    ]
     assert [each.name for each in scopes((15.0,))] == ["epsilon 15"]
 
 
@@ -220,9 +256,17 @@ def test_every_installed_clustering_algorithm_is_a_contestant() -> None:
     left_out = set(algorithm_names()) - set(contestants())
     for name in left_out:
         algorithm = load_algorithm(name)
-        made_from_counts = isinstance(algorithm, CountingAlgorithm) and name.endswith("_from_counts")
-        assert made_from_counts or getattr(algorithm, "paper_only", False) or algorithm.regression is not None, name
-    assert {"cae", "cluster_tree", "density_tree", "fcm", "gmm"} <= set(contestants()), "those beyond the paper's"
+        made_from_counts = isinstance(algorithm, CountingAlgorithm) and name.endswith(
+            "_from_counts"
+        )
+        assert (
+            made_from_counts
+            or getattr(algorithm, "paper_only", False)
+            or algorithm.regression is not None
+        ), name
+    assert {"cae", "cluster_tree", "density_tree", "fcm", "gmm"} <= set(contestants()), (
+        "those beyond the paper's"
+    )
 
 
 @pytest.mark.parametrize("name", contestants())
@@ -238,7 +282,9 @@ def test_every_contestant_labels_every_row_or_refuses_the_data(name: str) -> Non
         return
     assert found.shape == (400,)
     assert found.dtype.kind == "i"
-    assert contestants()[name](task).tobytes() == found.tobytes(), "the same trial gives the same labels"
+    assert contestants()[name](task).tobytes() == found.tobytes(), (
+        "the same trial gives the same labels"
+    )
 
 
 @pytest.fixture
@@ -257,7 +303,16 @@ def ranks(*words: object) -> Result:
 
 
 def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
-    done = ranks("--quick", "--data", folder, "--json", "--out", folder / "ranks.svg", "--resume", folder / "trials")
+    done = ranks(
+        "--quick",
+        "--data",
+        folder,
+        "--json",
+        "--out",
+        folder / "ranks.svg",
+        "--resume",
+        folder / "trials",
+    )
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     among = [row["among"] for row in told["rows"]]
@@ -267,7 +322,10 @@ def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
     for row in told["rows"]:
         assert list(row["metrics"]) == ["IID", "non-IID", "both"]
     assert {test["scope"] for test in told["tests"]} == {"IID", "non-IID", "both"}
-    assert "critical difference" in (folder / "ranks.svg").read_text() or (folder / "ranks.svg").stat().st_size > 1000
+    assert (
+        "critical difference" in (folder / "ranks.svg").read_text()
+        or (folder / "ranks.svg").stat().st_size > 1000
+    )
     again = ranks("--quick", "--data", folder, "--resume", folder / "trials")
     assert again.exit_code == 0
     assert "Mean ranks among all" in again.stdout
@@ -276,7 +334,19 @@ def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
 
 
 def test_some_algorithms_and_scores_are_ranked_on_their_own(folder: Path) -> None:
-    words = ("--data", folder, "--epsilon", "none", "--epsilon", 15, "--trials", 1, "--noise-trials", 1, "--json")
+    words = (
+        "--data",
+        folder,
+        "--epsilon",
+        "none",
+        "--epsilon",
+        15,
+        "--trials",
+        1,
+        "--noise-trials",
+        1,
+        "--json",
+    )
     done = ranks(*words, "--algorithm", "cluster_tree", "--algorithm", "kmeans", "--score", "ari")
     told = json.loads(done.stdout)
     assert [row["among"] for row in told["rows"]] == ["all", "all"]
@@ -284,8 +354,11 @@ def test_some_algorithms_and_scores_are_ranked_on_their_own(folder: Path) -> Non
     assert [test["comparisons"] for test in told["tests"]] == [3, 3, 6, 6, 12]
 
 
-def test_check_ends_with_1_where_chance_does_not_explain_a_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On these data, which only have the names of the paper's, first with its ranks and then with fcac the best."""
+def test_check_ends_with_1_where_chance_does_not_explain_a_rank(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On these data, which only have the names of the paper's, first with its ranks and then with
+    fcac the best."""
     words = ["--data", folder, "--epsilon", "none", "--trials", 1, "--check"]
     words += [word for name in PUBLISHED for word in ("--algorithm", name)]
     known = {
@@ -311,7 +384,18 @@ def test_dbscan_is_ranked_where_it_takes_the_data(folder: Path) -> None:
     generator = np.random.default_rng(0)
     rows = np.column_stack([generator.normal(size=(200, 7)), np.arange(200) % 2])
     np.savetxt(folder / "ozone.csv", rows, delimiter=",", header="a,b,c,d,e,f,g,label", comments="")
-    words = ("--data", folder, "--epsilon", "none", "--trials", 1, "--score", "ari", "--out", folder / "ranks.svg")
+    words = (
+        "--data",
+        folder,
+        "--epsilon",
+        "none",
+        "--trials",
+        1,
+        "--score",
+        "ari",
+        "--out",
+        folder / "ranks.svg",
+    )
     names = ("--algorithm", "kmeans", "--algorithm", "fcm", "--algorithm", "dbscan")
     told = json.loads(ranks(*words, *names, "--json").stdout)
     assert told["left_out"] == ["dbscan"]
@@ -322,7 +406,10 @@ def test_dbscan_is_ranked_where_it_takes_the_data(folder: Path) -> None:
     }
     shown = ranks(*words, *names).stdout
     assert "Not ranked, because they do not take all of the data: dbscan." in shown
-    assert "Mean ranks among all, shared data (kmeans, fcm, dbscan) on hill_valley, phoneme, pendigits" in shown
+    assert (
+        "Mean ranks among all, shared data (kmeans, fcm, dbscan) on hill_valley, phoneme, pendigits"
+        in shown
+    )
 
 
 def test_the_report_has_the_papers_algorithms_on_all_data_and_all_of_them_on_all_but_the_largest(
@@ -335,8 +422,15 @@ def test_the_report_has_the_papers_algorithms_on_all_data_and_all_of_them_on_all
     options = ReportOptions(folder, folder, 1, 1, quick=False, store=folder / "trials")
     chapter = ranks_command.STUDY.chapter(options)
     texts = [table.text for table in chapter.tables]
-    assert ["hill_valley, phoneme, pendigits;" in text for text in texts] == [True, False, False, False]
-    assert [list(table.results[0].measured) for table in chapter.tables[:2]] == [["IID", "non-IID", "both"]] * 2
+    assert ["hill_valley, phoneme, pendigits;" in text for text in texts] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [list(table.results[0].measured) for table in chapter.tables[:2]] == [
+        ["IID", "non-IID", "both"]
+    ] * 2
     assert list(chapter.tables[2].results[0].measured) == [
         "epsilon 15",
         "epsilon 25",
@@ -350,15 +444,23 @@ def test_the_report_has_the_papers_algorithms_on_all_data_and_all_of_them_on_all
 
 
 def test_what_cannot_be_ranked_is_an_error(folder: Path) -> None:
-    assert "no algorithm 'nonsense'" in str(ranks("--data", folder, "--algorithm", "nonsense").exception)
+    assert "no algorithm 'nonsense'" in str(
+        ranks("--data", folder, "--algorithm", "nonsense").exception
+    )
     assert isinstance(ranks("--data", folder, "--check", "--quick").exception, SettingsError)
     assert isinstance(ranks("--data", folder, "--check", "--score", "ari").exception, SettingsError)
-    assert "--check ranks kmeans, kfed" in str(ranks("--data", folder, "--check", "--algorithm", "kmeans").exception)
+    assert "--check ranks kmeans, kfed" in str(
+        ranks("--data", folder, "--check", "--algorithm", "kmeans").exception
+    )
     assert ranks("--data", folder, "--epsilon", 0).exit_code == 2
-    assert isinstance(ranks("--data", folder, "--out", folder / "nowhere" / "a.png").exception, SettingsError)
+    assert isinstance(
+        ranks("--data", folder, "--out", folder / "nowhere" / "a.png").exception, SettingsError
+    )
 
 
-def test_without_matplotlib_the_error_comes_before_any_trial(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_comes_before_any_trial(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     missing = ranks("--data", folder, "--quick", "--out", folder / "a.png")
     assert isinstance(missing.exception, MissingExtra)
@@ -376,6 +478,10 @@ def test_the_papers_order_is_found_on_three_of_its_data_sets(data_folder: Path) 
     """One trial: FCAC before k-FED, as in figure 10, on the data sets of the quick form."""
     words = [word for name in PUBLISHED for word in ("--algorithm", name)]
     done = ranks("--quick", "--data", data_folder, "--json", *words)
-    told = {row["algorithm"]: row["metrics"] for row in json.loads(done.stdout)["rows"] if row["among"] == PAPERS}
+    told = {
+        row["algorithm"]: row["metrics"]
+        for row in json.loads(done.stdout)["rows"]
+        if row["among"] == PAPERS
+    }
     assert told["fcac"]["both"]["mean"] < told["kfed"]["both"]["mean"]
     assert told["fcac"]["both"]["published"] == pytest.approx(2.11, abs=0.01)

@@ -1,4 +1,5 @@
-"""`shoal reproduce all`: one report of every installed experiment; and the file of finished trials behind it."""
+"""`shoal reproduce all`: one report of every installed experiment; and the file of finished trials
+behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from click.testing import CliRunner, Result
 from reproduction.datasets import FCAC_DATASETS, Split, fcac_name
 from reproduction.experiment import Experiment, Figure, Setting, python_format
 from reproduction.experiment import Result as Row
-from reproduction.experiments import PAPERS, experiment_names, load_experiment, ranks, ranks_command, trials_experiment
+from reproduction.experiments import (
+    PAPERS,
+    experiment_names,
+    load_experiment,
+    ranks,
+    ranks_command,
+    trials_experiment,
+)
 from reproduction.experiments import tsk as tsk_study
 from reproduction.report import NOT_KEYS, Chapter, ReportOptions, Table
 from reproduction.report_pages import (
@@ -53,7 +61,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def chapter(*rows: Row) -> Chapter:
-    return Chapter("toy", "A toy.", "Some *text* with `code`.\n\n- one\n- two\n", [Table(rows, FORMATS)])
+    return Chapter(
+        "toy", "A toy.", "Some *text* with `code`.\n\n- one\n- two\n", [Table(rows, FORMATS)]
+    )
 
 
 AGREES = Row({"dataset": "a"}, 2, {"ari": Figure(0.5, 0.1)}, {"ari": Figure(0.5)}, {"ari": True})
@@ -72,7 +82,9 @@ def test_the_pages_have_published_beside_obtained_in_markdown_and_html(tmp_path:
     written = write_pages([chapter(AGREES, DIFFERS)], options)
     assert [path.name for path in written] == ["index.md", "toy.md", "report.html", "results.json"]
     first = (tmp_path / "index.md").read_text()
-    assert re.search(r"\| \[toy\]\(toy\.md#toy\) +\| A toy\. +\| 2 +\| 2 +\| 1 +\| 1 +\| 0 +\|", first)
+    assert re.search(
+        r"\| \[toy\]\(toy\.md#toy\) +\| A toy\. +\| 2 +\| 2 +\| 1 +\| 1 +\| 0 +\|", first
+    )
     assert re.search(r"\| b +\| ARI +\| 0\.90 +\| 0\.50 \(0\.10\) \| 0 of 1 \|", first)
     toy = (tmp_path / "toy.md").read_text()
     assert "Figures that differ:" in toy
@@ -118,7 +130,17 @@ def test_the_quick_report_has_a_chapter_for_some_experiments_and_is_resumed(fold
 def test_what_cannot_be_run_is_named_and_the_rest_is_reported(tmp_path: Path, folder: Path) -> None:
     (folder / "xclara.csv").unlink()
     (folder / "pendigits.csv").unlink()
-    made = all_of("--quick", "--data", folder, "--out", tmp_path / "out", "--experiment", "fcm", "--experiment", "kfed")
+    made = all_of(
+        "--quick",
+        "--data",
+        folder,
+        "--out",
+        tmp_path / "out",
+        "--experiment",
+        "fcm",
+        "--experiment",
+        "kfed",
+    )
     assert isinstance(made.exception, SettingsError)
     assert "Not run: " in (tmp_path / "out" / "fcm.md").read_text()
     assert "## kfed" in (tmp_path / "out" / "index.md").read_text()
@@ -135,11 +157,16 @@ def test_the_whole_report_has_what_a_command_alone_leaves_out_for_its_time(folde
     assert len(quick) == 1
 
 
-def test_without_data_or_folder_the_error_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_data_or_folder_the_error_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SHOAL_DATA", raising=False)
     assert "SHOAL_DATA" in str(all_of("--out", tmp_path).exception)
     assert all_of("--data", tmp_path).exit_code == 2
-    assert isinstance(all_of("--data", tmp_path, "--out", tmp_path, "--experiment", "none").exception, SettingsError)
+    assert isinstance(
+        all_of("--data", tmp_path, "--out", tmp_path, "--experiment", "none").exception,
+        SettingsError,
+    )
 
 
 # docs/reproduction is a report of all experiments with the papers' numbers of trials.
@@ -174,7 +201,8 @@ def test_the_pages_of_the_documentation_are_those_of_its_results() -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_the_results_have_the_text_and_the_measures_of_the_experiment(name: str) -> None:
-    found, record = load_experiment(name), RECORDS[name]
+    found = load_experiment(name)
+    record = RECORDS[name]
     assert record["title"] == found.title
     experiment = trials_experiment(name)
     assert record["text"] == TEXTS.get(name, experiment.text).strip()
@@ -191,28 +219,46 @@ def test_the_results_have_the_text_and_the_measures_of_the_experiment(name: str)
 @pytest.mark.parametrize("name", sorted(set(RECORDS) - {"ranks"}))
 def test_the_published_figures_of_the_results_are_those_of_the_experiment(name: str) -> None:
     experiment = trials_experiment(name)
-    compared = [row for table in RECORDS[name]["tables"] for row in table["rows"] if row_published(row)]
+    compared = [
+        row for table in RECORDS[name]["tables"] for row in table["rows"] if row_published(row)
+    ]
     assert bool(compared) == (name != "clusters")
     for row in compared:
-        keys = {key: value for key, value in row.items() if key not in {"dataset", "split", *NOT_KEYS}}
+        keys = {
+            key: value for key, value in row.items() if key not in {"dataset", "split", *NOT_KEYS}
+        }
         split = next(each for each in get_args(Split) if each == row["split"])
         synthetic = experiment.synthetic.get(row["dataset"])
-        clients = synthetic.clients if synthetic else plan_clients(row["dataset"], split, experiment)
+        clients = (
+            synthetic.clients if synthetic else plan_clients(row["dataset"], split, experiment)
+        )
         path = None if synthetic else Path(f"{row['dataset']}.csv.gz")
         setting = Setting(name, row["dataset"], split, clients, tuple(keys.items()), path)
         published = experiment.published(setting)
         for measure, (written, _, verdict) in row["written"].items():
             form = experiment.formats[measure]
-            assert written == (published[measure].written(form) if measure in published else "-"), (row, measure)
+            assert written == (published[measure].written(form) if measure in published else "-"), (
+                row,
+                measure,
+            )
             figure = Figure(*(row["metrics"][measure][part] or 0.0 for part in ("mean", "sd")))
             if verdict == "agrees":
-                assert experiment.agrees(setting, measure, figure, published[measure]), (row, measure)
+                assert experiment.agrees(setting, measure, figure, published[measure]), (
+                    row,
+                    measure,
+                )
 
 
 def plan_clients(dataset: str, split: Split, experiment: Experiment) -> int:
     """The paper's number of clients for a file; 0 where none has figures."""
     known = FCAC_DATASETS.get(fcac_name(dataset) or "")
-    return experiment.iid_clients if split == "iid" and experiment.iid_clients else known.clients if known else 0
+    return (
+        experiment.iid_clients
+        if split == "iid" and experiment.iid_clients
+        else known.clients
+        if known
+        else 0
+    )
 
 
 def row_published(row: dict[str, Any]) -> bool:

@@ -40,7 +40,9 @@ def blobs(folder: Path, name: str, n: int = 200, classes: int = 2, seed: int = 0
     labels = np.arange(n) % classes
     rows = generator.normal(size=(n, 3)) + 8 * labels[:, None]
     path = folder / f"{name}.csv"
-    np.savetxt(path, np.column_stack([rows, labels]), delimiter=",", header="a,b,c,label", comments="")
+    np.savetxt(
+        path, np.column_stack([rows, labels]), delimiter=",", header="a,b,c,label", comments=""
+    )
     return path
 
 
@@ -48,38 +50,48 @@ def test_without_a_folder_the_error_says_what_to_give(shoal: Shoal, tmp_path: Pa
     assert isinstance(shoal().exception, SettingsError)
     assert "SHOAL_DATA" in str(shoal().exception)
     assert isinstance(shoal("--data", tmp_path).exception, SettingsError)
-    assert isinstance(shoal("--data", tmp_path / "nowhere", "--dataset", "a").exception, SettingsError)
+    assert isinstance(
+        shoal("--data", tmp_path / "nowhere", "--dataset", "a").exception, SettingsError
+    )
 
 
 def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "mine")
     blobs(tmp_path, "hill_valley")
-    result = shoal("--data", tmp_path, "--dataset", "mine", "--dataset", "hill-valley", "--trials", 2, "--json")
+    result = shoal(
+        "--data", tmp_path, "--dataset", "mine", "--dataset", "hill-valley", "--trials", 2, "--json"
+    )
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["rows"]
     assert [(row["dataset"], row["split"], row["trials"]) for row in rows] == [
         ("mine", "iid", 2),
         ("mine", "niid", 2),
         ("hill_valley", "iid", 2),
-        # 200 rows leave no draw that gives 5 clients 40 rows each: fewer clients, and no published figure for that.
+        # 200 rows leave no draw that gives 5 clients 40 rows each: fewer clients, and no published
+        # figure for that.
         ("hill_valley", "niid", 2),
     ]
     for row in rows:
         assert list(row) == ["dataset", "split", "trials", "metrics"]
         assert list(row["metrics"]) == list(MEASURES)
-        assert all(list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values())
+        assert all(
+            list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values()
+        )
     assert [row["metrics"]["nodes"]["published"] for row in rows] == [None, None, 19.9, None]
 
 
 def test_one_process_and_two_give_the_same(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "mine")
     options = ("--data", tmp_path, "--dataset", "mine", "--trials", 3, "--json", "--jobs")
-    alone, two = shoal(*options, 1), shoal(*options, 2)
+    alone = shoal(*options, 1)
+    two = shoal(*options, 2)
     assert alone.exit_code == two.exit_code == 0
     assert alone.stdout == two.stdout
 
 
-def test_figures_are_the_mean_and_the_population_deviation_of_the_trials(shoal: Shoal, tmp_path: Path) -> None:
+def test_figures_are_the_mean_and_the_population_deviation_of_the_trials(
+    shoal: Shoal, tmp_path: Path
+) -> None:
     blobs(tmp_path, "mine", n=300, classes=4)
     options = ("--data", tmp_path, "--dataset", "mine", "--split", "iid", "--json", "--jobs", 1)
     one = json.loads(shoal(*options, "--trials", 1).stdout)["rows"][0]["metrics"]["nodes"]
@@ -106,7 +118,9 @@ def test_figures_with_noise_are_not_compared(shoal: Shoal, tmp_path: Path) -> No
     assert shoal("--data", tmp_path, "--epsilon", 0).exit_code == 2
 
 
-def test_a_check_fails_when_a_figure_differs_from_the_published_one(shoal: Shoal, tmp_path: Path) -> None:
+def test_a_check_fails_when_a_figure_differs_from_the_published_one(
+    shoal: Shoal, tmp_path: Path
+) -> None:
     blobs(tmp_path, "phoneme", n=400)
     result = shoal("--data", tmp_path, "--split", "iid", "--check")
     assert result.exit_code == 1
@@ -117,7 +131,18 @@ def test_a_check_fails_when_a_figure_differs_from_the_published_one(shoal: Shoal
 def test_other_files_run_when_one_is_invalid(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "good")
     (tmp_path / "gaps.csv").write_text("a,label\n,1\n2,0\n")
-    both = ("--data", tmp_path, "--dataset", "gaps", "--dataset", "good", "--trials", 1, "--split", "iid")
+    both = (
+        "--data",
+        tmp_path,
+        "--dataset",
+        "gaps",
+        "--dataset",
+        "good",
+        "--trials",
+        1,
+        "--split",
+        "iid",
+    )
     result = shoal(*both, "--json")
     assert isinstance(result.exception, InvalidData)
     assert [row["dataset"] for row in json.loads(result.stdout)["rows"]] == ["good"]
@@ -127,15 +152,32 @@ def test_other_files_run_when_one_is_invalid(shoal: Shoal, tmp_path: Path) -> No
 def test_data_too_small_for_the_non_iid_split_are_an_error(shoal: Shoal, tmp_path: Path) -> None:
     blobs(tmp_path, "small", n=30)
     assert isinstance(shoal("--data", tmp_path, "--dataset", "small").exception, InvalidData)
-    assert isinstance(shoal("--data", tmp_path, "--dataset", "small", "--clients", 9).exception, InvalidData)
-    assert shoal("--data", tmp_path, "--dataset", "small", "--split", "iid", "--trials", 1).exit_code == 0
+    assert isinstance(
+        shoal("--data", tmp_path, "--dataset", "small", "--clients", 9).exception, InvalidData
+    )
+    assert (
+        shoal("--data", tmp_path, "--dataset", "small", "--split", "iid", "--trials", 1).exit_code
+        == 0
+    )
 
 
 def test_an_interrupt_ends_the_command_and_its_workers(tmp_path: Path) -> None:
     blobs(tmp_path, "first", n=50)
     blobs(tmp_path, "second", n=60_000)
-    words = ["reproduce", "fcac", "--data", tmp_path, "--dataset", "first", "--dataset", "second", "--split", "iid"]
-    # A shell's background jobs ignore SIGINT, and so does what these tests start if they run in one.
+    words = [
+        "reproduce",
+        "fcac",
+        "--data",
+        tmp_path,
+        "--dataset",
+        "first",
+        "--dataset",
+        "second",
+        "--split",
+        "iid",
+    ]
+    # A shell's background jobs ignore SIGINT, and so does what these tests start if they run in
+    # one.
     program = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -170,7 +212,8 @@ def test_every_published_row_has_its_five_figures() -> None:
 def test_figures_are_printed_as_the_papers_print_them() -> None:
     assert Figure(69.25, 22.75).written(FORMATS["nodes"]) == "69.3 (22.8)"
     assert Figure(-0.02455, 0.0).written(FORMATS["ari"]) == "-0.0246 (0.0000)"
-    setting, printed = Setting("fcac", "optdigits", "iid", 50), Figure(0.4425, 0.0625)
+    setting = Setting("fcac", "optdigits", "iid", 50)
+    printed = Figure(0.4425, 0.0625)
     assert same_digits(setting, "ari", Figure(0.44251, 0.0625), printed)
     assert not same_digits(setting, "ari", Figure(0.44256, 0.0625), printed)
     assert not same_digits(setting, "ari", Figure(0.4425, 0.0626), printed)

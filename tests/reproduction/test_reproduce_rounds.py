@@ -18,7 +18,9 @@ from shoal.errors import MissingExtra, SettingsError
 from shoal.runtime import workers
 
 Shoal = Callable[..., Result]
-TRIALS_NAMES = [name for name in experiment_names() if isinstance(load_experiment(name), Experiment)]
+TRIALS_NAMES = [
+    name for name in experiment_names() if isinstance(load_experiment(name), Experiment)
+]
 """the experiments over trials"""
 MEASURES = {
     "fcac": ["ari", "ami", "nmi", "nodes", "clusters"],
@@ -49,7 +51,13 @@ def folder(tmp_path: Path) -> Path:
     generator = np.random.default_rng(0)
     labels = np.arange(240) % 3
     rows = generator.normal(size=(240, 2)) + 9 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
-    np.savetxt(tmp_path / "mine.csv", np.column_stack([rows, labels]), delimiter=",", header="a,b,label", comments="")
+    np.savetxt(
+        tmp_path / "mine.csv",
+        np.column_stack([rows, labels]),
+        delimiter=",",
+        header="a,b,label",
+        comments="",
+    )
     return tmp_path
 
 
@@ -88,7 +96,9 @@ def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, name: str, fo
         assert list(row) == ["dataset", "split", *keys, "trials", "metrics"]
         assert (row["dataset"], row["split"], row["trials"]) == ("mine", "iid", 2)
         assert list(row["metrics"]) == MEASURES[name]
-        assert all(list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values())
+        assert all(
+            list(figures) == ["mean", "sd", "published"] for figures in row["metrics"].values()
+        )
     table = shoal(*options)
     assert table.exit_code == 0
     lines = table.stdout.splitlines()
@@ -97,7 +107,8 @@ def test_the_json_has_the_form_that_programs_rely_on(shoal: Shoal, name: str, fo
 
 def test_one_process_and_two_give_the_same(shoal: Shoal, folder: Path) -> None:
     options = ("kfed", "--data", folder, "--dataset", "mine", "--trials", 2, "--json", "--jobs")
-    alone, two = shoal(*options, 1), shoal(*options, 2)
+    alone = shoal(*options, 1)
+    two = shoal(*options, 2)
     assert alone.exit_code == two.exit_code == 0
     assert alone.stdout == two.stdout
     assert {row["split"] for row in json.loads(alone.stdout)["rows"]} == {"iid", "niid"}
@@ -106,15 +117,33 @@ def test_one_process_and_two_give_the_same(shoal: Shoal, folder: Path) -> None:
 def test_synthetic_data_need_no_folder(shoal: Shoal) -> None:
     result = shoal("ffcm", "--dataset", "case1", "--trials", 1, "--json", "--jobs", 1)
     rows = json.loads(result.stdout)["rows"]
-    assert [(row["average"], row["local"]) for row in rows][:2] == [("central", "-"), ("avg1", "fit")]
+    assert [(row["average"], row["local"]) for row in rows][:2] == [
+        ("central", "-"),
+        ("avg1", "fit"),
+    ]
     assert rows[1]["metrics"]["within"]["published"] == 0.3588
     assert rows[2]["metrics"]["within"]["published"] is None
     assert rows[1]["metrics"]["gap"]["published"] is None
 
 
 def test_noise_changes_the_figures(shoal: Shoal, folder: Path) -> None:
-    options = ("mufc", "--data", folder, "--dataset", "mine", "--trials", 1, "--split", "iid", "--json", "--jobs", 1)
-    plain, noised = (json.loads(shoal(*options, *more).stdout)["rows"] for more in ((), ("--epsilon", 3)))
+    options = (
+        "mufc",
+        "--data",
+        folder,
+        "--dataset",
+        "mine",
+        "--trials",
+        1,
+        "--split",
+        "iid",
+        "--json",
+        "--jobs",
+        1,
+    )
+    plain, noised = (
+        json.loads(shoal(*options, *more).stdout)["rows"] for more in ((), ("--epsilon", 3))
+    )
     assert plain != noised
 
 
@@ -127,14 +156,18 @@ def test_check_needs_all_trials_and_ends_with_1_when_a_figure_differs(
     monkeypatch.setitem(vars(experiment), "trials", 1)
     options = ("gmm", "--check", "--dataset", "blobs", "--split", "iid", "--jobs", 1)
     assert shoal(*options).exit_code == 0
-    monkeypatch.setitem(vars(experiment), "published", lambda setting: {"difference": Figure(1.0, 0.0)})
+    monkeypatch.setitem(
+        vars(experiment), "published", lambda setting: {"difference": Figure(1.0, 0.0)}
+    )
     off = shoal(*options)
     assert off.exit_code == 1
     assert "differs" in off.output
 
 
 @pytest.mark.parametrize("more", [("--epsilon", 3), ("--clients", 4), ()])
-def test_check_is_an_error_where_nothing_was_published(shoal: Shoal, folder: Path, more: tuple[object, ...]) -> None:
+def test_check_is_an_error_where_nothing_was_published(
+    shoal: Shoal, folder: Path, more: tuple[object, ...]
+) -> None:
     known = "phoneme" if more else "mine"
     (folder / "mine.csv").rename(folder / f"{known}.csv")
     for name in ("fcac", "kfed", "mufc", "kmeans", "ffcm"):
@@ -143,7 +176,8 @@ def test_check_is_an_error_where_nothing_was_published(shoal: Shoal, folder: Pat
         assert "no figure was published" in str(rejected.exception)
 
 
-@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "tsk"])  # it scores predictions
+# it scores predictions
+@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "tsk"])
 def test_without_scikit_learn_the_error_comes_before_any_trial(
     shoal: Shoal, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,4 +192,6 @@ def test_without_scikit_learn_the_error_comes_before_any_trial(
 
 def test_a_data_set_with_its_own_clients_takes_no_option_for_them(shoal: Shoal) -> None:
     for more in (("--clients", 4), ("--epsilon", 3)):
-        assert "leave --clients and --epsilon out" in str(shoal("ffcm", "--dataset", "case1", *more).exception)
+        assert "leave --clients and --epsilon out" in str(
+            shoal("ffcm", "--dataset", "case1", *more).exception
+        )

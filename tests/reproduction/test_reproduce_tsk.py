@@ -30,7 +30,9 @@ def folder(tmp_path: Path) -> Path:
     inputs = generator.uniform(size=(60, 2))
     lines = ["mpg,weight,power,car_name"]
     for weight, power in inputs:
-        lines.append(f"{40 - 20 * weight + 5 * power * (weight > 0.5):.3f},{weight:.4f},{power:.4f},a car")
+        lines.append(
+            f"{40 - 20 * weight + 5 * power * (weight > 0.5):.3f},{weight:.4f},{power:.4f},a car"
+        )
     lines.append("12.0,0.5,?,another")
     (tmp_path / "auto_mpg.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return tmp_path
@@ -59,7 +61,10 @@ def test_the_width_is_that_of_the_gaussian_with_the_memberships_as_values() -> N
     centres = fuzzy_centres(rows, np.array([[0.0], [11.0]]))
     assert centres[:, 0] == pytest.approx([1.5, 9.5], abs=0.05)
     first = 1 / (1 + ((1 - 0.0) / (1 - 11.0)) ** 2)
-    expected = [1.0 / np.sqrt(-2 * np.log(first)), 2.0 / np.sqrt(-2 * np.log(1 / (1 + (2 / 9) ** 2)))]
+    expected = [
+        1.0 / np.sqrt(-2 * np.log(first)),
+        2.0 / np.sqrt(-2 * np.log(1 / (1 + (2 / 9) ** 2))),
+    ]
     found = widths(rows, np.array([[0.0], [11.0]]))
     assert found[0, 0] == pytest.approx(np.mean(expected))
 
@@ -145,12 +150,22 @@ def test_the_json_has_the_form_that_programs_rely_on(folder: Path) -> None:
     rows = json.loads(result.stdout)["rows"]
     assert len(rows) == len(tsk.VARIANTS)
     for row in rows:
-        assert list(row) == ["dataset", "split", "scenario", "rules", "consequents", "trials", "metrics"]
+        assert list(row) == [
+            "dataset",
+            "split",
+            "scenario",
+            "rules",
+            "consequents",
+            "trials",
+            "metrics",
+        ]
         assert list(row["metrics"]) == MEASURES
         assert row["metrics"]["mse_fm"]["published"] is not None
 
 
-def test_check_ends_with_1_when_a_figure_is_outside_of_its_band(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_ends_with_1_when_a_figure_is_outside_of_its_band(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = shoal("--data", folder, "--check", "--trials", 1)
     assert isinstance(few.exception, SettingsError)
     monkeypatch.setattr(tsk, "TRIALS", 1)
@@ -164,7 +179,9 @@ def test_check_ends_with_1_when_a_figure_is_outside_of_its_band(folder: Path, mo
 
 def test_without_data_the_error_says_what_to_give(tmp_path: Path, folder: Path) -> None:
     assert "SHOAL_DATA" in str(shoal().exception)
-    assert "not a data set of the paper" in str(shoal("--data", folder, "--dataset", "iris").exception)
+    assert "not a data set of the paper" in str(
+        shoal("--data", folder, "--dataset", "iris").exception
+    )
     empty = tmp_path / "empty"
     empty.mkdir()
     assert isinstance(shoal("--data", empty).exception, SettingsError)

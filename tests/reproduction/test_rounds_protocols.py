@@ -1,4 +1,5 @@
-"""The papers' figures for algorithms in rounds, with few trials; `shoal reproduce NAME --check` runs all."""
+"""The papers' figures for algorithms in rounds, with few trials; `shoal reproduce NAME --check`
+runs all."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ def mean(experiment: str, setting: Setting, trials: int) -> dict[str, float]:
 
 
 def table_1(folder: Path, name: str, fraction: float, trials: int) -> dict[str, float]:
-    return mean("fcm", Setting("fcm", name, "iid", 20, (("fraction", fraction),), find(folder, name)), trials)
+    return mean(
+        "fcm",
+        Setting("fcm", name, "iid", 20, (("fraction", fraction),), find(folder, name)),
+        trials,
+    )
 
 
 @pytest.mark.needs("data")
@@ -48,8 +53,12 @@ def test_xclara_gives_the_published_score_and_with_all_clients_the_pooled_centre
 
 
 @pytest.mark.needs("data")
-@pytest.mark.parametrize(("name", "band"), [("waveform_v1", 3e-3), ("s_set1", 0.12), ("pendigits", 0.1)])
-def test_the_other_rows_of_table_1_are_within_their_bands(data_folder: Path, name: str, band: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "band"), [("waveform_v1", 3e-3), ("s_set1", 0.12), ("pendigits", 0.1)]
+)
+def test_the_other_rows_of_table_1_are_within_their_bands(
+    data_folder: Path, name: str, band: float
+) -> None:
     """One start each: s-set1 and pendigits vary by .05 from start to start."""
     found = table_1(data_folder, name, 1.0, 1)
     assert found["ari"] == pytest.approx(published.FCM_ARI[name][-1], abs=band)
@@ -64,20 +73,27 @@ def case(name: str, average: str, local: str, trials: int = 3) -> dict[str, floa
     return {measure: float(np.mean([one[measure] for one in each])) for measure in each[0]}
 
 
-def test_case_1_avg1_pulls_a_centre_in_when_clients_fit_alone_and_not_when_they_take_one_step() -> None:
-    central, fit, step = (case("case1", *form) for form in (("central", "-"), ("avg1", "fit"), ("avg1", "step")))
+def test_case_1_avg1_pulls_a_centre_in_when_clients_fit_alone_and_not_when_they_take_one_step() -> (
+    None
+):
+    central, fit, step = (
+        case("case1", *form) for form in (("central", "-"), ("avg1", "fit"), ("avg1", "step"))
+    )
     assert central["within"] == pytest.approx(0.314, abs=0.01)
     assert fit["within"] == pytest.approx(0.349, abs=0.01)
     assert case("case1", "avg2", "fit")["within"] == pytest.approx(0.314, abs=0.01)
     assert fit["gap"] == pytest.approx(0.9, abs=0.1)
     assert step == pytest.approx(central, abs=1e-6)
     printed = published.FFCM["case1"]
-    assert (central["within"], central["outside"]) == pytest.approx(printed["central"][1:], rel=0.02)
+    assert (central["within"], central["outside"]) == pytest.approx(
+        printed["central"][1:], rel=0.02
+    )
     assert (fit["within"], fit["outside"]) == pytest.approx(printed["avg1"][1:], rel=0.04)
 
 
 def test_case_2_has_the_published_errors_and_avg2_is_nearer_to_the_centres_than_avg1() -> None:
-    """Of ten starts two or three end in another minimum, 12 away; the paper shows one run, so medians are compared."""
+    """Of ten starts two or three end in another minimum, 12 away; the paper shows one run, so
+    medians are compared."""
     gaps = {}
     for average, local in (("central", "-"), ("avg1", "fit"), ("avg2", "fit")):
         found = [run_case("case2", average, local, trial) for trial in range(10)]
@@ -92,7 +108,8 @@ def test_case_2_has_the_published_errors_and_avg2_is_nearer_to_the_centres_than_
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("case3")])
 def test_case_3_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not(name: str) -> None:
-    avg1, avg2 = case(name, "avg1", "fit", 2), case(name, "avg2", "fit", 2)
+    avg1 = case(name, "avg1", "fit", 2)
+    avg2 = case(name, "avg2", "fit", 2)
     assert avg2["within"] == pytest.approx(0.627, abs=0.01)
     assert avg2["outside"] == pytest.approx(17.15, abs=0.1)
     assert avg2["gap"] < 1.0
@@ -101,9 +118,14 @@ def test_case_3_avg2_finds_clusters_that_are_absent_on_clients_and_avg1_does_not
     assert avg1["outside"] < avg2["outside"] - 3
 
 
-@pytest.mark.parametrize(("d", "sd", "low", "high"), [(2, 10, 0.7, 1.7), (8, 10, 0.9, 1.5), (16, 100, 85, 102)])
-def test_case_4_all_forms_agree_on_sets_that_are_dealt_evenly(d: int, sd: float, low: float, high: float) -> None:
-    """Table 5's gap is the gap / sqrt(d): near 1 where clusters are apart, near 100 where both centres meet."""
+@pytest.mark.parametrize(
+    ("d", "sd", "low", "high"), [(2, 10, 0.7, 1.7), (8, 10, 0.9, 1.5), (16, 100, 85, 102)]
+)
+def test_case_4_all_forms_agree_on_sets_that_are_dealt_evenly(
+    d: int, sd: float, low: float, high: float
+) -> None:
+    """Table 5's gap is the gap / sqrt(d): near 1 where clusters are apart, near 100 where both
+    centres meet."""
     gaps = {
         form: np.mean([g2_gap(d, sd, *form, trial) for trial in range(2)])
         for form in (("central", "-"), ("avg1", "step"), ("avg1", "fit"), ("avg2", "fit"))
@@ -129,7 +151,9 @@ def test_the_synthetic_data_are_those_of_the_paper() -> None:
 @pytest.mark.needs("data")
 def test_ffcm_on_phoneme_gives_the_column_fedfcm_of_the_fcac_paper(data_folder: Path) -> None:
     keys = (("average", "avg1"), ("local", "fit"))
-    found = mean("ffcm", Setting("ffcm", "phoneme", "iid", 10, keys, find(data_folder, "phoneme")), 2)
+    found = mean(
+        "ffcm", Setting("ffcm", "phoneme", "iid", 10, keys, find(data_folder, "phoneme")), 2
+    )
     printed = published.COMPARED["fedfcm"]["iid"]["phoneme"]["ari"]
     assert found["ari"] == pytest.approx(printed.mean, abs=3 * printed.sd)
 
@@ -154,7 +178,9 @@ def test_one_shot_algorithms_are_within_three_deviations_of_the_published_scores
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize("split", ["iid", "niid", "kp"])
-def test_kmeans_by_sums_is_lloyds_algorithm_and_the_plain_mean_is_worse(data_folder: Path, split: Split) -> None:
+def test_kmeans_by_sums_is_lloyds_algorithm_and_the_plain_mean_is_worse(
+    data_folder: Path, split: Split
+) -> None:
     path = find(data_folder, "s_set1")
     found = {}
     for average in ("sums", "weighted", "unweighted"):
@@ -180,7 +206,9 @@ def test_clients_of_few_classes_hold_each_row_once_and_few_classes_each() -> Non
 
 @pytest.mark.parametrize("form", COVARIANCE_TYPES)
 @pytest.mark.parametrize("split", ["iid", "niid", "kp"])
-def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(form: str, split: Split) -> None:
+def test_sums_are_scikit_learns_mixture_from_one_start_whatever_the_split(
+    form: str, split: Split
+) -> None:
     dataset = blobs(1)
     clients = clients_of(Setting("gmm", "blobs", split, 5), dataset, 1)
     clients.append(dataset.rows[:1])

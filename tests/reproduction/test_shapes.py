@@ -1,4 +1,5 @@
-"""Moons and circles: the bands of `shoal reproduce dbscan` and `shoal reproduce spectral`, with one trial each."""
+"""Moons and circles: the bands of `shoal reproduce dbscan` and `shoal reproduce spectral`, with one
+trial each."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ def one_trial(experiment: str, name: str, split: Split, variant: int = 0) -> dic
     setting = Setting(experiment, name, split, CLIENTS, found.variants[variant])
     measured = found.run(setting, 0)
     for measure, required in found.published(setting).items():
-        assert found.agrees(setting, measure, Figure(measured[measure]), required), (measure, measured[measure])
+        assert found.agrees(setting, measure, Figure(measured[measure]), required), (
+            measure,
+            measured[measure],
+        )
     return measured
 
 

@@ -26,9 +26,14 @@ def test_no_rows_give_clients_without_rows() -> None:
 
 @pytest.mark.parametrize("split", FCAC_SPLITS)
 def test_the_split_is_that_of_the_authors_to_the_row(split: Split) -> None:
-    with np.load(VECTORS / f"fcac_optdigits_{split}.npz") as golden, np.load(VECTORS / "optdigits.npz") as optdigits:
+    with (
+        np.load(VECTORS / f"fcac_optdigits_{split}.npz") as golden,
+        np.load(VECTORS / "optdigits.npz") as optdigits,
+    ):
         parts = datasets.deal(optdigits["y"].astype(np.int64), 50, split, 3)
-        np.testing.assert_array_equal(np.cumsum([len(part) for part in parts]), golden["client_end"])
+        np.testing.assert_array_equal(
+            np.cumsum([len(part) for part in parts]), golden["client_end"]
+        )
         np.testing.assert_array_equal(np.concatenate(parts), golden["client_rows"])
 
 

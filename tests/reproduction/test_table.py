@@ -1,4 +1,5 @@
-"""The table of experiments: each line leads to one, and a line more is a subcommand and a chapter of the report."""
+"""The table of experiments: each line leads to one, and a line more is a subcommand and a chapter
+of the report."""
 
 from __future__ import annotations
 
@@ -33,19 +34,34 @@ def test_a_line_leads_to_the_experiment_of_its_name(name: str) -> None:
 
 
 def test_an_unknown_name_is_answered_with_those_that_there_are() -> None:
-    with pytest.raises(SettingsError, match="unknown experiment 'nothing'; there are: clusters, continual"):
+    with pytest.raises(
+        SettingsError, match="unknown experiment 'nothing'; there are: clusters, continual"
+    ):
         load_experiment("nothing")
 
 
-def test_an_experiment_is_run_checked_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_is_run_checked_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(experiments.EXPERIMENTS, "chance", "chance:CHANCE")
-    monkeypatch.setitem(sys.modules, "reproduction.experiments.chance", sys.modules[CHANCE.run.__module__])
+    monkeypatch.setitem(
+        sys.modules, "reproduction.experiments.chance", sys.modules[CHANCE.run.__module__]
+    )
     ran = CliRunner().invoke(command_of(CHANCE), ["--check", "--jobs", "1", "--json"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
     assert [(row["clusters"], row["trials"]) for row in found["rows"]] == [(2, 20), (10, 20)]
     assert all(abs(row["metrics"]["ari"]["mean"]) < 0.02 for row in found["rows"])
-    words = ["--data", str(tmp_path), "--out", str(tmp_path / "report"), "--experiment", "chance", "--jobs", "1"]
+    words = [
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "report"),
+        "--experiment",
+        "chance",
+        "--jobs",
+        "1",
+    ]
     reported = CliRunner().invoke(all_experiments, words)
     assert reported.exit_code == 0, reported.output
     assert "Hubert" in (tmp_path / "report" / "chance.md").read_text(encoding="utf-8")
@@ -54,7 +70,9 @@ def test_an_experiment_is_run_checked_and_reported(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("words", [["ranks", "--check"], ["all"], ["fcac", "--json"]])
-def test_an_installed_shoal_without_the_experiments_names_a_clone(tmp_path: Path, words: list[str]) -> None:
+def test_an_installed_shoal_without_the_experiments_names_a_clone(
+    tmp_path: Path, words: list[str]
+) -> None:
     """A folder with the package shoal alone is what a wheel installs of it."""
     (tmp_path / "shoal").symlink_to(ROOT / "shoal")
     ran = subprocess.run(

@@ -1,4 +1,5 @@
-"""The checkpoint: as before or as after a save, whatever kills the process, and never silently empty."""
+"""The checkpoint: as before or as after a save, whatever kills the process, and never silently
+empty."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ OWNER = "client attic of plant"
 
 
 def outbox_record(number: int) -> OutboxRecord:
-    return OutboxRecord("plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1")))
+    return OutboxRecord(
+        "plant.updates", b"value %d" % number, b"clusters", (("type", b"update"), ("v", b"1"))
+    )
 
 
 @pytest.fixture
@@ -46,9 +49,9 @@ def checkpoint(path: Path) -> Iterator[Checkpoint]:
 def test_a_new_checkpoint_is_empty(checkpoint: Checkpoint, path: Path) -> None:
     assert checkpoint.load() is None
     assert checkpoint.pending() == []
-    assert sorted(file.name for file in path.parent.iterdir() if not file.name.startswith("checkpoint.db-")) == [
-        "checkpoint.db"
-    ]
+    assert sorted(
+        file.name for file in path.parent.iterdir() if not file.name.startswith("checkpoint.db-")
+    ) == ["checkpoint.db"]
 
 
 def test_an_empty_state_is_not_no_state(checkpoint: Checkpoint) -> None:
@@ -57,7 +60,12 @@ def test_an_empty_state_is_not_no_state(checkpoint: Checkpoint) -> None:
 
 
 def test_state_and_outbox_are_kept_over_a_reopening(path: Path) -> None:
-    state = {"version": 1, "half": {"weight": np.arange(6.0).reshape(2, 3), "none": None}, "name": "ä", "raw": b"\0"}
+    state = {
+        "version": 1,
+        "half": {"weight": np.arange(6.0).reshape(2, 3), "none": None},
+        "name": "ä",
+        "raw": b"\0",
+    }
     silent = OutboxRecord("t", None, None, ())
     with Checkpoint(path, OWNER) as first:
         first.save(state, [outbox_record(1), silent])
@@ -70,7 +78,11 @@ def test_only_the_newest_state_is_kept_but_every_record(checkpoint: Checkpoint) 
     for n in range(3):
         checkpoint.save({"n": n}, [outbox_record(n)])
     assert checkpoint.load() == {"n": 2}
-    assert [record for _, record in checkpoint.pending()] == [outbox_record(0), outbox_record(1), outbox_record(2)]
+    assert [record for _, record in checkpoint.pending()] == [
+        outbox_record(0),
+        outbox_record(1),
+        outbox_record(2),
+    ]
 
 
 def test_published_records_are_deleted_by_the_next_save(checkpoint: Checkpoint) -> None:
@@ -106,7 +118,8 @@ def parts_in(path: Path) -> dict[int, bytes]:
 
 
 def test_a_part_is_in_its_place_again_after_a_reopening(path: Path) -> None:
-    window, answer = StoredPart({"rows": np.arange(6.0).reshape(2, 3)}), StoredPart([1, None, "ä"])
+    window = StoredPart({"rows": np.arange(6.0).reshape(2, 3)})
+    answer = StoredPart([1, None, "ä"])
     state = {"deep": {"window": window, "list": [answer, window]}, "n": 1}
     with Checkpoint(path, OWNER) as first:
         first.save(state)
@@ -116,7 +129,8 @@ def test_a_part_is_in_its_place_again_after_a_reopening(path: Path) -> None:
 
 
 def test_a_part_is_written_once_and_deleted_when_no_state_has_it(path: Path) -> None:
-    large, other = StoredPart(bytes(100_000)), StoredPart("other")
+    large = StoredPart(bytes(100_000))
+    other = StoredPart("other")
     with Checkpoint(path, OWNER) as first:
         first.save({"n": 1, "parts": [large]})
     assert len(parts_in(path)) == 1
@@ -165,19 +179,24 @@ def test_a_state_that_could_not_be_loaded_is_not_saved(checkpoint: Checkpoint) -
     assert pack(checkpoint.load()) == pack({"deep": deep})
 
 
-def test_a_state_is_as_large_as_it_is_with_its_parts(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_as_large_as_it_is_with_its_parts(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.runtime.checkpoint.STATE_BYTES_MAX", 4000)
     large = [StoredPart(bytes(1000)) for _ in range(4)]
     for kept in (large[:3], large[1:], large[:1], [large[3]] * 9, large[:3]):
         checkpoint.save({"parts": kept})
     for parts, rest in ((large, b""), (large[:3], bytes(1000)), ([], bytes(4000))):
-        with pytest.raises(InvalidState, match=r"a state of 40\d\d bytes is too large, at most 4000 can be saved"):
+        with pytest.raises(
+            InvalidState, match=r"a state of 40\d\d bytes is too large, at most 4000 can be saved"
+        ):
             checkpoint.save({"parts": parts, "rest": rest})
     assert pack(checkpoint.load()) == pack({"parts": large[:3]})
 
 
 @pytest.mark.parametrize(
-    "damage", ["DELETE FROM parts", "UPDATE parts SET value = x'a0'", "UPDATE parts SET value = 'text'"]
+    "damage",
+    ["DELETE FROM parts", "UPDATE parts SET value = x'a0'", "UPDATE parts SET value = 'text'"],
 )
 def test_a_damaged_part_is_noticed(path: Path, damage: str) -> None:
     with Checkpoint(path, OWNER) as checkpoint:
@@ -198,8 +217,13 @@ def test_a_whole_part_in_the_place_of_another_is_never_taken_for_it(path: Path) 
     with Checkpoint(path, OWNER) as checkpoint:
         assert checkpoint.load() == {"a": "x", "b": "y"}
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute("UPDATE parts SET value = (SELECT value FROM parts WHERE number = 2) WHERE number = 1")
-    with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="a part of the state is gone"):
+        file.execute(
+            "UPDATE parts SET value = (SELECT value FROM parts WHERE number = 2) WHERE number = 1"
+        )
+    with (
+        Checkpoint(path, OWNER) as checkpoint,
+        pytest.raises(InvalidState, match="a part of the state is gone"),
+    ):
         checkpoint.load()
 
 
@@ -238,17 +262,25 @@ Checkpoint(Path(sys.argv[1]), sys.argv[2])
 
 def test_the_checkpoint_of_another_owner_is_refused(path: Path) -> None:
     Checkpoint(path, OWNER).close()
-    with pytest.raises(InvalidState, match=f"the checkpoint of {OWNER}, not of server of plant; give each process"):
+    with pytest.raises(
+        InvalidState, match=f"the checkpoint of {OWNER}, not of server of plant; give each process"
+    ):
         Checkpoint(path, "server of plant")
     Checkpoint(path, OWNER).close()
 
 
 @pytest.mark.parametrize("saves", [0, 1])
-def test_a_second_process_of_the_same_owner_is_refused(checkpoint: Checkpoint, path: Path, saves: int) -> None:
+def test_a_second_process_of_the_same_owner_is_refused(
+    checkpoint: Checkpoint, path: Path, saves: int
+) -> None:
     for _ in range(saves):
         checkpoint.save({"n": 1})
-    result = subprocess.run([sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False)
-    assert result.stderr.rstrip().endswith(f"in use by another process; is {OWNER} running already?")
+    result = subprocess.run(
+        [sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False
+    )
+    assert result.stderr.rstrip().endswith(
+        f"in use by another process; is {OWNER} running already?"
+    )
     checkpoint.save({"n": 2}, [outbox_record(1)])
     assert checkpoint.load() == {"n": 2}
 
@@ -260,7 +292,9 @@ def test_a_process_cannot_open_it_twice_before_it_is_closed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("without", [[], ["parts"], ["parts", "state", "outbox"]], ids=str)
-def test_another_format_version_is_refused_whatever_tables_it_has(path: Path, without: list[str]) -> None:
+def test_another_format_version_is_refused_whatever_tables_it_has(
+    path: Path, without: list[str]
+) -> None:
     """The advice for a damaged file would cost a client a second epsilon."""
     Checkpoint(path, OWNER).close()
     with closing(sqlite3.connect(path)) as file, file:
@@ -315,7 +349,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.long
-def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(
+    path: Path, tmp_path: Path
+) -> None:
     program = tmp_path / "saving.py"
     program.write_text(SAVING)
     made: dict[str, Any] = {"__name__": "saving"}
@@ -330,7 +366,12 @@ def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tm
         result += child.stdout.readlines()
         child.stdout.close()
         child.wait()
-        acknowledged = max([saved, *(int(line) for line in result if line.strip().isdigit() and line.endswith("\n"))])
+        acknowledged = max(
+            [
+                saved,
+                *(int(line) for line in result if line.strip().isdigit() and line.endswith("\n")),
+            ]
+        )
         if not path.exists():
             continue  # killed before anything was saved
         with Checkpoint(path, "saver") as checkpoint:
@@ -338,7 +379,9 @@ def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(path: Path, tm
             saved = 0 if state is None else state["n"]
             assert saved in {acknowledged, acknowledged + 1}
             assert state is None or pack(state) == pack(made["state"](saved))
-            kept = [record for n in range(max(1, saved - 1), saved + 1) for record in made["records"](n)]
+            kept = [
+                record for n in range(max(1, saved - 1), saved + 1) for record in made["records"](n)
+            ]
             assert [record for _, record in checkpoint.pending()] == kept
     assert saved > 10, "enough was saved for kills to hit"
 
@@ -368,7 +411,9 @@ def whole(folder: Path) -> Path:
     parts = [StoredPart(bytes(range(256)) * 50), StoredPart({"rows": np.arange(2000.0)})]
     with Checkpoint(path, OWNER) as checkpoint:
         for n in range(3):
-            checkpoint.save({"n": n, "large": bytes(range(256)) * 100, "parts": parts}, [outbox_record(n)])
+            checkpoint.save(
+                {"n": n, "large": bytes(range(256)) * 100, "parts": parts}, [outbox_record(n)]
+            )
     return path
 
 
@@ -410,7 +455,9 @@ def intact() -> Iterator[tuple[bytes, bytes]]:
 def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.db"
     path.write_bytes(content)
-    with pytest.raises(InvalidState, match=r"damaged .*Restore it from a backup, or move the folder away"):
+    with pytest.raises(
+        InvalidState, match=r"damaged .*Restore it from a backup, or move the folder away"
+    ):
         Checkpoint(path, OWNER)
     assert path.read_bytes() == content, "and nothing is written to it"
 
@@ -431,7 +478,9 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, intact: tuple[bytes, byt
     for length in {*range(0, len(content), 1024), len(content) - 1}:
         path.write_bytes(content[:length])
         result = outcome(path)
-        assert isinstance(result, str) or (result == saved_content and length >= len(content) - 4096), length
+        assert isinstance(result, str) or (
+            result == saved_content and length >= len(content) - 4096
+        ), length
 
 
 @pytest.mark.parametrize("filler", [0x00, 0xFF])
@@ -454,7 +503,8 @@ def test_a_page_overwritten_is_refused_or_was_not_in_use(
 def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
     tmp_path: Path, intact: tuple[bytes, bytes], data: st.DataObject
 ) -> None:
-    content, saved_content = bytearray(intact[0]), intact[1]
+    content = bytearray(intact[0])
+    saved_content = intact[1]
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path / "checkpoint.db"
@@ -484,7 +534,10 @@ def test_an_identity_that_was_removed_is_noticed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM about WHERE name = 'identity'")
-    with Checkpoint(path, OWNER) as checkpoint, pytest.raises(InvalidState, match="its identity is gone"):
+    with (
+        Checkpoint(path, OWNER) as checkpoint,
+        pytest.raises(InvalidState, match="its identity is gone"),
+    ):
         _ = checkpoint.identity
 
 
@@ -520,7 +573,9 @@ with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX")
 def test_a_full_disk_is_retriable_and_nothing_is_lost(path: Path) -> None:
-    result = subprocess.run([sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "cannot be written" in result.stdout
     assert "make room" in result.stdout
@@ -579,7 +634,11 @@ def test_a_path_that_this_user_may_not_write_raises(open_folder: Path, case: str
         path.chmod(0o444)
     open_folder.chmod(0o000 if case == "hidden" else 0o555)
     result = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, path, OWNER], capture_output=True, text=True, check=False, cwd="/"
+        [sys.executable, "-c", UNPRIVILEGED, path, OWNER],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
     )
     open_folder.chmod(0o755)
     assert result.stdout.startswith("SettingsError"), result

@@ -69,7 +69,9 @@ def test_the_metrics_are_served(clock: Clock) -> None:
 def test_a_port_in_use_raises(clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"metrics at host 127.0.0.1, port {port}: .* choose others"):
+        with pytest.raises(
+            SettingsError, match=f"metrics at host 127.0.0.1, port {port}: .* choose others"
+        ):
             serve("127.0.0.1", port, ClientMetrics().registry, Heartbeat(clock))
 
 

@@ -1,4 +1,5 @@
-"""The outbox: every stored record is published, in order, whatever happens in between, and repeated bit for bit."""
+"""The outbox: every stored record is published, in order, whatever happens in between, and repeated
+bit for bit."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_records_are_published_once_in_order(path: Path, log: SqliteLog) -> None
     assert published(log) == [1, 2, 3]
 
 
-def test_records_stored_but_not_published_are_published_by_the_next_process(path: Path, log: SqliteLog) -> None:
+def test_records_stored_but_not_published_are_published_by_the_next_process(
+    path: Path, log: SqliteLog
+) -> None:
     with Checkpoint(path, "a") as checkpoint:
         Outbox(checkpoint, log).store({}, [outbox_record(1), outbox_record(2)], 0.0)
     with Checkpoint(path, "a") as checkpoint:
@@ -66,7 +69,9 @@ def test_records_stored_but_not_published_are_published_by_the_next_process(path
     assert published(log) == [1, 2]
 
 
-def test_the_newest_record_is_repeated_bit_for_bit_and_older_ones_are_deleted(path: Path, log: SqliteLog) -> None:
+def test_the_newest_record_is_repeated_bit_for_bit_and_older_ones_are_deleted(
+    path: Path, log: SqliteLog
+) -> None:
     with Checkpoint(path, "a") as checkpoint:
         outbox = Outbox(checkpoint, log)
         for n in range(1, 4):
@@ -110,7 +115,9 @@ def test_a_record_that_the_log_refuses_stays_stored_and_raises(path: Path, tmp_p
         assert [number for number, _ in checkpoint.pending()] == [1]
 
 
-def test_learning_alone_is_stored_when_idle_when_it_is_much_and_after_the_interval(path: Path, log: SqliteLog) -> None:
+def test_learning_alone_is_stored_when_idle_when_it_is_much_and_after_the_interval(
+    path: Path, log: SqliteLog
+) -> None:
     with Checkpoint(path, "a") as checkpoint:
         outbox = Outbox(checkpoint, log)
         assert not outbox.should_store(0, 10, 5.0), "there is nothing to store"
@@ -127,7 +134,9 @@ def test_learning_alone_is_stored_when_idle_when_it_is_much_and_after_the_interv
         assert outbox.should_store(1, 10, 5.0 + STORE_INTERVAL_S)
 
 
-def test_records_wait_to_be_stored_while_there_is_more_to_learn_at_once(path: Path, log: SqliteLog) -> None:
+def test_records_wait_to_be_stored_while_there_is_more_to_learn_at_once(
+    path: Path, log: SqliteLog
+) -> None:
     with Checkpoint(path, "a") as checkpoint:
         outbox = Outbox(checkpoint, log)
         outbox.store({}, [], 5.0)

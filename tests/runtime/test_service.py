@@ -17,9 +17,12 @@ from shoal.runtime.service import run, stopped_by_signals
 
 
 class Script:
-    """A node whose steps are given: True, False, or an error to raise. It counts how often it is built."""
+    """A node whose steps are given: True, False, or an error to raise. It counts how often it is
+    built."""
 
-    def __init__(self, *steps: bool | ShoalError, built: tuple[ShoalError | None, ...] = ()) -> None:
+    def __init__(
+        self, *steps: bool | ShoalError, built: tuple[ShoalError | None, ...] = ()
+    ) -> None:
         self.steps = list(steps)
         self.built = list(built)
         self.built_count = 0
@@ -120,12 +123,18 @@ def test_retry_intervals_grow_to_a_limit_and_start_again_after_success() -> None
 def test_the_hook_is_called_with_the_node_before_every_step(stop: threading.Event) -> None:
     script = Script(True, False)
     seen: list[tuple[Script, int]] = []
-    run(script.build, stop, until_idle_s=0.5, on_step=lambda node: seen.append((node, len(node.waited))))
+    run(
+        script.build,
+        stop,
+        until_idle_s=0.5,
+        on_step=lambda node: seen.append((node, len(node.waited))),
+    )
     assert seen == [(script, steps) for steps in range(len(script.waited))]
 
 
 def test_an_error_of_the_hook_is_one_of_the_step(stop: threading.Event) -> None:
-    script, errors = Script(True), [LogUnavailable("away")]
+    script = Script(True)
+    errors = [LogUnavailable("away")]
 
     def fail_once(_: Script) -> None:
         if errors:

@@ -18,8 +18,15 @@ def in_chunks(update: Update, nodes_each: int = 9) -> list[Update]:
     """The update in chunks of at most so many nodes, as a topic with a small limit makes them."""
     empty = {name: array[:0] for name, array in update.arrays.items()}
     node = sum(array[:1].nbytes for array in update.arrays.values())
-    record = UPDATE_HEADERS_BYTES_MAX + len(replace(update, arrays=empty).encode()) + 32 + nodes_each * node
-    chunks = [one.update for one in encode_update(update, load_algorithm(update.algorithm).update, record)]
+    record = (
+        UPDATE_HEADERS_BYTES_MAX
+        + len(replace(update, arrays=empty).encode())
+        + 32
+        + nodes_each * node
+    )
+    chunks = [
+        one.update for one in encode_update(update, load_algorithm(update.algorithm).update, record)
+    ]
     assert len(chunks) > 2
     return chunks
 

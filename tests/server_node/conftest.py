@@ -18,6 +18,7 @@ def shared_browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def browser(shared_browser: Browser) -> Iterator[Browser]:
-    """A profile for the tests of one module: it shares no cookies and no storage with others, and closes its tabs."""
+    """A profile for the tests of one module: it shares no cookies and no storage with others, and
+    closes its tabs."""
     with shared_browser.profile() as browser:
         yield browser

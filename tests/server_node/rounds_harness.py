@@ -1,4 +1,5 @@
-"""A model in rounds without a server around it: its clients are tables of rows, and the time is an argument."""
+"""A model in rounds without a server around it: its clients are tables of rows, and the time is an
+argument."""
 
 from __future__ import annotations
 
@@ -29,11 +30,22 @@ FEATURES = [{"name": "warm", "low": 0, "high": 1}, {"name": "damp", "low": 0, "h
 HEAPS = np.array([[0.2, 0.2], [0.8, 0.3], [0.5, 0.8]])
 
 
-def contract_with(algorithm: str = "kmeans", options: dict[str, Any] | None = None, **rounds: Any) -> Contract:
+def contract_with(
+    algorithm: str = "kmeans", options: dict[str, Any] | None = None, **rounds: Any
+) -> Contract:
     """A federation with one model in rounds."""
-    model = {"name": "heaps", "algorithm": algorithm, "options": {"clusters": 3} if options is None else options}
+    model = {
+        "name": "heaps",
+        "algorithm": algorithm,
+        "options": {"clusters": 3} if options is None else options,
+    }
     model["rounds"] = {"rows_min": 5, "quorum": 1, "between": "fresh", **rounds}
-    tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}, "models": [model]}
+    tables = {
+        "federation": {"name": "plant"},
+        "features": FEATURES,
+        "privacy": {"mode": "off"},
+        "models": [model],
+    }
     return parse_contract(tables)
 
 
@@ -50,7 +62,9 @@ SITES = {"attic": rows_of(1), "cellar": rows_of(2), "garden": rows_of(3)}
 class RoundsHarness:
     """A model in rounds, and the snapshots that it has published."""
 
-    def __init__(self, contract: Contract, pool_clients: int = 1, source: ServedModel | None = None) -> None:
+    def __init__(
+        self, contract: Contract, pool_clients: int = 1, source: ServedModel | None = None
+    ) -> None:
         """The model is the last one of the contract."""
         self.contract = contract
         resolved = resolve(contract)
@@ -85,7 +99,9 @@ class RoundsHarness:
     def newest(self) -> Snapshot:
         return self.published[-1]
 
-    def make_answer(self, client: str, rows: NDArray[np.float64], to: Snapshot | None = None, **other: Any) -> Update:
+    def make_answer(
+        self, client: str, rows: NDArray[np.float64], to: Snapshot | None = None, **other: Any
+    ) -> Update:
         """An honest client's answer to a request, the newest one by default."""
         to = to or self.newest
         self._sequence[client] += 1
@@ -104,12 +120,16 @@ class RoundsHarness:
         )
         return replace(update, **other)
 
-    def answer(self, client: str, rows: NDArray[np.float64], to: Snapshot | None = None, **other: Any) -> bool:
+    def answer(
+        self, client: str, rows: NDArray[np.float64], to: Snapshot | None = None, **other: Any
+    ) -> bool:
         """The client answers; whether the answer was new."""
         update = self.make_answer(client, rows, to, **other)
         self.validator.check_update(update)
         processed = self.model.process(update, self.now)
-        outcome = IngestOutcome("", 0, next(self._offset), self.now, "absorbed" if processed.new else "repeated")
+        outcome = IngestOutcome(
+            "", 0, next(self._offset), self.now, "absorbed" if processed.new else "repeated"
+        )
         named = outcome._replace(model=update.model, client=client, answer=processed.answer)
         self._observe([named], (), [])
         return processed.new
@@ -126,12 +146,17 @@ class RoundsHarness:
         self.model.restore(state)
 
     def _observe(
-        self, ingested: Sequence[IngestOutcome], events: Sequence[ModelEvent], published: Sequence[PublishedSnapshot]
+        self,
+        ingested: Sequence[IngestOutcome],
+        events: Sequence[ModelEvent],
+        published: Sequence[PublishedSnapshot],
     ) -> None:
         self._monitoring.observe(StepOutcome(ingested, 0.0, (), 0, events, published, (), None))
 
 
-def run_rounds(harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], most: int = 100) -> int:
+def run_rounds(
+    harness: RoundsHarness, sites: dict[str, NDArray[np.float64]], most: int = 100
+) -> int:
     """Every client asked answers until the model sleeps; how many rounds that took."""
     for number in range(most):
         if harness.model.sleeping:

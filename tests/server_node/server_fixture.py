@@ -38,7 +38,9 @@ class ServerFixture:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.contract = contract or plant()
-        self.settings = ServerSettings(**{"pool_clients": 1, "snapshot_updates": 1, **NO_TIMERS, **settings})
+        self.settings = ServerSettings(
+            **{"pool_clients": 1, "snapshot_updates": 1, **NO_TIMERS, **settings}
+        )
         self.log_settings = LogSettings()
         self.clock = Clock()
 
@@ -55,7 +57,10 @@ class ServerFixture:
 
     @contextmanager
     def server(
-        self, rebuild: bool = False, contract: Contract | None = None, metrics: ServerMetrics | None = None
+        self,
+        rebuild: bool = False,
+        contract: Contract | None = None,
+        metrics: ServerMetrics | None = None,
     ) -> Iterator[ServerNode]:
         """A resumed server; its checkpoint is closed at the end."""
         agreed = contract or self.contract
@@ -65,7 +70,9 @@ class ServerFixture:
             checkpoint = stack.enter_context(
                 Checkpoint(self.folder / "checkpoint.db", f"server of {agreed.federation}")
             )
-            history = stack.enter_context(closing(HistoryStore(resolve(agreed), self.folder / HISTORY_FILE)))
+            history = stack.enter_context(
+                closing(HistoryStore(resolve(agreed), self.folder / HISTORY_FILE))
+            )
             node = ServerNode(
                 resolve(agreed),
                 self.settings,
@@ -110,7 +117,9 @@ class ServerFixture:
 
     def snapshots(self) -> list[Snapshot]:
         records = self.records_in(self.contract.snapshots_topic)
-        return [Snapshot.decode(one.value, one.headers) for one in records if not is_for_servers(one)]
+        return [
+            Snapshot.decode(one.value, one.headers) for one in records if not is_for_servers(one)
+        ]
 
     def rejected(self) -> dict[bytes, Record]:
         with self.log() as log:

@@ -1,4 +1,5 @@
-"""Clusters that an operator has confirmed as normal, or muted: they raise no alerts, and their identity keeps that."""
+"""Clusters that an operator has confirmed as normal, or muted: they raise no alerts, and their
+identity keeps that."""
 
 from __future__ import annotations
 
@@ -53,10 +54,15 @@ def run(site: ServerFixture, *, rebuild: bool = False) -> dict[int, Cluster]:
 
 
 def events(site: ServerFixture) -> list[ClusterEventMessage]:
-    return [ClusterEventMessage.decode(record.value) for record in site.records_in(site.contract.events_topic)]
+    return [
+        ClusterEventMessage.decode(record.value)
+        for record in site.records_in(site.contract.events_topic)
+    ]
 
 
-def test_what_was_confirmed_and_muted_stays_with_the_identity_and_marks_its_events(site: ServerFixture) -> None:
+def test_what_was_confirmed_and_muted_stays_with_the_identity_and_marks_its_events(
+    site: ServerFixture,
+) -> None:
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
     first, second = list(run(site))[:2]
     ask(site, first, "confirm")
@@ -64,23 +70,33 @@ def test_what_was_confirmed_and_muted_stays_with_the_identity_and_marks_its_even
     ask(site, 999, "confirm")
     known = run(site)
     assert (known[first].confirmed, known[second].muted_until) == (True, 4e9)
-    assert [known[first].muted(1e12), known[second].muted(3e9), known[second].muted(5e9)] == [True, True, False]
+    assert [known[first].muted(1e12), known[second].muted(3e9), known[second].muted(5e9)] == [
+        True,
+        True,
+        False,
+    ]
     marked = {one.kind: one for one in events(site) if one.muted}
-    assert {kind: one.cluster for kind, one in marked.items()} == {"confirmed": first, "muted": second}
+    assert {kind: one.cluster for kind, one in marked.items()} == {
+        "confirmed": first,
+        "muted": second,
+    }
     assert not any(one.muted for one in events(site) if one.kind == "birth")
     site.delete_checkpoint()
     known = run(site, rebuild=True)
     assert (known[first].confirmed, known[second].muted_until) == (True, 4e9)
     snapshot = site.snapshots()[-1]
     lost = lineage_of(snapshot, load_algorithm(snapshot.algorithm).view(snapshot.arrays)).clusters
-    assert (lost[first].confirmed, lost[second].muted_until) == (True, 4e9), "and where only a snapshot is left"
+    assert (lost[first].confirmed, lost[second].muted_until) == (True, 4e9), (
+        "and where only a snapshot is left"
+    )
     ask(site, first, "alert")
     assert not run(site)[first].confirmed
     assert [one.kind for one in events(site) if one.cluster == first][-1] == "unmuted"
 
 
 def test_alerts_leave_muted_clusters_out_unless_a_rule_asks_for_them(site: ServerFixture) -> None:
-    ordinary, muted = event(1), event(2, muted=True)
+    ordinary = event(1)
+    muted = event(2, muted=True)
     assert (EVERYTHING.matches(ordinary), EVERYTHING.matches(muted)) == (True, False)
     assert Rule(name="all", muted=True).matches(muted)
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 7))))
@@ -95,7 +111,15 @@ def test_alerts_leave_muted_clusters_out_unless_a_rule_asks_for_them(site: Serve
 
 
 @pytest.mark.parametrize(
-    "wrong", [("silence", 0.0), ("mute", 0.0), ("confirm", 5.0), ("mute", -1.0), ("mute", 1e99), ("mute", "soon")]
+    "wrong",
+    [
+        ("silence", 0.0),
+        ("mute", 0.0),
+        ("confirm", 5.0),
+        ("mute", -1.0),
+        ("mute", 1e99),
+        ("mute", "soon"),
+    ],
 )
 def test_a_request_that_cannot_be_is_refused(wrong: tuple[str, float]) -> None:
     with pytest.raises(MessageRejected):
@@ -112,7 +136,9 @@ def test_the_commands_publish_requests(tmp_path: Path) -> None:
     assert invoke(confirm, "3").output == "confirm requested for cluster 3 of rooms\n"
     assert json.loads(invoke(confirm, "3", "--undo", "--json").output)["action"] == "alert"
     assert invoke(mute, "3", "--hours", "2").exit_code == 0
-    assert invoke(mute, "3", "--until", "2096-01-01T00:00Z").exit_code == 2, "the format of a time is named"
+    assert invoke(mute, "3", "--until", "2096-01-01T00:00Z").exit_code == 2, (
+        "the format of a time is named"
+    )
     assert invoke(mute, "3", "--until", "2096-01-01").exit_code == 0
     assert "has passed" in invoke(mute, "3", "--until", "2001-01-01").output
     assert "one of" in invoke(mute, "3").output
@@ -127,14 +153,21 @@ def test_the_commands_publish_requests(tmp_path: Path) -> None:
 
 def test_over_http_as_by_command() -> None:
     asked: list[ClusterAlerts] = []
-    web = WebClient(create_app(StatusBoard(LEARNT), CollectorRegistry(), predict, asked.append), address="127.0.0.1")
+    web = WebClient(
+        create_app(StatusBoard(LEARNT), CollectorRegistry(), predict, asked.append),
+        address="127.0.0.1",
+    )
 
     def post(content: str) -> int:
-        return web.post("/v1/clusters/2/alerts?model=fcac", content=content, headers=HERE).status_code
+        return web.post(
+            "/v1/clusters/2/alerts?model=fcac", content=content, headers=HERE
+        ).status_code
 
     assert post('{"action": "mute", "until": 4000000000}') == 202
     assert post('{"action": "confirm"}') == 202
     expected = (CONTRACT.federation, CONTRACT.digest, "fcac", 2)
     assert asked[0] == ClusterAlerts(*expected, "mute", 4e9, made_at=asked[0].made_at)
-    assert [post(one) for one in ("", "[]", '{"action": []}', '{"action": "mute"}', '{"until": 1}')] == [400] * 5
+    assert [
+        post(one) for one in ("", "[]", '{"action": []}', '{"action": "mute"}', '{"until": 1}')
+    ] == [400] * 5
     assert len(asked) == 2

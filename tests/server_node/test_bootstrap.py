@@ -75,8 +75,11 @@ def test_a_server_that_is_opened_publishes_nothing_before_it_is_resumed(config: 
         assert list(latest(log, config.contract.snapshots_topic)) == [CONTRACT_KEY]
 
 
-def test_the_status_is_renewed_a_few_times_a_second_and_stays_when_the_server_has_ended(tmp_path: Path) -> None:
-    site, clock = ServerFixture(tmp_path), Clock(0.0)
+def test_the_status_is_renewed_a_few_times_a_second_and_stays_when_the_server_has_ended(
+    tmp_path: Path,
+) -> None:
+    site = ServerFixture(tmp_path)
+    clock = Clock(0.0)
     site.send(an_update(site.contract))
     with site.server() as server:
         board = StatusBoard(server.status())

@@ -25,7 +25,10 @@ def region(tmp_path: Path) -> Config:
 
 
 def test_an_upstream_log_that_is_not_there_for_long_is_an_error_with_advice(
-    region: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    region: Config,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bridge, "RETRY_MAX_S", 2 * bridge.RETRY_FIRST_S)
     thread = BridgeThread(region, load_upstream(region))
@@ -44,8 +47,12 @@ def test_an_upstream_log_that_is_not_there_for_long_is_an_error_with_advice(
     assert "[log] address in the upstream file is wrong" in error
 
 
-def test_a_log_of_the_region_itself_that_is_not_there_ends_the_bridge(region: Config, tmp_path: Path) -> None:
-    elsewhere = region.log.model_copy(update={"address": f"sqlite:{tmp_path}/nowhere/federation.db"})
+def test_a_log_of_the_region_itself_that_is_not_there_ends_the_bridge(
+    region: Config, tmp_path: Path
+) -> None:
+    elsewhere = region.log.model_copy(
+        update={"address": f"sqlite:{tmp_path}/nowhere/federation.db"}
+    )
     thread = BridgeThread(region.model_copy(update={"log": elsewhere}), load_upstream(region))
 
     def found() -> ShoalError | None:

@@ -1,4 +1,5 @@
-"""Changes between two spans: what is found, with the chance of it, and what is said where nothing can be known."""
+"""Changes between two spans: what is found, with the chance of it, and what is said where nothing
+can be known."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ from shoal.protocol.topics import ensure_topics
 from shoal.server_node.clusters.history.changes import PastEvent, find_changes, spans_of
 from shoal.server_node.clusters.history.changes_command import lines_of
 from shoal.server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 
@@ -42,12 +48,15 @@ DAYS = 20
 
 
 def test_chances_of_students_t_agree_with_the_table() -> None:
-    found = two_sided(np.array([12.706, 2.228, 4.587, 0.0, np.inf]), np.array([1.0, 10.0, 10.0, 3.0, 5.0]))
+    found = two_sided(
+        np.array([12.706, 2.228, 4.587, 0.0, np.inf]), np.array([1.0, 10.0, 10.0, 3.0, 5.0])
+    )
     assert found.tolist() == pytest.approx([0.05, 0.05, 0.001, 1.0, 0.0], rel=2e-3)
 
 
 def test_a_circular_feature_is_compared_the_shorter_way_round() -> None:
-    rng, bins = np.random.default_rng(3), 40
+    rng = np.random.default_rng(3)
+    bins = 40
     starts = np.arange(bins) * FINE_S
     before, after = (
         Series(starts + at * FINE_S, (mean + rng.normal(0, 0.01, (bins, 1))) % 1.0, np.ones(bins))
@@ -68,7 +77,8 @@ def autocorrelated(rng: Any, bins: int, series: int, r: float) -> Any:
 
 @pytest.mark.parametrize("r", [0.0, 0.5, 0.8, 0.95])
 def test_a_chance_is_what_it_says_however_alike_successive_bins_are(r: float) -> None:
-    """Of 4 000 differences where nothing has changed; a t-test without correction finds up to 60 % below 5 %."""
+    """Of 4 000 differences where nothing has changed; a t-test without correction finds up to 60 %
+    below 5 %."""
     values = autocorrelated(np.random.default_rng(11), 56, 4000, r)
     at = FINE_S * np.arange(56)
     halves = [Series(at[some], values[some], np.ones(28)) for some in (slice(0, 28), slice(28, 56))]
@@ -80,9 +90,13 @@ def test_a_chance_is_what_it_says_however_alike_successive_bins_are(r: float) ->
 
 def test_a_day_that_is_covered_unevenly_is_no_change() -> None:
     """The later span has half a day more; day and night differ by six deviations."""
-    rng, at = np.random.default_rng(12), PLACES_S * np.arange(30)
+    rng = np.random.default_rng(12)
+    at = PLACES_S * np.arange(30)
     values = rng.normal(size=(30, 500)) + 6 * (at % DAY_S < DAY_S / 2)[:, None]
-    spans = [Series(at[some], values[some], np.ones(len(at[some]))) for some in (slice(0, 14), slice(14, 30))]
+    spans = [
+        Series(at[some], values[some], np.ones(len(at[some])))
+        for some in (slice(0, 14), slice(14, 30))
+    ]
     found = difference(*spans, PLACES_S)
     assert np.mean(found.chance < 0.01) < 0.02
     shifted = spans[1]._replace(means=spans[1].means + 3)
@@ -107,13 +121,19 @@ def test_few_bins_constant_bins_and_bins_without_spread_have_no_false_chance() -
 
 def a_history(contract: Any, seed: int = 5, changed: bool = True, first: int = START) -> list[Any]:
     """The bins of `DAYS` days."""
-    rng, origin = np.random.default_rng(seed), (contract.federation, contract.digest, contract.models[0].name)
+    rng = np.random.default_rng(seed)
+    origin = (contract.federation, contract.digest, contract.models[0].name)
     messages: list[Any] = [
-        HistoryNames(*origin, ["attic", "cellar"], [[1, "day", ""], [2, "", "warm low"], [3, "", ""], [4, "", ""]])
+        HistoryNames(
+            *origin,
+            ["attic", "cellar"],
+            [[1, "day", ""], [2, "", "warm low"], [3, "", ""], [4, "", ""]],
+        )
     ]
     level = autocorrelated(rng, DAYS * 4, 2, 0.5) * 100
     for place in range(DAYS * DAY_S // PLACES_S):
-        start, late = first + place * PLACES_S, changed and place >= DAYS * 2
+        start = first + place * PLACES_S
+        late = changed and place >= DAYS * 2
         counts = {1: 400, 2: 200, 4: 50}
         if late:
             counts = {1: 400, 2: 300, 3: 100}
@@ -122,7 +142,10 @@ def a_history(contract: Any, seed: int = 5, changed: bool = True, first: int = S
         for half in range(12):
             at = start + half * COARSE_S
             messages.append(HistoryBin.of(*origin, COARSE_S, at, 1, flat, [0, 1], []))
-        places = [[1, 5000 + 400 * late + level[place, 0], 3000, noisy[1]], [2, 2000 + level[place, 1], 7000, noisy[2]]]
+        places = [
+            [1, 5000 + 400 * late + level[place, 0], 3000, noisy[1]],
+            [2, 2000 + level[place, 1], 7000, noisy[2]],
+        ]
         cells = [
             [client, one, n // 2 if one != 2 else n - 100 if client else 100]
             for client in (0, 1)
@@ -130,7 +153,9 @@ def a_history(contract: Any, seed: int = 5, changed: bool = True, first: int = S
         ]
         tables = (pack_table(np.array(table, dtype=np.int64)) for table in (places, cells))
         messages.append(HistoryPlaces(*origin, PLACES_S, start, 1, 2, *tables))
-    messages.append(HistoryBin.of(*origin, FINE_S, first + DAYS * DAY_S - FINE_S, 1, [1, 1], [0, 1], []))
+    messages.append(
+        HistoryBin.of(*origin, FINE_S, first + DAYS * DAY_S - FINE_S, 1, [1, 1], [0, 1], [])
+    )
     return messages
 
 
@@ -164,7 +189,8 @@ def test_every_kind_of_change_is_found_with_its_client_and_its_chance(file: Path
     spans = spans_of(reader, model)
     assert [spans.after.first, spans.after.end] == [START + 10 * DAY_S, START + 20 * DAY_S]
     found = find_changes(reader, contract, model, spans, EVENTS)
-    (new,), (gone,) = found.new, found.gone
+    (new,) = found.new
+    (gone,) = found.gone
     assert (new.cluster, new.kind, new.other) == (3, "parted", "cluster 2 (warm low)")
     assert new.share == pytest.approx(1 / 8, abs=0.01)
     assert new.clients == [("attic", 0.5), ("cellar", 0.5)]
@@ -184,7 +210,8 @@ def test_every_kind_of_change_is_found_with_its_client_and_its_chance(file: Path
 
 def test_nothing_is_found_where_nothing_has_changed(file: Path) -> None:
     contract = load_config(file).contract
-    model, found = contract.models[0].name, 0
+    model = contract.models[0].name
+    found = 0
     for seed in range(20):
         reader = reader_of(file, a_history(contract, 100 + seed, changed=False))
         changes = find_changes(reader, contract, model, spans_of(reader, model), ())
@@ -242,7 +269,13 @@ def filled(file: Path) -> Path:
     contract = config.contract
     event = ClusterEventMessage(
         *("m/9/0", "parted", contract.federation, contract.models[0].name),
-        **{"version": 9, "readings": 9, "at": START + 99 * DAY_S, "reading_at": START + 10 * DAY_S, "cluster": 3},
+        **{
+            "version": 9,
+            "readings": 9,
+            "at": START + 99 * DAY_S,
+            "reading_at": START + 10 * DAY_S,
+            "cluster": 3,
+        },
         other=2,
     )
     with closing(open_log(config.log)) as log:
@@ -259,18 +292,27 @@ def test_the_command_prints_text_and_json_and_draws_pictures(filled: Path, tmp_p
     assert text.exit_code == 0, text.output
     assert "parted from cluster 2" in text.stdout, "by the time of readings, not by the clock"
     assert "Share moved" in text.stdout
-    found = json.loads(shoal_changes("--config", filled, "--format", "json", "--from", "2027-01-25").stdout)
+    found = json.loads(
+        shoal_changes("--config", filled, "--format", "json", "--from", "2027-01-25").stdout
+    )
     assert [one["cluster"] for one in found["new"]] == [3]
     assert found["moved"][0]["chance"] < 0.01
     written = shoal_changes("--config", filled, "--out", tmp_path / "changes.txt")
     told = json.loads(shoal_changes("--config", filled, "--format", "json").stdout)
     number = sum(len(told[name]) for name in ("new", "gone", "moved", "share_moved"))
-    assert (written.stdout, written.stderr) == ("", f"{tmp_path / 'changes.txt'}: {number} changes\n")
+    assert (written.stdout, written.stderr) == (
+        "",
+        f"{tmp_path / 'changes.txt'}: {number} changes\n",
+    )
     assert (tmp_path / "changes.txt").read_text() == text.stdout
     pytest.importorskip("matplotlib")
-    assert shoal_changes("--config", filled, "--format", "svg", "--out", tmp_path / "c.svg").exit_code == 0
+    assert (
+        shoal_changes("--config", filled, "--format", "svg", "--out", tmp_path / "c.svg").exit_code
+        == 0
+    )
     size = [
-        float(ET.parse(tmp_path / "c.svg").getroot().attrib[side].removesuffix("pt")) for side in ("width", "height")
+        float(ET.parse(tmp_path / "c.svg").getroot().attrib[side].removesuffix("pt"))
+        for side in ("width", "height")
     ]
     assert size[0] > size[1] > 100
 

@@ -1,4 +1,5 @@
-"""The groups of clients in a state follow from the clients and their values, and only those that changed are new."""
+"""The groups of clients in a state follow from the clients and their values, and only those that
+changed are new."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def contents(groups: list[StoredPart]) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2), st.booleans())))
-def test_the_groups_are_those_of_the_values_whatever_came_before(steps: list[tuple[int, int, bool]]) -> None:
+def test_the_groups_are_those_of_the_values_whatever_came_before(
+    steps: list[tuple[int, int, bool]],
+) -> None:
     values: dict[str, int] = {}
     groups = ClientGroups()
     for number, value, look in steps:

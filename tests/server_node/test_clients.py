@@ -1,4 +1,5 @@
-"""Sequence numbers and totals of clients: a repeated update changes nothing, a lost one blocks no client."""
+"""Sequence numbers and totals of clients: a repeated update changes nothing, a lost one blocks no
+client."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
-from shoal.protocol.conflicts import AUTHOR_BYTES, DIGEST_BYTES, INCARNATION_BYTES, VALUE_BYTES, Mark
+from shoal.protocol.conflicts import (
+    AUTHOR_BYTES,
+    DIGEST_BYTES,
+    INCARNATION_BYTES,
+    VALUE_BYTES,
+    Mark,
+)
 from shoal.server_node.models.clients import INTERVAL_UNKNOWN_S, RECENT_MAX, Clients
 from shoal.server_node.models.sequences import AHEAD_MAX, Content, SequenceWindow
 
@@ -80,7 +87,8 @@ def test_a_number_far_ahead_is_rejected() -> None:
 
 
 def test_the_first_number_may_be_any() -> None:
-    # A log does not reach back for ever: a client may have sent many updates before this server started.
+    # A log does not reach back for ever: a client may have sent many updates before this server
+    # started.
     window = SequenceWindow()
     assert window.take(5 * AHEAD_MAX)
     assert window.take(5 * AHEAD_MAX - 1)
@@ -139,7 +147,9 @@ def test_everything_but_the_rates_is_restored() -> None:
     other = Clients()
     other.restore(unpack(pack(clients.state())))
     assert other.totals() == clients.totals()
-    assert (other.rejected("a"), other.rejected("b")) == (7, None), "updates may come in another order"
+    assert (other.rejected("a"), other.rejected("b")) == (7, None), (
+        "updates may come in another order"
+    )
     assert pack(other.state()) == pack(clients.state())
     assert not other.take("a", 9, 3, 0.0)
     assert other.take("a", 3, 3, 0.0)
@@ -154,11 +164,17 @@ OPERATIONS: Mapping[str, Callable[[Clients, str, int], object]] = {
 }
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.sampled_from("ab"), st.integers(1, 9)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(OPERATIONS)), st.sampled_from("ab"), st.integers(1, 9)),
+        max_size=30,
+    )
+)
 def test_a_state_that_was_asked_for_often_is_that_of_one_asked_for_once(
     operations: list[tuple[str, str, int]],
 ) -> None:
-    often, once = Clients(), Clients()
+    often = Clients()
+    once = Clients()
     for name, client, number in operations:
         if name == "set_readings" and client not in once.names():
             continue
@@ -175,14 +191,17 @@ def test_clients_of_which_nothing_came_are_the_same_parts_of_the_state() -> None
     before = clients.state()["known"]
     clients.take("cellar", 2, 5, 2.0)
     after = clients.state()["known"]
-    assert [("cellar" in new.value, new is old) for old, new in zip(before, after, strict=True)] in (
+    assert [
+        ("cellar" in new.value, new is old) for old, new in zip(before, after, strict=True)
+    ] in (
         [(True, False), (False, True)],
         [(False, True), (True, False)],
     )
 
 
 def test_the_order_of_first_updates_does_not_change_the_state() -> None:
-    one, other = Clients(), Clients()
+    one = Clients()
+    other = Clients()
     for clients, order in ((one, "abc"), (other, "cba")):
         for client in order:
             clients.take(client, 1, 1, 0.0)
@@ -190,7 +209,8 @@ def test_the_order_of_first_updates_does_not_change_the_state() -> None:
 
 
 @pytest.mark.parametrize(
-    "known", [None, [1], [{"a": None}], [{"a": [1, 2, 3]}], [{"a": [[1, 5], []]}], [{"a": [[[1, 5]], []]}]]
+    "known",
+    [None, [1], [{"a": None}], [{"a": [1, 2, 3]}], [{"a": [[1, 5], []]}], [{"a": [[[1, 5]], []]}]],
 )
 def test_a_damaged_state_is_rejected(known: Any) -> None:
     with pytest.raises(InvalidState, match="list of clients"):
@@ -232,7 +252,9 @@ def test_the_history_for_rates_is_bounded_without_any_query() -> None:
     assert len(clients._recent["a"]) == RECENT_MAX
 
 
-def test_the_usual_interval_of_a_client_is_by_its_own_clock_and_neither_an_outage_nor_a_burst_counts() -> None:
+def test_the_usual_interval_of_a_client_is_by_its_own_clock_and_neither_an_outage_nor_a_burst_counts() -> (
+    None
+):
     clients = Clients()
     times = [0, 3600, 7200, 90_000, 90_001, 90_002, 93_602]
     for sequence, made_at in enumerate(times, 1):
@@ -255,7 +277,9 @@ def test_an_older_process_that_publishes_something_new_after_a_newer_one_is_foun
     for sequence, content in enumerate((marked(1), marked(2), marked(2), marked(3)), start=1):
         assert clients.take("attic", sequence, 1, 1e9, content)
         assert not clients.take_copy()
-    assert not clients.take("attic", 2, 1, 1e9, marked(1)), "it repeats an update, and publishes nothing new"
+    assert not clients.take("attic", 2, 1, 1e9, marked(1)), (
+        "it repeats an update, and publishes nothing new"
+    )
     assert not clients.take_copy()
     assert clients.take("attic", 5, 1, 1e9, marked(2))
     assert clients.take_copy()

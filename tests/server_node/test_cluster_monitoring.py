@@ -1,4 +1,5 @@
-"""The metrics of clusters: their shares and centres, births and ends, what is new, and what a reading costs."""
+"""The metrics of clusters: their shares and centres, births and ends, what is new, and what a
+reading costs."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def site(tmp_path: Path) -> ServerFixture:
     return ServerFixture(tmp_path)
 
 
-def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds(site: ServerFixture) -> None:
+def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds(
+    site: ServerFixture,
+) -> None:
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
     for moment in ("as published", "after a restart"):
         with site.server() as server:
@@ -41,7 +44,9 @@ def test_the_centre_of_each_known_cluster_is_a_metric_in_units_and_within_bounds
             expected = {
                 ("clusters", str(identity), "", feature.name, feature.unit): value
                 for number, identity in model.lineage.of_number.items()
-                for feature, value in zip(site.contract.features, described[number].centre, strict=True)
+                for feature, value in zip(
+                    site.contract.features, described[number].centre, strict=True
+                )
             }
             assert samples(server, "shoal_cluster_centre") == pytest.approx(expected), moment
             assert expected
@@ -52,7 +57,8 @@ def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed
 ) -> None:
     monkeypatch.setattr(monitoring, "CLUSTERS_LABELLED_MAX", 3)
     monkeypatch.setattr(monitoring, "FEATURES_LABELLED_MAX", 2)
-    contract, metrics = a_contract(5), ServerMetrics()
+    contract = a_contract(5)
+    metrics = ServerMetrics()
     shown = ClusterMonitoring(metrics, resolve(contract))
     seen = []
     for clusters in (7, 2, 0):
@@ -70,7 +76,8 @@ def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed
 
 
 def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds() -> None:
-    contract, metrics = a_contract(2), ServerMetrics()
+    contract = a_contract(2)
+    metrics = ServerMetrics()
     arrays = some_nodes(2, 3, 9)
     arrays["centre"] = np.array([[0.1, 0.1], [1.7, -0.4], [0.2, 0.2]])
     arrays["centre_weight"] = np.array([5.0, 9.0, 1.0])
@@ -79,13 +86,22 @@ def test_a_cluster_lies_where_its_heaviest_part_lies_and_never_beyond_the_bounds
         "fcac", view_of(a_snapshot(contract, arrays), resolve(contract)), lineage
     )
     value = metrics.registry.get_sample_value
-    for feature, bound in zip(contract.features, (contract.features[0].high, contract.features[1].low), strict=True):
-        labels = {"model": "fcac", "cluster": "4", "name": "", "feature": feature.name, "unit": feature.unit}
+    for feature, bound in zip(
+        contract.features, (contract.features[0].high, contract.features[1].low), strict=True
+    ):
+        labels = {
+            "model": "fcac",
+            "cluster": "4",
+            "name": "",
+            "feature": feature.name,
+            "unit": feature.unit,
+        }
         assert value("shoal_cluster_centre", labels) == bound
 
 
 def test_identities_from_before_a_rebuild_have_no_centre_in_a_smaller_model() -> None:
-    contract, metrics = a_contract(2), ServerMetrics()
+    contract = a_contract(2)
+    metrics = ServerMetrics()
     view = view_of(a_snapshot(contract, some_nodes(2, 2, 6)), resolve(contract))
     known = {identity: Cluster(identity) for identity in (4, 5)}
     ClusterMonitoring(metrics, resolve(contract)).clusters(
@@ -111,28 +127,44 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
 ) -> None:
     site.send(*updates_of(site, *(("attic", n) for n in range(1, 13))))
     site.run()
-    events = [ClusterEventMessage.decode(record.value) for record in site.records_in(site.contract.events_topic)]
+    events = [
+        ClusterEventMessage.decode(record.value)
+        for record in site.records_in(site.contract.events_topic)
+    ]
     # The updates of the tests are a second later than their newest reading, whose time it is.
-    expected = {(one.model, one.kind, str(one.cluster), one.text): one.at - 1 for one in events if one.kind == "birth"}
+    expected = {
+        (one.model, one.kind, str(one.cluster), one.text): one.at - 1
+        for one in events
+        if one.kind == "birth"
+    }
     with site.server() as server:
-        assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, "after a restart too"
+        assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, (
+            "after a restart too"
+        )
     monkeypatch.setattr(monitoring, "EVENTS_LABELLED_MAX", 2)
     metrics = ServerMetrics()
     shown = ClusterMonitoring(metrics, resolve(site.contract))
     kinds = ["birth", "birth", "gone", "merged", "share_moved", "named"]
-    shown.births_and_ends("clusters", (BirthOrEnd(kind, place, f"{place}", place) for place, kind in enumerate(kinds)))
+    shown.births_and_ends(
+        "clusters", (BirthOrEnd(kind, place, f"{place}", place) for place, kind in enumerate(kinds))
+    )
     value = metrics.registry.get_sample_value
     for place, kind in enumerate(kinds):
         labels = {"model": "clusters", "event": kind, "cluster": str(place), "text": str(place)}
-        assert value("shoal_cluster_event_timestamp_seconds", labels) == (place if kind in ("gone", "merged") else None)
+        assert value("shoal_cluster_event_timestamp_seconds", labels) == (
+            place if kind in ("gone", "merged") else None
+        )
 
 
 def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -> None:
-    contract, metrics = a_contract(2), ServerMetrics()
+    contract = a_contract(2)
+    metrics = ServerMetrics()
     shown = ClusterMonitoring(metrics, resolve(contract))
 
     def one(width: int, start: int, clusters: list[int]) -> HistoryBin:
-        return HistoryBin.of(contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], [])
+        return HistoryBin.of(
+            contract.federation, contract.digest, "fcac", width, start, 1, clusters, [], []
+        )
 
     def share() -> float | None:
         return metrics.registry.get_sample_value("shoal_unknown_share", {"model": "fcac"})
@@ -140,7 +172,8 @@ def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -
     shown.counted("fcac", [])
     shown.counted("fcac", [one(COARSE_S, 0, [NO_CLUSTER, 5]), one(FINE_S, 0, [])])
     assert share() is None, "no readings, no share"
-    older, newer = one(FINE_S, 300, [1, 30, NO_CLUSTER, 10]), one(FINE_S, 600, [1, 10, NO_CLUSTER, 10])
+    older = one(FINE_S, 300, [1, 30, NO_CLUSTER, 10])
+    newer = one(FINE_S, 600, [1, 10, NO_CLUSTER, 10])
     shown.counted("fcac", [older, newer])
     assert share() == 0.5
     shown.counted("fcac", [one(FINE_S, 900, [1, 7])])
@@ -155,7 +188,10 @@ def test_epsilon_is_that_of_the_contract_and_infinite_without_a_guarantee() -> N
         report = privacy_report(resolve(contract))
         for model in report["models"]:
             promised = math.inf if model["epsilon"] is None else model["epsilon"]
-            assert value("shoal_model_epsilon", {"model": model["name"], "unit": model["unit"]}) == promised
+            assert (
+                value("shoal_model_epsilon", {"model": model["name"], "unit": model["unit"]})
+                == promised
+            )
         total = math.inf if report["epsilon"] is None else report["epsilon"]
         assert value("shoal_models_epsilon") == total
 

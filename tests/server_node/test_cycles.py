@@ -1,4 +1,5 @@
-"""Cycles: features that follow the time of the day or the day of the week are found, and nothing that only sways."""
+"""Cycles: features that follow the time of the day or the day of the week are found, and nothing
+that only sways."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.cycles import Cycle, cycles_of, find_cycles, gamma_tail, lines_of
+from shoal.server_node.clusters.history.cycles import (
+    Cycle,
+    cycles_of,
+    find_cycles,
+    gamma_tail,
+    lines_of,
+)
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web import page_server
 from shoal.transports import open_log
@@ -55,11 +62,15 @@ def test_what_sways_without_a_clock_has_the_chance_that_is_said() -> None:
     assert (chances(swaying, 4) < 0.01).sum() <= 8, "one in a hundred, and two standard deviations"
     steps = np.cumsum(rng.normal(size=(7 * 20, 300)), axis=0)
     assert (chances(steps, 7) < 0.01).sum() <= 8
-    wandering = rng.normal(size=(4 * 30 + 200, 300))  # about a day long, with a phase that is kept for some days
+    # about a day long, with a phase that is kept for some days
+    wandering = rng.normal(size=(4 * 30 + 200, 300))
     for at in range(2, len(wandering)):
         wandering[at] -= 0.97**2 * wandering[at - 2]
     assert (chances(wandering[200:], 4) < 0.01).sum() <= 8
-    tide = np.sin(2 * np.pi * np.arange(4 * DAYS) * 6 / 25)[:, None] + rng.normal(size=(4 * DAYS, 5)) / 3
+    tide = (
+        np.sin(2 * np.pi * np.arange(4 * DAYS) * 6 / 25)[:, None]
+        + rng.normal(size=(4 * DAYS, 5)) / 3
+    )
     assert (chances(tide, 4) > 0.2).all(), "a tide is no day"
 
 
@@ -79,7 +90,8 @@ def test_a_constant_feature_and_one_that_only_grows_have_no_cycle() -> None:
 
 def a_history(contract: Any, days: int) -> Iterator[Any]:
     """Temperature follows the day, humidity the week."""
-    rng, origin = np.random.default_rng(5), (contract.federation, contract.digest, contract.models[0].name)
+    rng = np.random.default_rng(5)
+    origin = (contract.federation, contract.digest, contract.models[0].name)
     for place in range(4 * days):
         start = MONDAY + place * PLACES_S
         warm = 5000 + (0, 0, 1500, 0)[place % 4] + rng.normal() * 300
@@ -98,11 +110,16 @@ def file(tmp_path: Path) -> Path:
 def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) -> None:
     contract = load_config(file).contract
     first, second = contract.features[:2]
-    found = find_cycles(reader_of(file, list(a_history(contract, DAYS))), contract, contract.models[0].name)
+    found = find_cycles(
+        reader_of(file, list(a_history(contract, DAYS))), contract, contract.models[0].name
+    )
     certain = {(one.feature, one.period): one for one in found if one.chance < 0.01}
     assert set(certain) == {(first.name, "day"), (second.name, "week")}
-    day, week = certain[first.name, "day"], certain[second.name, "week"]
-    assert day.profile[2] - day.profile[0] == pytest.approx(0.15 * (first.high - first.low), rel=0.1)
+    day = certain[first.name, "day"]
+    week = certain[second.name, "week"]
+    assert day.profile[2] - day.profile[0] == pytest.approx(
+        0.15 * (first.high - first.low), rel=0.1
+    )
     assert np.argmin(week.profile) == 0
     noise = 0.03 * (first.high - first.low)
     assert day.spread == pytest.approx([noise] * 4, rel=0.3), "what the day leaves"
@@ -110,8 +127,12 @@ def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) 
     assert week.periods >= DAYS // 7 - 2
     assert "lowest Monday" in week.text()
     assert "highest 12:00 to 18:00" in day.text()
-    turned = contract.model_copy(update={"features": (first, second.model_copy(update={"kind": "circular"}))})
-    found = find_cycles(reader_of(file, list(a_history(contract, DAYS))), turned, contract.models[0].name)
+    turned = contract.model_copy(
+        update={"features": (first, second.model_copy(update={"kind": "circular"}))}
+    )
+    found = find_cycles(
+        reader_of(file, list(a_history(contract, DAYS))), turned, contract.models[0].name
+    )
     assert {one.feature for one in found} == {first.name}, "a mean of directions is no direction"
     alone = next(one for one in found if one.period == "day")
     assert day.chance / alone.chance == pytest.approx(2), "of any that was looked at: half as many"
@@ -122,7 +143,10 @@ def test_a_short_history_says_so(file: Path) -> None:
     model = contract.models[0].name
     assert find_cycles(reader_of(file, list(a_history(contract, 7))), contract, model) == []
     assert "takes 8 whole days" in lines_of(model, [])[0]
-    assert "below 0.1 %" in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], [0.1] * 4, 0.5, 9, 0.0).text()
+    assert (
+        "below 0.1 %"
+        in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], [0.1] * 4, 0.5, 9, 0.0).text()
+    )
 
 
 def test_the_command_shows_what_the_log_has(file: Path) -> None:
@@ -133,28 +157,42 @@ def test_the_command_shows_what_the_log_has(file: Path) -> None:
         for one in a_history(contract, DAYS):
             log.publish(contract.history_topic, one.encode(), one.record_key, one.headers())
         log.flush()
-    text = CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file)]).stdout.splitlines()
+    text = (
+        CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file)]).stdout.splitlines()
+    )
     assert len(text) == 4
     assert text[-1] == "No other cycle has a chance below 1 %."
-    found = json.loads(CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file), "--json"]).stdout)
+    found = json.loads(
+        CliRunner().invoke(shoal, ["history", "cycles", "--config", str(file), "--json"]).stdout
+    )
     assert len(found["cycles"]) == 2 * min(2, len(contract.features))
 
 
-def test_the_page_draws_what_follows_the_clock_and_nothing_else(file: Path, browser: Browser) -> None:
+def test_the_page_draws_what_follows_the_clock_and_nothing_else(
+    file: Path, browser: Browser
+) -> None:
     contract = load_config(file).resolved
     model = next(iter(contract.models))
     snapshot = a_snapshot(contract.contract, some_nodes(2, 2, 40), model=model)
     history = reader_of(file, list(a_history(contract.contract, DAYS)))
-    web = page_server(StatusBoard(a_status(contract.contract, [snapshot])), CollectorRegistry(), history=history)
+    web = page_server(
+        StatusBoard(a_status(contract.contract, [snapshot])), CollectorRegistry(), history=history
+    )
     port = web.start()
     try:
         tab = browser.tab()
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("document.querySelectorAll('#cycles-list li').length === 2")
         tab.shows("What follows the clock")
-        words = tab.value_of("[...document.querySelectorAll('#cycles-list span')].map(one => one.textContent)")
-        assert sorted(one.split(":")[0] for one in words) == sorted(one.name for one in contract.features)
-        marks = tab.value_of("[...document.querySelectorAll('#cycles-list path')].map(one => one.getBBox().width)")
+        words = tab.value_of(
+            "[...document.querySelectorAll('#cycles-list span')].map(one => one.textContent)"
+        )
+        assert sorted(one.split(":")[0] for one in words) == sorted(
+            one.name for one in contract.features
+        )
+        marks = tab.value_of(
+            "[...document.querySelectorAll('#cycles-list path')].map(one => one.getBBox().width)"
+        )
         assert sorted(marks) == [38, 38, 68, 68], "four phases of a day, seven of a week"
         assert tab.console_errors() == []
     finally:

@@ -1,4 +1,5 @@
-"""Descriptions of clusters: values in units within the bounds, and the features that set each apart."""
+"""Descriptions of clusters: values in units within the bounds, and the features that set each
+apart."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, parse_contract
-from shoal.server_node.clusters.description import Description, describe, names_without_units, weighted_quantiles
+from shoal.server_node.clusters.description import (
+    Description,
+    describe,
+    names_without_units,
+    weighted_quantiles,
+)
 
 CONTRACT = parse_contract(
     {
@@ -45,7 +51,8 @@ def test_a_cluster_is_described_by_the_feature_that_sets_it_apart() -> None:
 
 def test_a_node_that_knows_the_spread_of_its_rows_is_described_by_it() -> None:
     nodes = [(0.05, 0.2), (0.5, 0.2)]
-    low, high = [(0.0, 0.1), (0.42, 0.1)], [(0.09, 0.3), (0.56, 0.3)]
+    low = [(0.0, 0.1), (0.42, 0.1)]
+    high = [(0.09, 0.3), (0.56, 0.3)]
     view = ClusteringView.from_nodes(nodes, [300.0, 100.0], [0, 1], node_low=low, node_high=high)
     dark, bright = describe(view, CONTRACT).values()
     assert bright.text(CONTRACT) == "Light high: 420-560 lux, elsewhere 0-90"
@@ -55,7 +62,10 @@ def test_a_node_that_knows_the_spread_of_its_rows_is_described_by_it() -> None:
 
 def test_the_most_telling_feature_comes_first_and_two_are_enough() -> None:
     (described, _) = describe(view_of(spread(0.5, 0.9), spread(0.45, 0.1)), CONTRACT).values()
-    assert [CONTRACT.features[each.feature].name for each in described.distinctions] == ["CO2", "Light"]
+    assert [CONTRACT.features[each.feature].name for each in described.distinctions] == [
+        "CO2",
+        "Light",
+    ]
 
 
 def test_the_only_cluster_is_all_readings() -> None:
@@ -69,18 +79,31 @@ def labels_of(*clusters: list[tuple[float, float]]) -> list[str]:
 
 def test_only_a_cluster_that_nothing_sets_apart_beside_others_is_ordinary() -> None:
     wide = spread(0.5, 0.5, width=0.6) * 3
-    assert labels_of(wide, spread(0.95, 0.5), spread(0.05, 0.5)) == ["ordinary", "Light high", "Light low"]
+    assert labels_of(wide, spread(0.95, 0.5), spread(0.05, 0.5)) == [
+        "ordinary",
+        "Light high",
+        "Light low",
+    ]
     wide = [(light, 0.5) for light in np.linspace(0.1, 0.8, 30)]
-    assert labels_of(wide, [(light + 0.1, 0.5) for light, _ in wide]) == ["Light lower", "Light higher"]
+    assert labels_of(wide, [(light + 0.1, 0.5) for light, _ in wide]) == [
+        "Light lower",
+        "Light higher",
+    ]
     same = describe(view_of(spread(0.5, 0.2), spread(0.5, 0.2)), CONTRACT)
     assert same[0].text(CONTRACT) == "no feature sets it apart from the other clusters"
 
 
-def test_a_cluster_between_the_others_is_medium_in_the_feature_that_sets_it_apart_from_each() -> None:
-    between, *_ = describe(view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.05, 0.5)), CONTRACT).values()
+def test_a_cluster_between_the_others_is_medium_in_the_feature_that_sets_it_apart_from_each() -> (
+    None
+):
+    between, *_ = describe(
+        view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.05, 0.5)), CONTRACT
+    ).values()
     assert between.label == "Light medium"
     assert between.text(CONTRACT) == "Light medium: 483-517 lux, elsewhere 33-67 or 933-967"
-    overlapping = describe(view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.47, 0.5, width=0.05)), CONTRACT)
+    overlapping = describe(
+        view_of(spread(0.5, 0.5), spread(0.95, 0.5), spread(0.47, 0.5, width=0.05)), CONTRACT
+    )
     assert "medium" not in overlapping[0].label
     highest, *_ = labels_of(spread(0.5, 0.5), spread(0.44, 0.5) * 5, spread(0.05, 0.5) * 3)
     assert "medium" not in highest, "apart from each, and not between them"
@@ -96,15 +119,22 @@ def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
 
 
 def regimes_of(spread: list[float], rough: list[float], slope: list[float]) -> list[Description]:
-    """Regimes with one mean, which move differently in Light alone; spread and slope in unit coordinates."""
+    """Regimes with one mean, which move differently in Light alone; spread and slope in unit
+    coordinates."""
     k = len(spread)
-    manner = (np.column_stack([one, [there] * k]) for one, there in ((spread, 0.05), (rough, 0.0), (slope, 0.0)))
+    manner = (
+        np.column_stack([one, [there] * k])
+        for one, there in ((spread, 0.05), (rough, 0.0), (slope, 0.0))
+    )
     regimes = RegimeView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, True, False)
     nodes = np.full((k, 2), 0.5)
     wide = 1.28 * np.column_stack([spread, [0.05] * k])
-    low, high = nodes - wide, nodes + wide
+    low = nodes - wide
+    high = nodes + wide
     number = np.arange(k)
-    view = ClusteringView.from_nodes(nodes, np.ones(k), number, node_low=low, node_high=high, regimes=regimes)
+    view = ClusteringView.from_nodes(
+        nodes, np.ones(k), number, node_low=low, node_high=high, regimes=regimes
+    )
     return list(describe(view, CONTRACT).values())
 
 
@@ -114,7 +144,9 @@ def test_regimes_that_share_a_place_are_named_by_how_they_move() -> None:
     assert restless.text(CONTRACT) == "Light restless: varies by 80 lux, elsewhere 20"
     smooth, rough = regimes_of([0.05, 0.05], [-1, 0.3], [0, 0])
     assert (smooth.label, rough.label) == ("Light smooth", "Light rough")
-    assert rough.text(CONTRACT) == "Light rough: successive readings 1.3 spreads apart, elsewhere 0.37"
+    assert (
+        rough.text(CONTRACT) == "Light rough: successive readings 1.3 spreads apart, elsewhere 0.37"
+    )
     level, rising = regimes_of([0.05, 0.05], [0, 0], [0.0, 0.06])
     assert (level.label, rising.label) == ("Light level", "Light rising")
     assert rising.text(CONTRACT) == "Light rising: by 120 lux in 16 readings, elsewhere 0"
@@ -132,7 +164,9 @@ def test_regimes_that_differ_in_nothing_have_names_of_their_own() -> None:
 
 
 PLACE = st.tuples(
-    st.sampled_from([0.1, 0.5, 0.501, 0.9]), st.sampled_from([0.1, 0.5, 0.9]), st.sampled_from([0.0, 0.2])
+    st.sampled_from([0.1, 0.5, 0.501, 0.9]),
+    st.sampled_from([0.1, 0.5, 0.9]),
+    st.sampled_from([0.0, 0.2]),
 )
 
 
@@ -172,13 +206,16 @@ def test_quantiles_lie_among_the_values_and_do_not_fall(pairs: list[tuple[float,
 
 def test_a_negative_range_is_written_without_two_dashes() -> None:
     cold = Contract.model_validate(
-        CONTRACT.model_dump() | {"features": ({"name": "T", "unit": "°C", "low": -40.0, "high": 60.0},)}
+        CONTRACT.model_dump()
+        | {"features": ({"name": "T", "unit": "°C", "low": -40.0, "high": 60.0},)}
     )
     view = ClusteringView.from_nodes([[0.1], [0.12], [0.9], [0.91]], np.ones(4), [0, 0, 1, 1])
     assert describe(view, cold)[0].text(cold) == "T low: -30 to -28 °C, elsewhere 50-51"
 
 
-@pytest.mark.parametrize("name", ["Sound (dB(A))", "Sound [dB(A)]", "Sound dB(A)", "Sound_dB(A)", "Sound"])
+@pytest.mark.parametrize(
+    "name", ["Sound (dB(A))", "Sound [dB(A)]", "Sound dB(A)", "Sound_dB(A)", "Sound"]
+)
 def test_a_name_of_a_cluster_leaves_out_the_unit_at_the_end_of_a_feature(name: str) -> None:
     feature = {"name": name, "unit": "dB(A)", "low": 0.0, "high": 100.0}
     contract = Contract.model_validate(CONTRACT.model_dump() | {"features": (feature,)})

@@ -60,7 +60,8 @@ def test_a_site_gets_the_contract_its_key_and_what_to_do(file: Path, tmp_path: P
     folder = tmp_path / "hall"
     done = enrolled(file, "hall", "--out", str(folder))
     assert done.exit_code == 0, done.exception
-    there, here = load_config(folder / "federation.toml"), load_config(file)
+    there = load_config(folder / "federation.toml")
+    here = load_config(file)
     assert there.contract.digest == here.contract.digest
     assert there.log.address == here.log.address
     assert there.server.client_keys is None
@@ -82,7 +83,11 @@ def test_a_password_of_another_site_does_not_come_along(file: Path, tmp_path: Pa
     text = file.read_text().replace(
         f'"sqlite:{tmp_path}/log.db"', '"kafka://127.0.0.1:9"\ntls = true\nca_file = "ca.pem"'
     )
-    file.write_text(text.replace('server_keys = "public"', 'sasl = "plain"\nuser = "me"\nsecret_file = "secret"'))
+    file.write_text(
+        text.replace(
+            'server_keys = "public"', 'sasl = "plain"\nuser = "me"\nsecret_file = "secret"'
+        )
+    )
     (tmp_path / "ca.pem").write_text("the authorities")
     (tmp_path / "secret").write_text("a password")
     (tmp_path / "secret").chmod(0o600)
@@ -108,7 +113,8 @@ def test_a_revoked_site_has_no_key_and_is_in_quarantine(file: Path, tmp_path: Pa
 
 
 def test_the_first_site_makes_the_folder_of_keys(file: Path, tmp_path: Path) -> None:
-    keys, folder = tmp_path / "keys", tmp_path / "hall"
+    keys = tmp_path / "keys"
+    folder = tmp_path / "hall"
     keys.rmdir()
     done = enrolled(file, "hall", "--out", str(folder))
     assert done.exit_code == 0, done.exception
@@ -124,7 +130,9 @@ def test_a_site_whose_key_cannot_be_kept_is_not_made(file: Path, tmp_path: Path)
     assert not (tmp_path / "hall").exists(), "or the command could not be given again"
 
 
-def test_a_site_is_revoked_by_the_same_command_once_the_log_is_there(file: Path, tmp_path: Path) -> None:
+def test_a_site_is_revoked_by_the_same_command_once_the_log_is_there(
+    file: Path, tmp_path: Path
+) -> None:
     enrolled(file, "hall", "--out", str(tmp_path / "hall"))
     text = file.read_text()
     file.write_text(text.replace(f"{tmp_path}/log.db", f"{tmp_path}/away/log.db"))

@@ -33,7 +33,9 @@ def test_brokers_that_do_not_verify_transactions_are_refused() -> None:
     ("change", "level", "said"),
     [({}, 14, "Kafka 3.6"), ({UNCLEAN: "true"}, 30, UNCLEAN), ({IN_SYNC: "1"}, 30, IN_SYNC)],
 )
-def test_what_is_weaker_than_it_could_be_is_said(change: dict[str, str], level: int, said: str) -> None:
+def test_what_is_weaker_than_it_could_be_is_said(
+    change: dict[str, str], level: int, said: str
+) -> None:
     (reason,) = weaknesses({number: {**SAFE, **change} for number in "123"}, level)
     assert said in reason
 

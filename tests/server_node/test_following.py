@@ -1,4 +1,5 @@
-"""A model of a region that follows the upstream one: its clusters are known, named and gone as they are upstream."""
+"""A model of a region that follows the upstream one: its clusters are known, named and gone as they
+are upstream."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.counted_contract import COUNTED, agreed
 
 CONTRACT = agreed(COUNTED, counts_epsilon=4.0)
 RESOLVED = resolve(CONTRACT)
-LEFT, RIGHT = [0.2, 0.2], [0.8, 0.2]
+LEFT = [0.2, 0.2]
+RIGHT = [0.8, 0.2]
 
 
 def following() -> FollowingModel:
@@ -38,7 +40,9 @@ def tree(*centres: list[float]) -> DensityTreeServer:
     return server
 
 
-def upstream_snapshot(half: DensityTreeServer, version: int, readings: int, **other: Any) -> Snapshot:
+def upstream_snapshot(
+    half: DensityTreeServer, version: int, readings: int, **other: Any
+) -> Snapshot:
     arrays = half.snapshot()
     return Snapshot(
         federation=CONTRACT.federation,
@@ -101,7 +105,9 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_reads_its_log_aga
 ) -> None:
     """Its snapshots name the clusters of before, though not all of them have been found again."""
     model = following()
-    identities = [[number, number, "", True, number, 0, 0.0, 0.5, False, 0.0, ""] for number in range(2)]
+    identities = [
+        [number, number, "", True, number, 0, 0.0, 0.5, False, 0.0, ""] for number in range(2)
+    ]
     published(model, upstream_snapshot(both, 1, 1_000_000, identities=identities))
     model.follow(upstream_snapshot(right, 2, 600_000, identities=identities))
     assert not model.snapshot_due(2.0)
@@ -109,8 +115,11 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_reads_its_log_aga
     assert kinds(found_again) == []
 
 
-def test_a_checkpoint_of_a_model_that_followed_no_other_and_one_of_another_version_are_told_apart() -> None:
-    own, region = tree(RIGHT).state(), following().state()["half"]
+def test_a_checkpoint_of_a_model_that_followed_no_other_and_one_of_another_version_are_told_apart() -> (
+    None
+):
+    own = tree(RIGHT).state()
+    region = following().state()["half"]
     model = following()
     with pytest.raises(InvalidState, match=r"no region's model when .* put \[upstream\] as it was"):
         model.restore(following().state() | {"half": own})

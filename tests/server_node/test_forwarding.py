@@ -1,4 +1,5 @@
-"""Forwarding of cluster events: every matching event reaches every sink in order, also through outages and restarts."""
+"""Forwarding of cluster events: every matching event reaches every sink in order, also through
+outages and restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ algorithm = "fcac"
 
 
 class Receiver:
-    """A webhook on the loopback that keeps what it is sent; `statuses` are answered first, then 200."""
+    """A webhook on the loopback that keeps what it is sent; `statuses` are answered first, then
+    200."""
 
     def __init__(self) -> None:
         self.alerts: list[dict[str, Any]] = []
@@ -140,7 +142,9 @@ def forward(config: Config, steps: int = 1, sinks: type[Sinks] = Sinks) -> Forwa
         return node
 
 
-def test_every_event_is_delivered_once_and_in_order_over_restarts(tmp_path: Path, receiver: Receiver) -> None:
+def test_every_event_is_delivered_once_and_in_order_over_restarts(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2))
     forward(config, steps=2)
@@ -173,7 +177,9 @@ def test_a_webhook_that_is_not_there_is_tried_again(tmp_path: Path, receiver: Re
     assert receiver.ids == ["rooms/1/0"]
 
 
-def test_an_alert_that_the_receiver_rejects_for_good_stops_no_other(tmp_path: Path, receiver: Receiver) -> None:
+def test_an_alert_that_the_receiver_rejects_for_good_stops_no_other(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"')
     publish(config, event(1), event(2))
     receiver.statuses = [400]
@@ -268,17 +274,23 @@ def test_a_forwarder_of_another_log_does_not_go_on(tmp_path: Path, receiver: Rec
         ({"model": "other"}, []),
     ],
 )
-def test_a_rule_matches_events_that_meet_all_its_conditions(rule: dict[str, Any], matching: list[int]) -> None:
-    given = [event(1), event(2, "quiet", share=0.7, name="night"), event(3, "gone", share=0.1, cluster=4)]
+def test_a_rule_matches_events_that_meet_all_its_conditions(
+    rule: dict[str, Any], matching: list[int]
+) -> None:
+    given = [
+        event(1),
+        event(2, "quiet", share=0.7, name="night"),
+        event(3, "gone", share=0.1, cluster=4),
+    ]
     assert [each.version for each in given if Rule(name="r", **rule).matches(each)] == matching
 
 
 def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> None:
-    rules = (
-        '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname = "end"\nevents = ["gone"]\n'
-    )
+    rules = '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname = "end"\nevents = ["gone"]\n'
     (tmp_path / "alerts.toml").write_text(rules)
-    config = configured(tmp_path, f'[events]\nrules = "alerts.toml"\n[events.webhook]\nurl = "{receiver.url}"')
+    config = configured(
+        tmp_path, f'[events]\nrules = "alerts.toml"\n[events.webhook]\nurl = "{receiver.url}"'
+    )
     publish(config, event(1), event(2, share=0.01), event(3, "gone"))
     forward(config)
     assert [alert["alert"] for alert in receiver.alerts] == ["large", "end"]
@@ -295,7 +307,9 @@ def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> N
         ("[", "not TOML"),
     ],
 )
-def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_in_a_rule_is_named_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = tmp_path / "alerts.toml"
     file.write_text(text)
     with pytest.raises(SettingsError, match=message):
@@ -308,14 +322,20 @@ def test_a_mistake_in_a_rule_is_named_with_its_place(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ('[events.webhook]\nurl = "ftp://x"', r"\[events\.webhook\]: url: must begin with http:// or https://"),
+        (
+            '[events.webhook]\nurl = "ftp://x"',
+            r"\[events\.webhook\]: url: must begin with http:// or https://",
+        ),
         ('[events.webhook]\ntoken_file = "token"', r"\[events\.webhook\]: url: is missing"),
         ('[events]\nwebhook = "http://x"', r"\[events\.webhook\] is not a table"),
         ('[events.mqtt]\nhost = "x"\nuser = "me"', "user and secret_file are set together"),
         ('[events.mqtt]\nhost = "x"\nca_file = "ca.pem"', "set tls = true"),
         ('[events.mqtt]\nhost = "x"\ntopic = "{place}"', "topic may hold"),
         ('[events.mqtt]\nhosts = "x"', "hosts: unknown name"),
-        ('[events.slack]\nurl = "x"', r"\[events\.slack\]; there are \[events\.home_assistant\], \[events\.mqtt\]"),
+        (
+            '[events.slack]\nurl = "x"',
+            r"\[events\.slack\]; there are \[events\.home_assistant\], \[events\.mqtt\]",
+        ),
     ],
 )
 def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, message: str) -> None:
@@ -324,7 +344,9 @@ def test_a_mistake_in_the_settings_is_named(tmp_path: Path, settings: str, messa
 
 
 def test_nowhere_to_forward_to_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"there are \[events\.home_assistant\], \[events\.mqtt\]"):
+    with pytest.raises(
+        SettingsError, match=r"there are \[events\.home_assistant\], \[events\.mqtt\]"
+    ):
         Sinks(configured(tmp_path, "").sinks, "office")
 
 
@@ -345,9 +367,15 @@ def test_a_variable_of_a_section_configures_the_sink_and_wins_over_the_file(
     ("variable", "message"),
     [
         ("SHOAL_EVENTS_WEBHOOK", r"SHOAL_EVENTS_WEBHOOK: no setting of \[events\]"),
-        ("SHOAL_EVENTS_WEBHOOK_TOKEN", r"SHOAL_EVENTS_WEBHOOK_TOKEN: no setting of \[events\.webhook\]"),
+        (
+            "SHOAL_EVENTS_WEBHOOK_TOKEN",
+            r"SHOAL_EVENTS_WEBHOOK_TOKEN: no setting of \[events\.webhook\]",
+        ),
         ("SHOAL_EVENTS_MQTT_PORT", r"SHOAL_EVENTS_MQTT_PORT: should be a valid integer"),
-        ("SHOAL_EVENTS_MQTT_USER", r"\[events\.mqtt\] and SHOAL_EVENTS_MQTT_\.\.\.: host: is missing"),
+        (
+            "SHOAL_EVENTS_MQTT_USER",
+            r"\[events\.mqtt\] and SHOAL_EVENTS_MQTT_\.\.\.: host: is missing",
+        ),
     ],
 )
 def test_a_mistake_in_a_variable_is_named(
@@ -381,9 +409,14 @@ def test_an_event_that_cannot_be_true_cannot_be_made_or_read(wrong: dict[str, An
 
 
 def test_an_event_is_read_as_it_was_written() -> None:
-    written = event(1, centre={"Light": 3.5}, units={"Light": "lux"}, name="night", share_before=0.1, other=3)
+    written = event(
+        1, centre={"Light": 3.5}, units={"Light": "lux"}, name="night", share_before=0.1, other=3
+    )
     assert ClusterEventMessage.decode(written.encode()) == written
-    assert ClusterEventMessage.decode(json.dumps(json.loads(written.encode()) | {"later": 1}).encode()) == written
+    assert (
+        ClusterEventMessage.decode(json.dumps(json.loads(written.encode()) | {"later": 1}).encode())
+        == written
+    )
 
 
 # The commands.
@@ -398,9 +431,13 @@ def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> N
     publish(config, event(1, text='cluster 1 "night" was born'), event(2, "quiet"))
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
     assert listed.output.splitlines()[0] == '2001-09-09T01:46:40Z rooms cluster 1 "night" was born'
-    as_json = CliRunner().invoke(events_command, ["list", "--config", file, "--json", "--model", "rooms"])
+    as_json = CliRunner().invoke(
+        events_command, ["list", "--config", file, "--json", "--model", "rooms"]
+    )
     assert [json.loads(line)["kind"] for line in as_json.output.splitlines()] == ["birth", "quiet"]
-    forwarded = CliRunner().invoke(events_command, ["forward", "--config", file, "--until-idle", "0.3", "--json"])
+    forwarded = CliRunner().invoke(
+        events_command, ["forward", "--config", file, "--until-idle", "0.3", "--json"]
+    )
     assert forwarded.exit_code == 0, forwarded.output
     assert json.loads(forwarded.stdout.splitlines()[-1]) == {"forwarded": 2}
     assert receiver.ids == ["rooms/1/0", "rooms/2/0"]
@@ -434,18 +471,27 @@ def test_an_alert_has_the_attributes_of_a_cloud_event(tmp_path: Path, receiver: 
     }
     given = cloud_event_headers({"alert": 'große \n „Halle"', "event": site})
     assert given["ce-id"] == "x/gro%C3%9Fe%20%0A%20%E2%80%9EHalle%22"
-    assert (given["ce-source"], given["ce-type"], given["ce-subject"]) == ("/shoal/f/c", "shoal.site.novel_streak", "m")
+    assert (given["ce-source"], given["ce-type"], given["ce-subject"]) == (
+        "/shoal/f/c",
+        "shoal.site.novel_streak",
+        "m",
+    )
     assert "ce-time" not in given
 
 
 @pytest.mark.parametrize("secret", ["a secret of this site", "whsec_c2l4dGVlbiBieXRlcyBvZg=="])
-def test_a_receiver_can_tell_who_has_sent_an_alert(tmp_path: Path, receiver: Receiver, secret: str) -> None:
+def test_a_receiver_can_tell_who_has_sent_an_alert(
+    tmp_path: Path, receiver: Receiver, secret: str
+) -> None:
     (tmp_path / "key").write_text(f"{secret}\n")
     (tmp_path / "key").chmod(0o600)
-    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"')
+    config = configured(
+        tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"'
+    )
     publish(config, event(1))
     forward(config)
-    given, body = receiver.headers[0], receiver.bodies[0]
+    given = receiver.headers[0]
+    body = receiver.bodies[0]
     key = b"sixteen bytes of" if secret.startswith("whsec_") else secret.encode()
     signed = f"{given['webhook-id']}.{given['webhook-timestamp']}.".encode() + body
     expected = base64.b64encode(hmac.new(key, signed, "sha256").digest()).decode()
@@ -457,7 +503,9 @@ def test_a_receiver_can_tell_who_has_sent_an_alert(tmp_path: Path, receiver: Rec
 def test_a_signing_key_that_is_no_base64_is_named(tmp_path: Path, receiver: Receiver) -> None:
     (tmp_path / "key").write_text("whsec_not base64")
     (tmp_path / "key").chmod(0o600)
-    config = configured(tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"')
+    config = configured(
+        tmp_path, f'[events.webhook]\nurl = "{receiver.url}"\nsigning_key_file = "key"'
+    )
     publish(config, event(1))
     with pytest.raises(SettingsError, match="must be base64"):
         forward(config)
@@ -492,8 +540,12 @@ def retained(port: int) -> dict[str, Any]:
     return found
 
 
-def test_home_assistant_finds_clusters_as_sensors_and_events_as_triggers(tmp_path: Path, mosquitto_port: int) -> None:
-    config = configured(tmp_path, f'[events.home_assistant]\nhost = "127.0.0.1"\nport = {mosquitto_port}')
+def test_home_assistant_finds_clusters_as_sensors_and_events_as_triggers(
+    tmp_path: Path, mosquitto_port: int
+) -> None:
+    config = configured(
+        tmp_path, f'[events.home_assistant]\nhost = "127.0.0.1"\nport = {mosquitto_port}'
+    )
     publish(
         config,
         event(1, label="Light high"),
@@ -511,13 +563,20 @@ def test_home_assistant_finds_clusters_as_sensors_and_events_as_triggers(tmp_pat
     assert (state["share"], state["active"], state["last_event"]) == (50.0, True, "named")
     assert f"homeassistant/sensor/{device}/cluster_2/config" in found
     trigger = found[f"homeassistant/device_automation/{device}/birth/config"]
-    assert (trigger["automation_type"], trigger["type"], trigger["subtype"]) == ("trigger", "birth", "rooms")
+    assert (trigger["automation_type"], trigger["type"], trigger["subtype"]) == (
+        "trigger",
+        "birth",
+        "rooms",
+    )
     triggers = {topic.split("/")[-2] for topic in found if "/device_automation/" in topic}
     assert triggers == set(EVENT_KINDS)
-    assert trigger["topic"] not in found, "a trigger is a moment: what is retained would fire again at every start"
+    assert trigger["topic"] not in found, (
+        "a trigger is a moment: what is retained would fire again at every start"
+    )
     arrived: list[str] = []
     listener = Client(CallbackAPIVersion.VERSION2)
-    subscribed, came = threading.Event(), threading.Event()
+    subscribed = threading.Event()
+    came = threading.Event()
     listener.on_subscribe = lambda *_: subscribed.set()
     listener.on_message = lambda _, __, message: (arrived.append(message.topic), came.set())[1]
     listener.connect("127.0.0.1", mosquitto_port)

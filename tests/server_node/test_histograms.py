@@ -29,12 +29,17 @@ def test_the_mass_of_a_cluster_and_of_all_others_is_counted_in_bins_of_equal_wid
     view = a_view([0.25, 0.25, 0.6, 0.75, 0.9], [3.0, 1.0, 4.0, 2.0, 9.0], [0, 0, 1, 2, -1])
     (found,) = histograms(view, LINEAGE, 11, CONTRACT)
     assert (found.low, found.high) == (0.0, 40.0), "nodes of no cluster do not count"
-    assert dict(enumerate(found.own)) == dict.fromkeys(range(BINS), 0.0) | {19: 4 / 6, BINS - 1: 2 / 6}
+    assert dict(enumerate(found.own)) == dict.fromkeys(range(BINS), 0.0) | {
+        19: 4 / 6,
+        BINS - 1: 2 / 6,
+    }
     assert dict(enumerate(found.others)) == dict.fromkeys(range(BINS), 0.0) | {0: 1.0}
 
 
 def test_values_beyond_the_bounds_count_at_the_bounds() -> None:
-    (found,) = histograms(a_view([-3.0, 0.5, 7.0], [1.0, 1.0, 1.0], [0, 1, 1]), LINEAGE, 11, CONTRACT)
+    (found,) = histograms(
+        a_view([-3.0, 0.5, 7.0], [1.0, 1.0, 1.0], [0, 1, 1]), LINEAGE, 11, CONTRACT
+    )
     assert (found.low, found.high) == (-20.0, 60.0)
     assert [found.others[0], found.own[BINS // 2], found.own[-1]] == [1.0, 0.5, 0.5]
 
@@ -61,7 +66,12 @@ def test_the_server_answers_with_the_histograms_of_a_known_cluster_in_thousandth
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
     body = client.get("/v1/clusters/1/histograms").json()
     assert [body["model"], body["identity"], body["version"]] == ["fcac", 1, 1]
-    assert [feature["name"] for feature in body["features"]] == ["temperature", "humidity", "light", "voltage"]
+    assert [feature["name"] for feature in body["features"]] == [
+        "temperature",
+        "humidity",
+        "light",
+        "voltage",
+    ]
     for feature in body["features"]:
         assert feature["low"] < feature["high"]
         for which in ("own", "others"):

@@ -1,4 +1,5 @@
-"""The history of clusters: bins by the times in the updates, the same after a restart, a kill and a rebuild."""
+"""The history of clusters: bins by the times in the updates, the same after a restart, a kill and a
+rebuild."""
 
 from __future__ import annotations
 
@@ -67,8 +68,18 @@ from shoal.server_node.clusters.history.recorder import (
     Recorder,
     Summed,
 )
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
-from shoal.server_node.clusters.history.summary import BINS_MIN, RecentHistory, recent_history, usual
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
+from shoal.server_node.clusters.history.summary import (
+    BINS_MIN,
+    RecentHistory,
+    recent_history,
+    usual,
+)
 from shoal.server_node.ingest.requests import quarantine_records
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
@@ -88,7 +99,9 @@ def site_in(folder: Path, **settings: Any) -> ServerFixture:
     return site
 
 
-def updates_at(site: ServerFixture, *times: float, client: str = "attic", first: int = 1) -> list[Update]:
+def updates_at(
+    site: ServerFixture, *times: float, client: str = "attic", first: int = 1
+) -> list[Update]:
     """Updates of one client, whose newest readings have these times."""
     return [
         an_update(site.contract, client, sequence, made_at=at + 1, newest_reading_at=at)
@@ -107,25 +120,36 @@ def readings_in(one: HistoryBin) -> int:
 # Bins.
 
 
-def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_client(tmp_path: Path) -> None:
+def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_client(
+    tmp_path: Path,
+) -> None:
     site = site_in(tmp_path)
     site.send(*updates_at(site, START, START + 299, START + 300, START + 1800))
     site.send(*updates_at(site, START + 10, client="cellar"))
     site.run()
-    fine, coarse = bins_of(site), bins_of(site, COARSE_S)
-    assert [(one.start - START, readings_in(one)) for one in fine] == [(0, 120), (300, 40), (1800, 40)]
+    fine = bins_of(site)
+    coarse = bins_of(site, COARSE_S)
+    assert [(one.start - START, readings_in(one)) for one in fine] == [
+        (0, 120),
+        (300, 40),
+        (1800, 40),
+    ]
     assert [(one.start - START, readings_in(one)) for one in coarse] == [(0, 160), (1800, 40)]
     assert pairs(fine[0].clients) == [(0, 80), (1, 40)]
     assert sum(readings for *_, readings in triples(fine[0].cells)) == 120
-    assert triples(coarse[0].cells) == [], "bins that are kept for a year hold no pairs of client and cluster"
+    assert triples(coarse[0].cells) == [], (
+        "bins that are kept for a year hold no pairs of client and cluster"
+    )
     names = HistoryReader(site.folder / HISTORY_FILE).names("clusters")
     assert names is not None
     assert names.clients == ["attic", "cellar"]
 
 
 def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path: Path) -> None:
-    """An hourly sensor's 40 readings are in `PARTS_MAX` bins; hourly data of five years show five years."""
-    site, hour = site_in(tmp_path), 3600
+    """An hourly sensor's 40 readings are in `PARTS_MAX` bins; hourly data of five years show five
+    years."""
+    site = site_in(tmp_path)
+    hour = 3600
     site.clock.now = START + 2e8
     updates = [
         replace(update, oldest_reading_at=at - 39 * hour)
@@ -135,7 +159,9 @@ def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path:
     site.send(updates[0])
     site.run()
     moments = [n * 39 * hour // (PARTS_MAX - 1) // COARSE_S * COARSE_S for n in range(PARTS_MAX)]
-    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [(at, 5) for at in moments]
+    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [
+        (at, 5) for at in moments
+    ]
     site.send(updates[1])
     site.run()
     days = bins_of(site, DAY_S)
@@ -160,7 +186,9 @@ def test_readings_fall_to_the_known_clusters_once_there_are_some(tmp_path: Path)
     assert any(identity in known for identity, _ in pairs(bins[-1].clusters))
 
 
-def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(tmp_path: Path) -> None:
+def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(
+    tmp_path: Path,
+) -> None:
     site = site_in(tmp_path)
     site.run()
     assert bins_of(site) == []
@@ -171,7 +199,9 @@ def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(tm
     assert HistoryReader(site.folder / HISTORY_FILE).names("clusters") is None
 
 
-def test_a_time_in_the_future_counts_as_now_and_one_before_1970_has_a_bin_too(tmp_path: Path) -> None:
+def test_a_time_in_the_future_counts_as_now_and_one_before_1970_has_a_bin_too(
+    tmp_path: Path,
+) -> None:
     site = site_in(tmp_path)
     site.clock.now = START + 7200.0
     site.send(*updates_at(site, START + 1e8, client="cellar"))
@@ -188,7 +218,8 @@ def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_pa
     run_in_rounds(file)
     config = load_config(file)
     reader = HistoryReader(config.server.folder / HISTORY_FILE)
-    bins, found = reader.bins("heaps", FINE_S, *EVER), recent_history(reader, "heaps")
+    bins = reader.bins("heaps", FINE_S, *EVER)
+    found = recent_history(reader, "heaps")
     assert found is not None
     assert found.shares
     for one in bins:
@@ -217,10 +248,14 @@ def test_a_rebuild_from_the_log_alone_gives_the_same_bins(tmp_path: Path) -> Non
     assert [bins_of(site, width) for width in BINS_KEPT] == before
     site.send(*updates_at(site, *[START + 200 * 19 + 1] * 3, first=21))
     site.run()
-    assert readings_in(bins_of(site)[-1]) == readings_in(before[0][-1]) + 120, "and it goes on with these"
+    assert readings_in(bins_of(site)[-1]) == readings_in(before[0][-1]) + 120, (
+        "and it goes on with these"
+    )
 
 
-def test_a_server_that_is_killed_after_every_update_has_the_bins_of_one_that_is_not(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_after_every_update_has_the_bins_of_one_that_is_not(
+    tmp_path: Path,
+) -> None:
     found = []
     for folder, every_time in (("steady", False), ("killed", True)):
         site = site_in(tmp_path / folder, snapshot_updates=4, batch_updates_max=1)
@@ -230,11 +265,15 @@ def test_a_server_that_is_killed_after_every_update_has_the_bins_of_one_that_is_
                 with site.server() as server:
                     server.step()
         site.run()
-        found.append([[replace(one, updates=0) for one in bins_of(site, width)] for width in BINS_KEPT])
+        found.append(
+            [[replace(one, updates=0) for one in bins_of(site, width)] for width in BINS_KEPT]
+        )
     assert found[0] == found[1]
 
 
-def test_readings_that_come_days_late_are_added_to_the_bin_that_was_published(tmp_path: Path) -> None:
+def test_readings_that_come_days_late_are_added_to_the_bin_that_was_published(
+    tmp_path: Path,
+) -> None:
     site = site_in(tmp_path)
     site.send(*updates_at(site, *(START + 300 * place for place in range(OPEN_MAX + 5))))
     site.run()
@@ -265,7 +304,9 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
     site.send(*updates_at(site, START, START + 300))
     site.run()
     before = bins_of(site)
-    (tmp_path / HISTORY_FILE).write_bytes(b"not a database, and longer than a header of one would be" * 40)
+    (tmp_path / HISTORY_FILE).write_bytes(
+        b"not a database, and longer than a header of one would be" * 40
+    )
     site.run()
     assert bins_of(site) == before
     with sqlite3.connect(tmp_path / HISTORY_FILE) as file:
@@ -306,8 +347,12 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
-@pytest.mark.parametrize("case", ["new file", "file", "file in a folder that may be written", "damaged file"])
-def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(open_folder: Path, case: str) -> None:
+@pytest.mark.parametrize(
+    "case", ["new file", "file", "file in a folder that may be written", "damaged file"]
+)
+def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(
+    open_folder: Path, case: str
+) -> None:
     path = open_folder / HISTORY_FILE
     if case == "damaged file":
         path.write_bytes(b"not a database, and longer than a header of one would be" * 40)
@@ -317,7 +362,11 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(open_fo
         file.chmod(0o444)
     open_folder.chmod(0o777 if case == "file in a folder that may be written" else 0o555)
     result = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, path], capture_output=True, text=True, check=False, cwd="/"
+        [sys.executable, "-c", UNPRIVILEGED, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
     )
     assert result.stdout.startswith(f"SettingsError {path}: cannot be written"), result
     assert "a file that this user may write" in result.stdout
@@ -341,9 +390,12 @@ def test_a_file_that_fails_while_the_server_runs_is_retriable(tmp_path: Path) ->
                 use()
 
 
-def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(tmp_path: Path) -> None:
+def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(1)
-    origin, kept = ("plant", plant().digest, "clusters"), 3
+    origin = ("plant", plant().digest, "clusters")
+    kept = 3
 
     def counts(columns: int, rows: int) -> list[int]:
         table = [np.arange(rows)] * (columns - 1) + [rng.poisson(1000, rows)]
@@ -352,11 +404,17 @@ def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_ar
     lengths = []
     with closing(HistoryStore(resolve(plant()), tmp_path / HISTORY_FILE)) as store:
         for place in range(300):
-            coarse = HistoryBin.of(*origin, COARSE_S, COARSE_S * place, 1, counts(2, 60), counts(2, 200), [])
+            coarse = HistoryBin.of(
+                *origin, COARSE_S, COARSE_S * place, 1, counts(2, 60), counts(2, 200), []
+            )
             fine = HistoryBin.of(*origin, FINE_S, FINE_S * place, 1, [], [], counts(3, CELLS_MAX))
             records = [HistoryRecord(one.record_key, one) for one in (coarse, fine)]
             if place >= kept:
-                records.append(HistoryRecord(BinKey("clusters", FINE_S, FINE_S * (place - kept)).encode(), None))
+                records.append(
+                    HistoryRecord(
+                        BinKey("clusters", FINE_S, FINE_S * (place - kept)).encode(), None
+                    )
+                )
             store.apply(records)
             lengths.append((len(coarse.encode()), len(fine.encode())))
     needed = sum(coarse for coarse, _ in lengths) + sum(fine for _, fine in lengths[-kept:])
@@ -371,7 +429,11 @@ def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
     site.send(*updates_at(site, START))
     site.run()
     before = bins_of(site)
-    (record,) = [one for one in site.records_in(site.contract.history_topic) if one.key == before[0].record_key]
+    (record,) = [
+        one
+        for one in site.records_in(site.contract.history_topic)
+        if one.key == before[0].record_key
+    ]
     foreign = replace(before[0], contract="0" * 32, start=START + 300)
     with site.log() as log:
         for key, value in (
@@ -380,7 +442,9 @@ def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
             (foreign.record_key, foreign.encode()),
         ):
             log.publish(site.contract.history_topic, value, key, HistoryBin.headers())
-        log.publish(site.contract.history_topic, record.value, b"clusters/300/0", HistoryBin.headers())
+        log.publish(
+            site.contract.history_topic, record.value, b"clusters/300/0", HistoryBin.headers()
+        )
         log.flush()
     site.run()
     assert bins_of(site) == before
@@ -407,7 +471,10 @@ def parts_of(*updates: WaitingUpdate) -> list[dict[int, int]]:
 
 
 def parts_in(found: Attribution) -> list[dict[int, int]]:
-    return [dict(zip(found.identities[row > 0].tolist(), row[row > 0].tolist(), strict=True)) for row in found.readings]
+    return [
+        dict(zip(found.identities[row > 0].tolist(), row[row > 0].tolist(), strict=True))
+        for row in found.readings
+    ]
 
 
 def attribution(at: float, client: str, parts: dict[int, int], number: int) -> Attribution:
@@ -420,8 +487,11 @@ def attribution(at: float, client: str, parts: dict[int, int], number: int) -> A
     st.integers(0, 10_000) | st.integers(0, 2**53),
     st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6) | st.floats(0, 1.7e308)), max_size=300),
 )
-def test_the_parts_of_an_update_are_whole_and_add_up(readings: int, points: list[tuple[int, float]]) -> None:
-    places, weights = np.array([[float(number)] for number, _ in points]), np.array([weight for _, weight in points])
+def test_the_parts_of_an_update_are_whole_and_add_up(
+    readings: int, points: list[tuple[int, float]]
+) -> None:
+    places = np.array([[float(number)] for number, _ in points])
+    weights = np.array([weight for _, weight in points])
     (parts,) = parts_of(WaitingUpdate(1e9, "attic", readings, 1, places.reshape(-1, 1), weights))
     assert sum(parts.values()) == readings
     assert all(part > 0 for part in parts.values())
@@ -462,17 +532,44 @@ def test_points_of_a_large_update_are_looked_at_as_often_as_their_share_of_the_w
 
 def test_points_with_small_weights_get_their_shares_over_many_updates() -> None:
     weights = np.array([997] + [2] * 500 + [3] * 1000)
-    sample = sampled(np.tile(weights, 2000), np.full(2000, len(weights)), np.arange(1, 2001), POINTS_MIN)
+    sample = sampled(
+        np.tile(weights, 2000), np.full(2000, len(weights)), np.arange(1, 2001), POINTS_MIN
+    )
     times = np.bincount(sample.place % len(weights), minlength=len(weights))
     parts = [times[0], times[1:501].sum(), times[501:].sum()]
-    np.testing.assert_allclose(np.array(parts) / times.sum(), np.array([997, 1000, 3000]) / weights.sum(), atol=1e-4)
+    np.testing.assert_allclose(
+        np.array(parts) / times.sum(), np.array([997, 1000, 3000]) / weights.sum(), atol=1e-4
+    )
 
 
 def test_weights_that_clients_claim_become_whole_numbers() -> None:
-    claimed = [[], [1.0, 2.0, 0.0, 4.0], [], [1e308, 1e308], [0.0, 0.0], [np.inf, 1.0], [np.nan, 1.0], [3e-320]]
+    claimed = [
+        [],
+        [1.0, 2.0, 0.0, 4.0],
+        [],
+        [1e308, 1e308],
+        [0.0, 0.0],
+        [np.inf, 1.0],
+        [np.nan, 1.0],
+        [3e-320],
+    ]
     found = whole_weights(np.concatenate(claimed), np.array([len(weights) for weights in claimed]))
     fourth = LARGEST_WEIGHT // 4
-    assert found.tolist() == [fourth, 2 * fourth, 0, 4 * fourth, 4 * fourth, 4 * fourth, 0, 0, 0, 0, 0, 0, 4 * fourth]
+    assert found.tolist() == [
+        fourth,
+        2 * fourth,
+        0,
+        4 * fourth,
+        4 * fourth,
+        4 * fourth,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        4 * fourth,
+    ]
     assert not len(whole_weights(np.empty(0), np.array([0, 0])))
 
 
@@ -486,12 +583,18 @@ def test_fewer_points_are_looked_at_where_each_is_compared_with_many_nodes() -> 
 def an_update_that_waits(number: int, points: int) -> WaitingUpdate:
     rng = np.random.default_rng(number)
     return WaitingUpdate(
-        1e9 + number, f"c{number}", 10 * number, number, 4 * rng.random((points, 2)), rng.random(points)
+        1e9 + number,
+        f"c{number}",
+        10 * number,
+        number,
+        4 * rng.random((points, 2)),
+        rng.random(points),
     )
 
 
 def test_updates_that_waited_are_counted_as_each_would_have_been_alone() -> None:
-    waiting, updates = WaitingUpdates(), [an_update_that_waits(n, points) for n, points in enumerate((3, 0, 300, 1, 9))]
+    waiting = WaitingUpdates()
+    updates = [an_update_that_waits(n, points) for n, points in enumerate((3, 0, 300, 1, 9))]
     for one in updates:
         assert not waiting.add(one)
     taken = waiting.take(by_first_coordinate, OF_NUMBER)
@@ -533,7 +636,9 @@ def counts_of(readings: dict[int, int]) -> Counts:
         ({}, {}),
     ],
 )
-def test_the_smallest_of_too_many_are_added_up(readings: dict[int, int], kept: dict[int, int]) -> None:
+def test_the_smallest_of_too_many_are_added_up(
+    readings: dict[int, int], kept: dict[int, int]
+) -> None:
     counts = counts_of(readings)
     counts.keep_largest(3, NO_CLUSTER)
     assert counts.table().tolist() == [list(pair) for pair in sorted(kept.items())]
@@ -570,13 +675,18 @@ def test_a_recorder_keeps_few_bins_in_memory() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(-1, 6), st.dictionaries(st.integers(-1, 9), st.integers(0, 5), min_size=1))),
+    st.lists(
+        st.tuples(
+            st.integers(-1, 6), st.dictionaries(st.integers(-1, 9), st.integers(0, 5), min_size=1)
+        )
+    ),
     st.integers(1, 9),
 )
 def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
     updates: list[tuple[int, dict[int, int]]], largest: int
 ) -> None:
-    cells, sums = Cells(), Counter[tuple[int, int]]()
+    cells = Cells()
+    sums = Counter[tuple[int, int]]()
     for client, parts in updates:
         found = attribution(START, "", parts, 1)
         cells.add(np.array([client]), found.identities, found.readings)
@@ -589,25 +699,38 @@ def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
         assert again.keep_largest(largest).tolist() == kept.tolist()
 
 
-READINGS = st.lists(st.tuples(st.integers(-1, 5), st.lists(st.integers(0, 9), min_size=3, max_size=3)), min_size=1)
+READINGS = st.lists(
+    st.tuples(st.integers(-1, 5), st.lists(st.integers(0, 9), min_size=3, max_size=3)), min_size=1
+)
 
 
 @given(READINGS)
-def test_updates_are_counted_into_a_bin_together_as_one_by_one(updates: list[tuple[int, list[int]]]) -> None:
-    clients, readings = np.array([client for client, _ in updates]), np.array([row for _, row in updates])
-    identities, together, alone = np.array([NO_CLUSTER, 3, 8]), OpenBin(), OpenBin()
+def test_updates_are_counted_into_a_bin_together_as_one_by_one(
+    updates: list[tuple[int, list[int]]],
+) -> None:
+    clients = np.array([client for client, _ in updates])
+    readings = np.array([row for _, row in updates])
+    identities = np.array([NO_CLUSTER, 3, 8])
+    together = OpenBin()
+    alone = OpenBin()
     together.add(Summed.of(clients, identities, readings), with_cells=True)
     for place in range(len(updates)):
         here = slice(place, place + 1)
         alone.add(Summed.of(clients[here], identities, readings[here]), with_cells=True)
     assert together.take(1, {}) == alone.take(1, {})
     sums = dict(pairs(together.take(1, {})[0]))
-    assert sums == {int(key): int(total) for key, total in zip(identities, readings.sum(axis=0), strict=True) if total}
+    assert sums == {
+        int(key): int(total)
+        for key, total in zip(identities, readings.sum(axis=0), strict=True)
+        if total
+    }
 
 
 def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
     one = OpenBin()
-    most = Summed.of(np.zeros(UPDATES_MAX, np.int64), np.array([1]), np.full((UPDATES_MAX, 1), COUNT_MAX))
+    most = Summed.of(
+        np.zeros(UPDATES_MAX, np.int64), np.array([1]), np.full((UPDATES_MAX, 1), COUNT_MAX)
+    )
     for _ in range(12):
         one.add(most, with_cells=True)
     tables = one.take(3000, {})
@@ -643,7 +766,12 @@ def test_a_bin_that_cannot_be_true_cannot_be_built(wrong: dict[str, object]) -> 
 def test_names_that_cannot_be_true_cannot_be_built() -> None:
     right = HistoryNames("plant", "c", "clusters", ["attic"], [[0, "warm", "warm high"]])
     assert HistoryNames.decode(right.encode(), HistoryNames.headers()) == right
-    for wrong in ({"clients": ["No Name"]}, {"clusters": [[0, "a"]]}, {"clusters": [[-1, "", ""]]}, {"clients": None}):
+    for wrong in (
+        {"clients": ["No Name"]},
+        {"clusters": [[0, "a"]]},
+        {"clusters": [[-1, "", ""]]},
+        {"clients": None},
+    ):
         with pytest.raises(MessageRejected, match="malformed"):
             replace(right, **wrong)
 
@@ -658,7 +786,9 @@ def test_the_key_of_a_bin_says_which_it_is() -> None:
 # What is shown of it.
 
 
-def store_of(folder: Path, *bins: HistoryBin, clients: tuple[str, ...] = ("attic", "cellar")) -> HistoryReader:
+def store_of(
+    folder: Path, *bins: HistoryBin, clients: tuple[str, ...] = ("attic", "cellar")
+) -> HistoryReader:
     names = HistoryNames("plant", plant().digest, "clusters", list(clients), [])
     store = HistoryStore(resolve(plant()), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in (*bins, names)])
@@ -667,9 +797,13 @@ def store_of(folder: Path, *bins: HistoryBin, clients: tuple[str, ...] = ("attic
     return store.reader
 
 
-def a_bin(start: int, clusters: dict[int, int], width: int = FINE_S, cells: tuple[int, ...] = ()) -> HistoryBin:
+def a_bin(
+    start: int, clusters: dict[int, int], width: int = FINE_S, cells: tuple[int, ...] = ()
+) -> HistoryBin:
     flat = [value for pair in clusters.items() for value in pair]
-    return HistoryBin.of("plant", plant().digest, "clusters", width, start, 1, flat, [0, 1], list(cells))
+    return HistoryBin.of(
+        "plant", plant().digest, "clusters", width, start, 1, flat, [0, 1], list(cells)
+    )
 
 
 def test_nothing_is_known_of_late_before_the_first_bin_and_without_a_file(tmp_path: Path) -> None:
@@ -690,7 +824,9 @@ def test_a_young_history_is_shown_in_fine_bins_with_gaps_where_nothing_came(tmp_
     assert found.trend_text(7) == ""
 
 
-def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tmp_path: Path) -> None:
+def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "sparse").mkdir()
     days = [a_bin(START + COARSE_S * place, {0: 1}, COARSE_S) for place in range(100)]
     found = recent_history(store_of(tmp_path, *days, a_bin(START, {0: 1})), "clusters")
@@ -705,13 +841,19 @@ def test_a_day_of_bins_is_shown_as_a_day_and_a_few_bins_of_a_month_as_a_month(tm
 
 def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Path) -> None:
     cells = (0, 5, 30, 1, 5, 60, 2, 5, 10, 0, NO_CLUSTER, 7)
-    reader = store_of(tmp_path, a_bin(START, {5: 100}, cells=cells), a_bin(START, {5: 100}, COARSE_S))
+    reader = store_of(
+        tmp_path, a_bin(START, {5: 100}, cells=cells), a_bin(START, {5: 100}, COARSE_S)
+    )
     found = recent_history(reader, "clusters")
     assert found is not None
     assert found.feeding == {5: [("cellar", 0.6), ("attic", 0.3), ("other clients", 0.1)]}
     assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
     assert found.feeding_text(6) == ""
-    assert found.by_client == {"cellar": [(5, 1.0)], "attic": [(5, 1.0)], "other clients": [(5, 1.0)]}
+    assert found.by_client == {
+        "cellar": [(5, 1.0)],
+        "attic": [(5, 1.0)],
+        "other clients": [(5, 1.0)],
+    }
     assert RecentHistory(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
 
 
@@ -732,7 +874,9 @@ def test_a_client_is_named_that_supplies_most_of_the_newest_readings_of_several(
 ) -> None:
     flat = [number for pair in enumerate(shares) for number in pair]
     origin = "plant", plant().digest, "clusters"
-    bins = [HistoryBin.of(*origin, width, START, 1, [5, 100], flat, []) for width in (FINE_S, COARSE_S)]
+    bins = [
+        HistoryBin.of(*origin, width, START, 1, [5, 100], flat, []) for width in (FINE_S, COARSE_S)
+    ]
     recent = recent_history(
         store_of(tmp_path, *bins, clients=("attic", "cellar", "roof", "yard")[:clients]), "clusters"
     )
@@ -740,12 +884,19 @@ def test_a_client_is_named_that_supplies_most_of_the_newest_readings_of_several(
     assert recent.most_from == found
 
 
-def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_to(tmp_path: Path) -> None:
-    older, newer = (0, 6, 10, 1, 6, 5), (0, 5, 30, 1, 5, 10)
+def test_the_readings_of_a_client_are_divided_among_the_clusters_that_they_fell_to(
+    tmp_path: Path,
+) -> None:
+    older = (0, 6, 10, 1, 6, 5)
+    newer = (0, 5, 30, 1, 5, 10)
     fine = a_bin(START, {6: 15}, cells=older), a_bin(START + FINE_S, {5: 40}, cells=newer)
-    found = recent_history(store_of(tmp_path, *fine, a_bin(START, {5: 40, 6: 15}, COARSE_S)), "clusters")
+    found = recent_history(
+        store_of(tmp_path, *fine, a_bin(START, {5: 40, 6: 15}, COARSE_S)), "clusters"
+    )
     assert found is not None
-    assert list(found.by_client) == ["attic", "cellar"], "the client with the most readings is the first"
+    assert list(found.by_client) == ["attic", "cellar"], (
+        "the client with the most readings is the first"
+    )
     assert found.by_client["attic"] == [(5, 0.75), (6, 0.25)]
     assert [identity for identity, _ in found.by_client["cellar"]] == [5, 6]
 
@@ -766,12 +917,19 @@ def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> 
         assert not one.begins_again
 
 
-def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_the_file(tmp_path: Path) -> None:
+def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_the_file(
+    tmp_path: Path,
+) -> None:
     site = site_in(tmp_path)
-    site.send(*updates_at(site, START, START + 900), *updates_at(site, START + 300, START + 900, client="cellar"))
+    site.send(
+        *updates_at(site, START, START + 900),
+        *updates_at(site, START + 300, START + 900, client="cellar"),
+    )
     site.run()
     requests = quarantine_records(site.contract, "cellar", "unlearn", "", START + 1e6)
-    site.publish(*((one.key.decode(), one.value, one.headers) for one in requests if one.key is not None))
+    site.publish(
+        *((one.key.decode(), one.value, one.headers) for one in requests if one.key is not None)
+    )
     site.run()
     assert [one.start - START for one in bins_of(site)] == [0, 900]
     assert [pairs(one.clients) for one in bins_of(site)] == [[(0, 40)], [(0, 40)]]
@@ -779,4 +937,6 @@ def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_t
     assert names is not None
     assert names.clients == ["attic"]
     with site.log() as log:
-        assert BinKey("clusters", FINE_S, START + 300).encode() not in latest(log, site.contract.history_topic)
+        assert BinKey("clusters", FINE_S, START + 300).encode() not in latest(
+            log, site.contract.history_topic
+        )

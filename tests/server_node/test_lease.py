@@ -1,4 +1,5 @@
-"""The lease: which server gets it, which is rejected and which ends, whatever the clocks of the machines show."""
+"""The lease: which server gets it, which is rejected and which ends, whatever the clocks of the
+machines show."""
 
 from __future__ import annotations
 
@@ -32,9 +33,12 @@ RENEW_S = ServerSettings().lease_renew_s
 class Server:
     """One process with its lease, and a clock that started at any time."""
 
-    def __init__(self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False) -> None:
+    def __init__(
+        self, path: Path, instance: str, clock_s: float = 0.0, take_over: bool = False
+    ) -> None:
         self.clock = Clock(clock_s)
-        self._instance, self._path = instance, path
+        self._instance = instance
+        self._path = path
         self._lease = LeaseHolder(Config(contract=plant()), take_over, self.clock)
         self._open = ExitStack()
 
@@ -65,7 +69,9 @@ def first(path: Path) -> Server:
     return server
 
 
-def test_a_second_server_is_rejected_as_soon_as_the_first_renews_its_lease(path: Path, first: Server) -> None:
+def test_a_second_server_is_rejected_as_soon_as_the_first_renews_its_lease(
+    path: Path, first: Server
+) -> None:
     second = Server(path, "two", clock_s=-1e9)
     with pytest.raises(LeaseUncertain, match="whether it still renews it"):
         second.start()
@@ -87,7 +93,9 @@ def test_an_expired_lease_is_acquired_and_its_former_holder_ends(path: Path, fir
     second.after(RENEW_S).renew()
 
 
-def test_a_forged_lease_displaces_a_server_for_as_long_as_its_own_setting_says(path: Path, first: Server) -> None:
+def test_a_forged_lease_displaces_a_server_for_as_long_as_its_own_setting_says(
+    path: Path, first: Server
+) -> None:
     with closing(SqliteLog(path, durable=False)) as log:
         forgery = Lease("plant", "nobody", "life", 2, 86_400.0, "process 1 on attic")
         log.publish(plant().snapshots_topic, forgery.encode(), LEASE_KEY, Lease.headers())
@@ -101,7 +109,9 @@ def test_a_forged_lease_displaces_a_server_for_as_long_as_its_own_setting_says(p
     first.after(RENEW_S).renew()
 
 
-def test_a_displaced_server_ends_when_it_sees_that_the_other_one_runs(path: Path, first: Server) -> None:
+def test_a_displaced_server_ends_when_it_sees_that_the_other_one_runs(
+    path: Path, first: Server
+) -> None:
     second = Server(path, "two", take_over=True)
     second.start()
     with pytest.raises(LeaseUncertain):
@@ -114,11 +124,14 @@ def test_a_displaced_server_ends_when_it_sees_that_the_other_one_runs(path: Path
     assert not ended.value.retriable
 
 
-def test_a_server_restarted_with_its_own_checkpoint_acquires_the_lease_at_once(path: Path, first: Server) -> None:
+def test_a_server_restarted_with_its_own_checkpoint_acquires_the_lease_at_once(
+    path: Path, first: Server
+) -> None:
     again = Server(path, "one", clock_s=-5.0)
     again.start()
     again.after(RENEW_S).renew()
-    # A copied checkpoint has the identity of the original: only the generation tells the newer server.
+    # A copied checkpoint has the identity of the original: only the generation tells the newer
+    # server.
     with pytest.raises(LeaseHeld):
         first.after(RENEW_S).renew()
 
@@ -146,8 +159,11 @@ def test_a_server_that_takes_over_does_not_wait_and_does_so_once(path: Path, fir
         second.start()
 
 
-def test_of_two_servers_started_at_the_same_instant_one_remains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = Server(path, "one"), Server(path, "two")
+def test_of_two_servers_started_at_the_same_instant_one_remains(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Server(path, "one")
+    two = Server(path, "two")
     with monkeypatch.context() as blind:
         blind.setattr(LeaseHolder, "_read_greatest", lambda _: None)
         one.start()
@@ -213,7 +229,9 @@ LEASE = Lease("plant", "one", "life", 7, 5.0, "process 1 on attic")
         {"released": 1},
     ],
 )
-def test_an_invalid_lease_is_rejected_and_blocks_no_server(path: Path, log: Log, changed: dict[str, Any]) -> None:
+def test_an_invalid_lease_is_rejected_and_blocks_no_server(
+    path: Path, log: Log, changed: dict[str, Any]
+) -> None:
     with pytest.raises(MessageRejected):
         dataclasses.replace(LEASE, **changed)
     log.publish(plant().snapshots_topic, forged(LEASE, **changed), LEASE_KEY, Lease.headers())

@@ -1,4 +1,5 @@
-"""Cluster identities: they survive every renumbering, are confirmed before they are shown, and end only for good."""
+"""Cluster identities: they survive every renumbering, are confirmed before they are shown, and end
+only for good."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
-from shoal.server_node.clusters.lineage import ClusterEvent, EventKind, Lineage, LineagePolicy, restore_lineage
+from shoal.server_node.clusters.lineage import (
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    LineagePolicy,
+    restore_lineage,
+)
 from shoal.server_node.clusters.lineage_step import advance
 
 Clustering = dict[int, tuple[int, float]]
@@ -39,9 +46,12 @@ def follow(
     *steps: Clustering, every: int = 500, activity: bool = False, **options: object
 ) -> tuple[Lineage, list[list[ClusterEvent]]]:
     """The lineage after these snapshots, one each `every` readings, and the events of each."""
-    lineage, events = Lineage(), []
+    lineage = Lineage()
+    events = []
     for place, clustering in enumerate(steps, start=1):
-        lineage, happened = advance(lineage, view_of(clustering, **options), place * every, float(place), POLICY)
+        lineage, happened = advance(
+            lineage, view_of(clustering, **options), place * every, float(place), POLICY
+        )
         events.append(happened if activity else structural(happened))
     return lineage, events
 
@@ -67,7 +77,11 @@ def test_no_nodes_make_no_clusters() -> None:
 
 def test_a_cluster_with_the_stated_share_is_known_at_once_the_oldest_node_first() -> None:
     lineage, events = follow(group(0, 9, 10) | group(1, 4, 5) | group(2, 7, 8))
-    assert kinds(events[0]) == [(EventKind.BIRTH, 0, None), (EventKind.BIRTH, 1, None), (EventKind.BIRTH, 2, None)]
+    assert kinds(events[0]) == [
+        (EventKind.BIRTH, 0, None),
+        (EventKind.BIRTH, 1, None),
+        (EventKind.BIRTH, 2, None),
+    ]
     assert lineage.of_number == {0: 2, 1: 0, 2: 1}
     assert [cluster.slot for cluster in lineage.known] == [0, 1, 2]
 
@@ -91,7 +105,10 @@ def test_a_small_group_is_known_only_after_it_has_lasted() -> None:
 
 
 def test_small_groups_that_come_and_go_change_nothing() -> None:
-    flicker = [group(0, 1, 2, mass=100.0) | (group(1, 10 + k, 30 + k, mass=2.0) if k % 2 else {}) for k in range(20)]
+    flicker = [
+        group(0, 1, 2, mass=100.0) | (group(1, 10 + k, 30 + k, mass=2.0) if k % 2 else {})
+        for k in range(20)
+    ]
     lineage, events = follow(*flicker)
     assert [cluster.identity for cluster in lineage.known] == [0]
     assert sum(map(len, events)) == 1
@@ -134,7 +151,8 @@ def test_a_part_that_joins_its_parent_again_was_nothing() -> None:
 
 
 def test_of_two_that_join_the_heavier_goes_on_and_the_other_merges_once_it_has_lasted() -> None:
-    apart, joined = group(0, 1, 2, mass=20.0) | group(1, 3, 4), group(0, 1, 2, 3, 4, mass=20.0)
+    apart = group(0, 1, 2, mass=20.0) | group(1, 3, 4)
+    joined = group(0, 1, 2, 3, 4, mass=20.0)
     lineage, events = follow(apart, joined)
     assert len(lineage.known) == 2
     assert events[1] == []
@@ -145,14 +163,16 @@ def test_of_two_that_join_the_heavier_goes_on_and_the_other_merges_once_it_has_l
 
 
 def test_clusters_that_touch_for_a_moment_stay_two_and_keep_their_identities() -> None:
-    apart, joined = group(0, 1, 2, mass=20.0) | group(1, 3, 4), group(0, 1, 2, 3, 4, mass=20.0)
+    apart = group(0, 1, 2, mass=20.0) | group(1, 3, 4)
+    joined = group(0, 1, 2, 3, 4, mass=20.0)
     lineage, events = follow(apart, joined, group(1, 1, 2, mass=20.0) | group(0, 3, 4))
     assert lineage.of_number == {1: 0, 0: 1}
     assert events[1:] == [[], []]
 
 
 def test_a_cluster_without_nodes_is_gone_once_it_has_been_away() -> None:
-    both, one = group(0, 1, 2) | group(1, 3, 4), group(0, 1, 2)
+    both = group(0, 1, 2) | group(1, 3, 4)
+    one = group(0, 1, 2)
     lineage, events = follow(both, one)
     assert len(lineage.known) == 2
     lineage, events = follow(both, one, one, one)
@@ -161,7 +181,8 @@ def test_a_cluster_without_nodes_is_gone_once_it_has_been_away() -> None:
 
 
 def test_no_identity_is_given_twice_and_the_free_slot_is_used_again() -> None:
-    one, other = group(0, 1, 2) | group(1, 3, 4), group(0, 1, 2)
+    one = group(0, 1, 2) | group(1, 3, 4)
+    other = group(0, 1, 2)
     lineage, _ = follow(one, other, other, other, other | group(1, 8, 9))
     assert [(cluster.identity, cluster.slot) for cluster in lineage.known] == [(0, 0), (2, 1)]
 
@@ -174,9 +195,15 @@ def grown(first: float, second: float) -> Clustering:
 
 
 def test_a_cluster_to_which_no_readings_fall_is_quiet_and_returns() -> None:
-    steps = [grown(100.0, 100.0), *[grown(100.0 + 100 * k, 100.0) for k in range(1, 8)], grown(800.0, 300.0)]
+    steps = [
+        grown(100.0, 100.0),
+        *[grown(100.0 + 100 * k, 100.0) for k in range(1, 8)],
+        grown(800.0, 300.0),
+    ]
     lineage, events = follow(*steps, activity=True)
-    told = [pair for happened in events for pair in kinds(happened) if pair[0] != EventKind.SHARE_MOVED]
+    told = [
+        pair for happened in events for pair in kinds(happened) if pair[0] != EventKind.SHARE_MOVED
+    ]
     assert told[2:] == [(EventKind.QUIET, 1, None), (EventKind.RETURNED, 1, None)]
     assert [cluster.active for cluster in lineage.known] == [True, True]
 
@@ -186,7 +213,9 @@ def test_a_share_that_has_moved_is_reported_once() -> None:
         grown(300.0 + 180 * k, 300.0 + 20 * k) for k in range(1, 9)
     ]
     _, events = follow(*steps, activity=True)
-    moved = [event for happened in events for event in happened if event.kind == EventKind.SHARE_MOVED]
+    moved = [
+        event for happened in events for event in happened if event.kind == EventKind.SHARE_MOVED
+    ]
     assert {event.identity for event in moved} == {0, 1}
     assert len(moved) <= 4
     assert moved[0].share_before == pytest.approx(0.5)
@@ -211,7 +240,9 @@ def test_the_origin_that_the_algorithm_gives_decides_between_a_birth_and_a_parti
     one = view_of(group(0, 1, 2, 3, 4, 5, 6), identity=[3], parent=[-1])
     lineage, _ = advance(Lineage(), one, 500, 0.0, POLICY)
     # The nodes of both new clusters were counted to cluster 3 before.
-    three = view_of(group(0, 1, 2) | group(1, 3, 4) | group(2, 5, 6), identity=[3, 8, 9], parent=[-1, 3, -1])
+    three = view_of(
+        group(0, 1, 2) | group(1, 3, 4) | group(2, 5, 6), identity=[3, 8, 9], parent=[-1, 3, -1]
+    )
     _, events = advance(lineage, three, 1000, 1.0, POLICY)
     assert kinds(structural(events)) == [(EventKind.PARTED, 8, 3), (EventKind.BIRTH, 9, None)]
 
@@ -227,9 +258,11 @@ def test_recent_readings_that_the_algorithm_counts_are_the_shares_of_its_cluster
 
 
 def followed_shares(*steps: tuple[int, tuple[float, float]]) -> list[float]:
-    """The recent shares of two clusters after steps of so many readings, of which such shares fell to each."""
+    """The recent shares of two clusters after steps of so many readings, of which such shares fell
+    to each."""
     both = group(0, 1, 2) | group(1, 3, 4)
-    lineage, learnt = Lineage(), 0
+    lineage = Lineage()
+    learnt = 0
     for readings, recent in steps:
         learnt += readings
         view = view_of(both, identity=[0, 1], recent=recent, accumulates=False)
@@ -237,43 +270,67 @@ def followed_shares(*steps: tuple[int, tuple[float, float]]) -> list[float]:
     return [cluster.recent_share for cluster in lineage.known]
 
 
-@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=5), st.lists(st.integers(1, 2_000), min_size=1))
+@given(
+    st.lists(st.integers(1, 100_000), min_size=1, max_size=5),
+    st.lists(st.integers(1, 2_000), min_size=1),
+)
 def test_recent_shares_are_the_same_however_many_readings_lie_between_two_snapshots(
     before: list[int], since: list[int]
 ) -> None:
-    """A backlog that is learnt at once, or a federation that a region joins, weighs no more than recent readings."""
-    earlier, later = (0.25, 0.75), (0.9, 0.1)
+    """A backlog that is learnt at once, or a federation that a region joins, weighs no more than
+    recent readings."""
+    earlier = (0.25, 0.75)
+    later = (0.9, 0.1)
     at_once = followed_shares((sum(before), earlier), (sum(since), later))
-    step_by_step = followed_shares(*[(one, earlier) for one in before], *[(one, later) for one in since])
+    step_by_step = followed_shares(
+        *[(one, earlier) for one in before], *[(one, later) for one in since]
+    )
     assert at_once == pytest.approx(step_by_step)
 
 
-def test_a_cluster_that_gets_all_readings_after_a_backlog_soon_has_most_of_the_recent_ones() -> None:
-    backlog, later = (1_000_000, (0.5, 0.5)), (int(2 * POLICY.share_readings), (1.0, 0.0))
+def test_a_cluster_that_gets_all_readings_after_a_backlog_soon_has_most_of_the_recent_ones() -> (
+    None
+):
+    backlog = (1_000_000, (0.5, 0.5))
+    later = (int(2 * POLICY.share_readings), (1.0, 0.0))
     assert followed_shares(backlog, later)[0] == pytest.approx(1 - 0.5 * np.exp(-2))
 
 
 def test_a_centre_that_no_row_is_nearest_to_any_more_is_gone_at_once() -> None:
-    lineage, _ = advance(Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY)
+    lineage, _ = advance(
+        Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY
+    )
     assert len(lineage.active) == 2
-    lineage, events = advance(lineage, ClusteringView.from_centres(np.zeros((2, 1)), [10.0, 0.0]), 10, 0.0, POLICY)
+    lineage, events = advance(
+        lineage, ClusteringView.from_centres(np.zeros((2, 1)), [10.0, 0.0]), 10, 0.0, POLICY
+    )
     assert (EventKind.GONE, 1, None) in kinds(events)
 
 
-def test_a_centre_without_rows_is_gone_at_once_though_fewer_rows_were_answered_for_than_before() -> None:
-    lineage, _ = advance(Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY)
-    _, events = advance(lineage, ClusteringView.from_centres(np.zeros((2, 1)), [9.0, 0.0]), 9, 0.0, POLICY)
+def test_a_centre_without_rows_is_gone_at_once_though_fewer_rows_were_answered_for_than_before() -> (
+    None
+):
+    lineage, _ = advance(
+        Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY
+    )
+    _, events = advance(
+        lineage, ClusteringView.from_centres(np.zeros((2, 1)), [9.0, 0.0]), 9, 0.0, POLICY
+    )
     assert (EventKind.GONE, 1, None) in kinds(events)
 
 
 # Laws.
 
-clusterings = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(-1, 6), st.floats(0.5, 50.0)), max_size=25)
+clusterings = st.dictionaries(
+    st.integers(0, 30), st.tuples(st.integers(-1, 6), st.floats(0.5, 50.0)), max_size=25
+)
 histories = st.lists(clusterings, min_size=1, max_size=6)
 
 
 @given(histories)
-def test_known_clusters_are_births_and_partings_less_merges_and_ends(history: list[Clustering]) -> None:
+def test_known_clusters_are_births_and_partings_less_merges_and_ends(
+    history: list[Clustering],
+) -> None:
     lineage, events = follow(*history)
     kinds_of = [event.kind for happened in events for event in happened]
     born = kinds_of.count(EventKind.BIRTH) + kinds_of.count(EventKind.PARTED)
@@ -291,9 +348,12 @@ def test_neither_numbers_nor_order_matter(history: list[Clustering], random: obj
     def shuffled(clustering: Clustering) -> Clustering:
         nodes = list(clustering)
         random.shuffle(nodes)  # type: ignore[attr-defined]  # of Hypothesis
-        return {node: (renumber.get(clustering[node][0], -1), clustering[node][1]) for node in nodes}
+        return {
+            node: (renumber.get(clustering[node][0], -1), clustering[node][1]) for node in nodes
+        }
 
-    plain, changed = follow(*history), follow(*map(shuffled, history))
+    plain = follow(*history)
+    changed = follow(*map(shuffled, history))
     assert plain[0].of_node == changed[0].of_node
     assert plain[1] == changed[1]
 
@@ -324,12 +384,21 @@ def test_a_damaged_state_is_rejected(name: str) -> None:
 def test_a_name_stays_with_the_identity() -> None:
     lineage, _ = follow(group(0, 1, 2) | group(1, 3, 4))
     clusters = {**lineage.clusters, 1: replace(lineage.clusters[1], name="night")}
-    after, _ = advance(replace(lineage, clusters=clusters), view_of(group(1, 1, 2) | group(0, 3, 4)), 900, 2.0, POLICY)
+    after, _ = advance(
+        replace(lineage, clusters=clusters),
+        view_of(group(1, 1, 2) | group(0, 3, 4)),
+        900,
+        2.0,
+        POLICY,
+    )
     assert after.clusters[1].name == "night"
 
 
-def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_takes_its_part_along() -> None:
-    whole, parted = group(0, 1, 2, 3, 4), group(0, 1, 2) | group(1, 3, 4)
+def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_takes_its_part_along() -> (
+    None
+):
+    whole = group(0, 1, 2, 3, 4)
+    parted = group(0, 1, 2) | group(1, 3, 4)
     lineage, events = follow(whole, whole, parted, activity=True)
     (birth,) = events[0]
     assert (birth.kind, birth.share) == (EventKind.BIRTH, 1.0)
@@ -344,13 +413,17 @@ def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_
 def stays(
     *steps: tuple[dict[int, float], float], looked: bool = True, before: Lineage | None = None
 ) -> tuple[Lineage, list[ClusterEvent]]:
-    """The lineage after snapshots of regimes with these mean stays by identity, of which this many were seen."""
-    lineage, happened = before or Lineage(), []
+    """The lineage after snapshots of regimes with these mean stays by identity, of which this many
+    were seen."""
+    lineage = before or Lineage()
+    happened = []
     for place, (dwell, seen) in enumerate(steps, start=1):
         k = len(dwell)
         changes = np.full((k, k), seen / max(1, k - 1)) * (1 - np.eye(k))
         none = np.zeros((k, 2))
-        regimes = RegimeView(8, none, none, none, np.array(list(dwell.values())), changes, 50, looked, False)
+        regimes = RegimeView(
+            8, none, none, none, np.array(list(dwell.values())), changes, 50, looked, False
+        )
         identity = np.array(list(dwell))
         view = ClusteringView.from_nodes(
             none, np.full(k, 100.0), np.arange(k), node_id=identity, identity=identity, parent=np.full(k, -1),
@@ -362,7 +435,11 @@ def stays(
 
 
 def moved(events: list[ClusterEvent]) -> list[tuple[int, float | None, float | None]]:
-    return [(one.identity, one.dwell_before, one.dwell) for one in events if one.kind is EventKind.DWELL_MOVED]
+    return [
+        (one.identity, one.dwell_before, one.dwell)
+        for one in events
+        if one.kind is EventKind.DWELL_MOVED
+    ]
 
 
 def test_a_stay_that_has_become_longer_by_more_than_chance_is_reported_once() -> None:

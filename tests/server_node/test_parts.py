@@ -43,7 +43,9 @@ LATER = (1_000, 1_500)
 def along(n: int, seed: int = 0, thick: float = 0.04) -> Floats:
     """(n, 2) places along a line: warmer is drier."""
     rng = np.random.default_rng(seed)
-    return np.clip(0.5 + np.outer(rng.normal(size=n), [0.15, -0.12]) + thick * rng.normal(size=(n, 2)), 0, 1)
+    return np.clip(
+        0.5 + np.outer(rng.normal(size=n), [0.15, -0.12]) + thick * rng.normal(size=(n, 2)), 0, 1
+    )
 
 
 def round_places(n: int, seed: int = 0) -> Floats:
@@ -67,13 +69,18 @@ def test_a_long_cluster_has_parts_with_names_of_their_own() -> None:
 
 
 def test_a_round_cluster_has_none_as_its_halves_agree_on_nothing() -> None:
-    found = [len(next_parts([], view_of(round_places(400, seed)), ONE, CONTRACT, LOOK)) for seed in range(6)]
+    found = [
+        len(next_parts([], view_of(round_places(400, seed)), ONE, CONTRACT, LOOK))
+        for seed in range(6)
+    ]
     assert found == [0] * 6
 
 
 def test_several_clusters_and_few_nodes_and_few_readings_have_none() -> None:
     long = view_of(along(400))
-    assert next_parts([], long, Lineage(clusters={0: Cluster(0), 1: Cluster(1)}), CONTRACT, LOOK) == []
+    assert (
+        next_parts([], long, Lineage(clusters={0: Cluster(0), 1: Cluster(1)}), CONTRACT, LOOK) == []
+    )
     assert next_parts([], long, Lineage(), CONTRACT, LOOK) == []
     assert next_parts([], view_of(along(12)), ONE, CONTRACT, LOOK) == []
     assert next_parts([], long, ONE, CONTRACT, (0, 999)) == []
@@ -86,15 +93,23 @@ def test_numbers_and_names_go_on_from_the_parts_before(monkeypatch: pytest.Monke
     moved = along(400) + np.array([0.05, -0.04])
     after = next_parts(before, view_of(moved), ONE, CONTRACT, LATER)
     assert [(one.number, one.label) for one in after] == [(one.number, one.label) for one in before]
-    shifted = [np.array(one.centre) - other.centre for one, other in zip(after, before, strict=True)]
+    shifted = [
+        np.array(one.centre) - other.centre for one, other in zip(after, before, strict=True)
+    ]
     assert np.allclose(shifted, [0.05, -0.04], atol=0.02)
     monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
-    assert next_parts(before, view_of(moved), ONE, CONTRACT, LATER) == after, "the same bits, and any order in memory"
+    assert next_parts(before, view_of(moved), ONE, CONTRACT, LATER) == after, (
+        "the same bits, and any order in memory"
+    )
     other_day = next_parts(before, view_of(along(400, seed=1)), ONE, CONTRACT, LATER)
-    assert [(one.number, one.label) for one in other_day] == [(one.number, one.label) for one in before]
+    assert [(one.number, one.label) for one in other_day] == [
+        (one.number, one.label) for one in before
+    ]
     order = np.random.default_rng(2).permutation(400)
     again = next_parts(before, view_of(moved[order]), ONE, CONTRACT, LATER)
-    assert [one._replace(centre=[], share=0) for one in again] == [one._replace(centre=[], share=0) for one in after]
+    assert [one._replace(centre=[], share=0) for one in again] == [
+        one._replace(centre=[], share=0) for one in after
+    ]
 
 
 def test_the_number_stays_until_readings_double_and_ends_where_halves_agree_no_more() -> None:
@@ -109,11 +124,14 @@ def test_a_part_that_lost_all_readings_ends_the_parts_until_the_next_look() -> N
     before = next_parts([], view_of(along(400)), ONE, CONTRACT, LOOK)
     lone = [*before[:-1], before[-1]._replace(centre=[0.0, 0.0])]
     beside = [one._replace(centre=[0.5, 0.5]) for one in lone[:-1]]
-    assert next_parts([*beside, lone[-1]], view_of(0.5 + 1e-3 * along(50)), ONE, CONTRACT, LATER) == []
+    assert (
+        next_parts([*beside, lone[-1]], view_of(0.5 + 1e-3 * along(50)), ONE, CONTRACT, LATER) == []
+    )
 
 
 def test_a_rebuild_keeps_published_parts_until_it_has_read_what_they_were_made_from() -> None:
-    published, long = Parts(), view_of(along(400))
+    published = Parts()
+    long = view_of(along(400))
     parts = published.follow(long, ONE, CONTRACT, 5_000)
     assert len(parts) >= 2
     rebuilt = Parts()
@@ -139,14 +157,25 @@ def test_a_reading_is_in_the_part_with_the_nearest_centre_of_what_it_has() -> No
 def test_no_snapshot_has_parts_that_cannot_be() -> None:
     good = [1, "warm", "warm: 20-30 °C", 0.5, [0], [0.5, 0.5]]
     assert are_parts([good, [2, *good[1:]]])
-    for wrong in ([good, good], [good, [2, *good[1:5], [0.5]]], [good[:5]], [[0, *good[1:]]], [[1, "a\nb", *good[2:]]]):
+    for wrong in (
+        [good, good],
+        [good, [2, *good[1:5], [0.5]]],
+        [good[:5]],
+        [[0, *good[1:]]],
+        [[1, "a\nb", *good[2:]]],
+    ):
         assert not are_parts(wrong)
     for place, value in ((3, 1.5), (4, [-1]), (5, [float("nan")]), (5, [2.0]), (5, None)):
         assert not are_parts([[*good[:place], value, *good[place + 1 :]]])
 
 
 def federation_file(folder: Path) -> Path:
-    settings = {"name": "house", "publish_readings": 100, "batch_readings_max": 70, "pool_clients": 1}
+    settings = {
+        "name": "house",
+        "publish_readings": 100,
+        "batch_readings_max": 70,
+        "pool_clients": 1,
+    }
     text = FILE.format(**settings, batch_updates_max=4, address="sqlite:federation.db")
     text = text.replace('mode = "formal"\nepsilon_per_reading = 200', 'mode = "off"')
     text = text.replace('"fcac"', '"cluster_tree"')
@@ -197,7 +226,9 @@ def labelled_by(file: Path, config: Config, titles: set[str]) -> float:
     assert of - {""} <= titles | of
     export = ["export", "--config", str(file), "--name", CLIENTS[0], "--format", "jsonl"]
     assert '"part"' not in CliRunner().invoke(labels, export).stdout
-    rows = CliRunner().invoke(labels, [*export, "--parts"], catch_exceptions=False).stdout.splitlines()
+    rows = (
+        CliRunner().invoke(labels, [*export, "--parts"], catch_exceptions=False).stdout.splitlines()
+    )
     held = [row for row in map(json.loads, rows) if row["part"]]
     high = [row["warm"] for row in held if "warm high" in row["part"]]
     rest = [row["warm"] for row in held if "warm high" not in row["part"]]

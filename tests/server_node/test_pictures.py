@@ -57,19 +57,26 @@ def config(file: Path) -> Config:
     return config
 
 
-def a_bin(config: Config, start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
+def a_bin(
+    config: Config, start: int, clusters: dict[int, int], width: int = COARSE_S
+) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
-    contract, model = config.contract, config.contract.models[0].name
+    contract = config.contract
+    model = config.contract.models[0].name
     return HistoryBin.of(contract.federation, contract.digest, model, width, start, 1, flat, [], [])
 
 
 def publish(config: Config, clusters: int, *bins: HistoryBin) -> None:
     contract = config.contract
-    plain = a_snapshot(contract, some_nodes(2, clusters, 20 * clusters), model=contract.models[0].name)
+    plain = a_snapshot(
+        contract, some_nodes(2, clusters, 20 * clusters), model=contract.models[0].name
+    )
     identities = [list(one) for one in published_identities(a_lineage(plain))]
     snapshot = Snapshot(**{**vars(plain), "identities": identities})
     with closing(open_log(config.log)) as log:
-        log.publish(contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers())
+        log.publish(
+            contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers()
+        )
         for one in bins:
             log.publish(contract.history_topic, one.encode(), one.record_key, HistoryBin.headers())
         log.flush()
@@ -87,12 +94,15 @@ def run(file: Path, *options: str) -> Result:
 def texts(path: Path) -> str:
     """The words of an SVG: matplotlib keeps each as a comment beside its outline."""
     return " ".join(
-        str(node.text) for node in ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))).iter()
+        str(node.text)
+        for node in ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))).iter()
     )
 
 
 @pytest.mark.parametrize("what", ["overview", "timeline"])
-def test_a_picture_names_every_cluster(file: Path, config: Config, tmp_path: Path, what: str) -> None:
+def test_a_picture_names_every_cluster(
+    file: Path, config: Config, tmp_path: Path, what: str
+) -> None:
     bins = [a_bin(config, START + COARSE_S * place, {0: 30, 1: 10 + place}) for place in range(30)]
     publish(config, 3, *bins)
     out = tmp_path / "report.svg"
@@ -105,15 +115,22 @@ def test_a_picture_names_every_cluster(file: Path, config: Config, tmp_path: Pat
     assert "48,000 readings" in words
 
 
-def test_one_cluster_is_drawn_with_what_sets_it_apart(file: Path, config: Config, tmp_path: Path) -> None:
+def test_one_cluster_is_drawn_with_what_sets_it_apart(
+    file: Path, config: Config, tmp_path: Path
+) -> None:
     publish(config, 2, a_bin(config, START, {1: 10}))
     out = tmp_path / "cluster.svg"
     assert run(file, "--out", str(out), "--cluster", "1").exit_code == 0
     cluster = read(config).cluster(1)
-    assert all(line in texts(out) for line in wrapped(cluster.description.text(config.contract), 130).splitlines())
+    assert all(
+        line in texts(out)
+        for line in wrapped(cluster.description.text(config.contract), 130).splitlines()
+    )
 
 
-def test_values_of_a_category_stand_along_its_chart_by_their_names(file: Path, tmp_path: Path) -> None:
+def test_values_of_a_category_stand_along_its_chart_by_their_names(
+    file: Path, tmp_path: Path
+) -> None:
     category = 'kind = "category"\nvalues = ["closed", "half open", "wide open"]\n'
     file.write_text(file.read_text().replace('unit = "%"\nlow = 0\nhigh = 100\n', category))
     config = load_config(file)
@@ -129,7 +146,12 @@ def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
     names = [f"f{j}" for j in range(9)]
     features = [{"name": name, "low": 0, "high": 1} for name in names]
     model = {"name": "found", "algorithm": "fcac"}
-    tables = {"federation": {"name": "plant"}, "features": features, "models": [model], "privacy": {"mode": "off"}}
+    tables = {
+        "federation": {"name": "plant"},
+        "features": features,
+        "models": [model],
+        "privacy": {"mode": "off"},
+    }
     contract = resolve(parse_contract(tables))
     nodes = np.full((40, 9), 0.5)
     nodes[:, 7] += np.repeat([0.0, 0.3], 20)
@@ -144,13 +166,17 @@ def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
 
 
 @pytest.mark.parametrize(("suffix", "format_"), [("png", "PNG"), ("PNG", "PNG")])
-def test_the_suffix_gives_the_format(file: Path, config: Config, tmp_path: Path, suffix: str, format_: str) -> None:
+def test_the_suffix_gives_the_format(
+    file: Path, config: Config, tmp_path: Path, suffix: str, format_: str
+) -> None:
     publish(config, 1)
     out = tmp_path / f"report.{suffix}"
     assert run(file, "--out", str(out)).exit_code == 0
     with Image.open(out) as image:
         assert image.format == format_
-        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 10, "it is not blank"
+        assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 10, (
+            "it is not blank"
+        )
 
 
 def test_of_sixty_clusters_the_largest_are_drawn_and_the_others_counted(
@@ -171,7 +197,9 @@ def test_a_long_title_has_three_lines_beside_its_row_and_keeps_its_number() -> N
     assert all(len(line) <= TITLE_CHARS for line in lines)
 
 
-def test_bands_hold_the_share_of_each_cluster_and_nothing_where_there_were_no_readings(config: Config) -> None:
+def test_bands_hold_the_share_of_each_cluster_and_nothing_where_there_were_no_readings(
+    config: Config,
+) -> None:
     bins = [a_bin(config, START + FINE_S * place, {0: 3, 1: 1}, FINE_S) for place in (0, 1, 3, 4)]
     bands = bands_of([*bins, a_bin(config, START + FINE_S * 5, {NO_CLUSTER: 5}, FINE_S)])
     assert bands.width_s == FINE_S
@@ -180,7 +208,9 @@ def test_bands_hold_the_share_of_each_cluster_and_nothing_where_there_were_no_re
     assert NO_CLUSTER not in bands.shares
 
 
-def test_a_year_of_bins_is_joined_into_a_hundred_bars_without_losing_a_reading(config: Config) -> None:
+def test_a_year_of_bins_is_joined_into_a_hundred_bars_without_losing_a_reading(
+    config: Config,
+) -> None:
     bins = [a_bin(config, START + COARSE_S * place, {place % 2: 5}) for place in range(17_520)]
     bands = bands_of(bins)
     assert BARS_MAX / 2 < len(bands.starts) <= BARS_MAX
@@ -197,11 +227,19 @@ def test_a_young_history_is_drawn_in_fine_bins(config: Config) -> None:
 
 
 @pytest.mark.parametrize(("days", "width"), [(1, COARSE_S), (400, DAY_S)])
-def test_a_history_is_drawn_in_the_finest_bins_that_hold_all_of_it(config: Config, days: int, width: int) -> None:
+def test_a_history_is_drawn_in_the_finest_bins_that_hold_all_of_it(
+    config: Config, days: int, width: int
+) -> None:
     """Bins of 30 minutes are kept for a year, those of a day for twenty."""
     first = START // DAY_S * DAY_S + COARSE_S
-    half_hours = [a_bin(config, first + max(0, days - 365) * DAY_S + COARSE_S * place, {0: 1}) for place in range(40)]
-    whole = [a_bin(config, first // DAY_S * DAY_S + DAY_S * place, {0: 1}, DAY_S) for place in (0, days - 1)]
+    half_hours = [
+        a_bin(config, first + max(0, days - 365) * DAY_S + COARSE_S * place, {0: 1})
+        for place in range(40)
+    ]
+    whole = [
+        a_bin(config, first // DAY_S * DAY_S + DAY_S * place, {0: 1}, DAY_S)
+        for place in (0, days - 1)
+    ]
     publish(config, 1, *half_hours, *whole)
     bands = read(config).bands
     assert bands is not None
@@ -209,7 +247,9 @@ def test_a_history_is_drawn_in_the_finest_bins_that_hold_all_of_it(config: Confi
     assert bands.starts[0] == (first if width == COARSE_S else whole[0].start)
 
 
-def test_before_the_first_snapshot_it_says_what_to_do(file: Path, config: Config, tmp_path: Path) -> None:
+def test_before_the_first_snapshot_it_says_what_to_do(
+    file: Path, config: Config, tmp_path: Path
+) -> None:
     out = tmp_path / "report.svg"
     error = run(file, "--out", str(out)).exception
     assert isinstance(error, SettingsError)
@@ -227,7 +267,9 @@ def test_before_the_first_snapshot_it_says_what_to_do(file: Path, config: Config
         (["--out", "no/such/folder/report.svg"], "cannot be written"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(file: Path, config: Config, options: list[str], advice: str) -> None:
+def test_what_cannot_be_drawn_is_refused(
+    file: Path, config: Config, options: list[str], advice: str
+) -> None:
     publish(config, 2)
     error = run(file, *options).exception
     assert isinstance(error, SettingsError)

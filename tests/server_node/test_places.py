@@ -1,4 +1,5 @@
-"""Where the readings of each cluster lay, in bins of time: the same in any batches, after a kill and a rebuild."""
+"""Where the readings of each cluster lay, in bins of time: the same in any batches, after a kill
+and a rebuild."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ from shoal.server_node.clusters.history.attribution import (
 )
 from shoal.server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
 from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from tests.server_node.test_history import EVER, START, site_in, updates_at
 from tests.small_plant import plant
 
@@ -48,11 +54,17 @@ def by_first_coordinate(points: Any) -> Any:
     return np.where(points[:, 0] > 1.0, -1, (points[:, 0] > 0.5).astype(np.int64))
 
 
-def an_update(number: int, at: float, points: Any, weights: Any, client: str = "attic", n: int = 100) -> WaitingUpdate:
-    return WaitingUpdate(at, client, n, number, np.array(points, float).reshape(-1, 2), np.array(weights, float))
+def an_update(
+    number: int, at: float, points: Any, weights: Any, client: str = "attic", n: int = 100
+) -> WaitingUpdate:
+    return WaitingUpdate(
+        at, client, n, number, np.array(points, float).reshape(-1, 2), np.array(weights, float)
+    )
 
 
-def counted(recorder: PlacesRecorder, *updates: WaitingUpdate, clients: dict[str, int] | None = None) -> None:
+def counted(
+    recorder: PlacesRecorder, *updates: WaitingUpdate, clients: dict[str, int] | None = None
+) -> None:
     placed = attributed(updates, by_first_coordinate, OF_NUMBER, 128).placed
     assert placed is not None
     numbers = {"attic": 0, "cellar": 1} if clients is None else clients
@@ -75,23 +87,34 @@ def places_of(folder: Path, width: int = FINE_S) -> list[HistoryPlaces]:
 
 def test_the_mean_place_of_an_updates_points_stands_for_its_readings_in_a_cluster() -> None:
     recorder = a_recorder()
-    points, weights = [(0.1, 0.2), (0.3, 0.6), (0.9, 1.0), (7.0, 0.0)], [1.0, 3.0, 4.0, 2.0]
-    counted(recorder, an_update(1, EVEN, points, weights), an_update(2, EVEN + 1, [(0.2, 0.2)], [1.0], "cellar", 60))
+    points = [(0.1, 0.2), (0.3, 0.6), (0.9, 1.0), (7.0, 0.0)]
+    weights = [1.0, 3.0, 4.0, 2.0]
+    counted(
+        recorder,
+        an_update(1, EVEN, points, weights),
+        an_update(2, EVEN + 1, [(0.2, 0.2)], [1.0], "cellar", 60),
+    )
     assert recorder.take_changed(2) == [], "the newest bin of each width is not over"
     fine, coarse = ended(recorder, 2)
     assert (fine.width_s, coarse.width_s) == (FINE_S, PLACES_S)
     for one in (fine, coarse):
-        # 40 readings at (.25, .5), 60 at (.2, .2); 40 at (.9, 1); the 20 of no known cluster lie nowhere.
+        # 40 readings at (.25, .5), 60 at (.2, .2); 40 at (.9, 1); the 20 of no known cluster lie
+        # nowhere.
         expected = [[10, 2200, 3200, 100], [11, 9000, 10_000, 40]]
         assert one.table().tolist() == expected
         assert triples(one.cells) == [(0, -1, 20), (0, 10, 40), (0, 11, 40), (1, 10, 60)]
 
 
 def test_updates_fall_into_the_bins_of_their_newest_readings_in_any_batches() -> None:
-    rng, found = np.random.default_rng(1), []
-    updates = [an_update(n, EVEN + 200 * n, rng.uniform(size=(9, 2)), rng.uniform(size=9)) for n in range(1, 40)]
+    rng = np.random.default_rng(1)
+    found = []
+    updates = [
+        an_update(n, EVEN + 200 * n, rng.uniform(size=(9, 2)), rng.uniform(size=9))
+        for n in range(1, 40)
+    ]
     for batch in (1, 7, 40):
-        recorder, bins = a_recorder(), {}
+        recorder = a_recorder()
+        bins = {}
         for first in range(0, len(updates), batch):
             counted(recorder, *updates[first : first + batch])
             bins |= {one.key: replace(one, updates=0) for one in recorder.take_changed(first)}
@@ -105,11 +128,13 @@ def test_updates_fall_into_the_bins_of_their_newest_readings_in_any_batches() ->
 
 
 def test_a_bin_goes_on_from_its_state_and_from_what_was_published(tmp_path: Path) -> None:
-    one, other = an_update(1, EVEN, [(0.1, 0.1)], [1.0]), an_update(2, EVEN + 5, [(0.4, 0.3)], [1.0])
+    one = an_update(1, EVEN, [(0.1, 0.1)], [1.0])
+    other = an_update(2, EVEN + 5, [(0.4, 0.3)], [1.0])
     whole = a_recorder()
     counted(whole, one, other)
     expected = ended(whole, 2)
-    first, saved = a_recorder(), a_recorder()
+    first = a_recorder()
+    saved = a_recorder()
     counted(first, one)
     saved.restore(unpack(pack(first.state())))
     counted(saved, other)
@@ -128,7 +153,10 @@ def test_few_bins_stay_in_memory_and_a_damaged_state_is_refused() -> None:
         counted(recorder, an_update(n + 1, EVEN + FINE_S * n, [(0.1, 0.1)], [1.0]))
     assert len(recorder.state()["bins"]) > 2 * OPEN_MAX
     recorder.take_changed(9)
-    assert sorted(start - EVEN for _, start, *_ in recorder.state()["bins"]) == [0, FINE_S * (3 * OPEN_MAX - 1)]
+    assert sorted(start - EVEN for _, start, *_ in recorder.state()["bins"]) == [
+        0,
+        FINE_S * (3 * OPEN_MAX - 1),
+    ]
     with pytest.raises(InvalidState, match="places of clusters of clusters are damaged"):
         recorder.restore({"bins": [[FINE_S]], "newest": []})
 
@@ -141,17 +169,25 @@ def test_claims_beyond_all_numbers_and_points_far_away_keep_sums_within_64_bits(
     assert table.tolist() == [[10, -100_000, 5000, 3 * READINGS_PLACED_MAX]]
     full = OpenPlaces.empty(2)
     one = np.array([[PLACED_MAX, 1, 1]])
-    summed = attributed([an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128)
+    summed = attributed(
+        [an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128
+    )
     nothing = Summed.of(np.array([0]), summed.identities, summed.readings)
     for _ in range(2):
         full.add(np.array([10]), one, nothing)
-    assert HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 1, *full.take(1)).table()[0, -1] == PLACED_MAX
+    assert (
+        HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 1, *full.take(1)).table()[0, -1]
+        == PLACED_MAX
+    )
 
 
 def test_of_too_many_clusters_the_largest_stay_and_of_too_many_pairs_none() -> None:
     recorder = a_recorder()
-    most, numbers = PLACES_MAX // 2, np.arange(PLACES_MAX // 2 + 3)
-    placed = attributed([an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128).placed
+    most = PLACES_MAX // 2
+    numbers = np.arange(PLACES_MAX // 2 + 3)
+    placed = attributed(
+        [an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128
+    ).placed
     assert placed is not None
     many = placed._replace(
         identities=numbers,
@@ -165,11 +201,15 @@ def test_of_too_many_clusters_the_largest_stay_and_of_too_many_pairs_none() -> N
         assert one.table()[:, 0].tolist() == numbers[-most:].tolist()
         assert triples(one.cells) == []
     counted(recorder, an_update(2, EVEN, [(0.1, 0.1)], [1.0]))
-    assert triples(recorder.take_changed(2)[0].cells) == [], "part of the pairs would be taken for all of them"
+    assert triples(recorder.take_changed(2)[0].cells) == [], (
+        "part of the pairs would be taken for all of them"
+    )
     assert len(numbers) > PAIRS_MAX
 
 
-def test_a_server_that_is_killed_or_rebuilt_has_the_places_of_one_that_is_not(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_or_rebuilt_has_the_places_of_one_that_is_not(
+    tmp_path: Path,
+) -> None:
     found = []
     for folder in ("steady", "killed"):
         site = site_in(tmp_path / folder, snapshot_updates=4, batch_updates_max=1)
@@ -178,7 +218,12 @@ def test_a_server_that_is_killed_or_rebuilt_has_the_places_of_one_that_is_not(tm
             with site.server() as server:
                 server.step()
         site.run()
-        found.append([[replace(one, updates=0) for one in places_of(site.folder, width)] for width in PLACES_KEPT])
+        found.append(
+            [
+                [replace(one, updates=0) for one in places_of(site.folder, width)]
+                for width in PLACES_KEPT
+            ]
+        )
     assert found[0] == found[1]
     assert all(found[0])
     before = [places_of(site.folder, width) for width in PLACES_KEPT]
@@ -204,7 +249,13 @@ def test_messages_that_cannot_be_true_are_refused() -> None:
     assert HistoryPlaces.decode(right.encode(), right.headers()) == right
     assert key_of(right.record_key) == BinKey("clusters", FINE_S, 0, "places") == right.key
     assert key_of(b"clusters/shares/300/0") is None
-    for table in ([[-1, 0, 1]], [[3, 0, 0]], [[3, 110_001, 2]], [[3, -100_001, 2]], [[3, 0, PLACED_MAX + 1]]):
+    for table in (
+        [[-1, 0, 1]],
+        [[3, 0, 0]],
+        [[3, 110_001, 2]],
+        [[3, -100_001, 2]],
+        [[3, 0, PLACED_MAX + 1]],
+    ):
         with pytest.raises(MessageRejected):
             message(table)
     for wrong in (
@@ -219,8 +270,13 @@ def test_messages_that_cannot_be_true_are_refused() -> None:
             message([[3, 8000, 2]], **wrong)
 
 
-def test_readings_on_both_sides_of_the_place_where_a_circle_is_cut_have_their_mean_between_them() -> None:
-    features = [{"name": "share", "low": 0, "high": 1}, {"name": "way", "kind": "circular", "period": 360}]
+def test_readings_on_both_sides_of_the_place_where_a_circle_is_cut_have_their_mean_between_them() -> (
+    None
+):
+    features = [
+        {"name": "share", "low": 0, "high": 1},
+        {"name": "way", "kind": "circular", "period": 360},
+    ]
     contract = Contract.model_validate({**plant().model_dump(), "features": features})
     recorder = PlacesRecorder(contract, "clusters", NOTHING_PUBLISHED)
     points = [(0.1, 0.97), (0.1, 0.01), (0.9, 0.3), (0.9, 0.4)]
@@ -234,4 +290,7 @@ def test_readings_on_both_sides_of_the_place_where_a_circle_is_cut_have_their_me
     published = recorder.take_changed(3)[0]
     assert published.table().tolist() == [[10, 1000, 9900, 100], [11, 9000, 3500, 100]]
     again = OpenPlaces.of(published, contract.bounds.circular).take(2)
-    assert HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 2, *again).table().tolist() == published.table().tolist()
+    assert (
+        HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 2, *again).table().tolist()
+        == published.table().tolist()
+    )

@@ -1,4 +1,5 @@
-"""The pool: which first updates are merged together, how that is decided, and that it is decided once."""
+"""The pool: which first updates are merged together, how that is decided, and that it is decided
+once."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def test_an_empty_pool_waits_without_end(tmp_path: Path) -> None:
 
 def test_nothing_is_published_while_the_pool_waits(tmp_path: Path) -> None:
     site = pool_site(tmp_path)
-    site.send(*(an_update(site.contract, client, n) for client in ("attic", "cellar") for n in (1, 2)))
+    site.send(
+        *(an_update(site.contract, client, n) for client in ("attic", "cellar") for n in (1, 2))
+    )
     with site.server() as server:
         while server.step():
             pass
@@ -45,7 +48,9 @@ def test_the_order_of_clients_in_the_pool_changes_nothing(tmp_path: Path) -> Non
     assert models[0] == models[1]
 
 
-def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_pool_times_out_with_the_clients_so_far(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     site = pool_site(tmp_path)
     site.send(an_update(site.contract, "attic"), an_update(site.contract, "cellar"))
     with site.server() as server:
@@ -58,7 +63,11 @@ def test_the_pool_times_out_with_the_clients_so_far(tmp_path: Path, caplog: pyte
         assert not server.step()
     (snapshot,) = site.snapshots()
     assert (snapshot.pooled, snapshot.clients) == (2, 2)
-    (fields,) = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "pool_timed_out"]
+    (fields,) = [
+        vars(record)["fields"]
+        for record in caplog.records
+        if record.getMessage() == "pool_timed_out"
+    ]
     assert fields == {"model": "clusters", "clients": 2, "updates": 2}
 
 
@@ -99,7 +108,9 @@ def test_a_timed_out_pool_is_stored_before_anything_is_published(tmp_path: Path)
         assert models_of(server)
 
 
-def test_a_pool_with_too_many_bytes_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_with_too_many_bytes_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.server_node.models.streaming.POOL_BYTES_MAX", 1000)
     site = pool_site(tmp_path, pool_clients=100)
     site.send(*(an_update(site.contract, "attic", n) for n in range(1, 20)))
@@ -110,7 +121,9 @@ def test_a_pool_with_too_many_bytes_is_merged(tmp_path: Path, monkeypatch: pytes
     assert snapshot.updates == 19
 
 
-def test_the_bytes_of_a_pool_are_counted_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_a_pool_are_counted_over_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.server_node.models.streaming.POOL_BYTES_MAX", 1000)
     pooled = []
     for number, batch in enumerate((1, 200)):

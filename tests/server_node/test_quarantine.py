@@ -36,7 +36,9 @@ def ask(site: ServerFixture, client: str, action: str, detail: str = "") -> None
     """Publish the request for every model, as the commands do."""
     sign = request_signer(site.settings)
     records = quarantine_records(site.contract, client, action, detail, next(LATER))
-    site.publish(*((record.key.decode(), record.value, record.headers + sign(record)) for record in records))
+    site.publish(
+        *((record.key.decode(), record.value, record.headers + sign(record)) for record in records)
+    )
 
 
 def reasons(site: ServerFixture) -> dict[str, int]:
@@ -45,17 +47,25 @@ def reasons(site: ServerFixture) -> dict[str, int]:
 
 
 def some(site: ServerFixture, clients: Sequence[str], numbers: Sequence[int]) -> list[Update]:
-    return [update for number in numbers for client in clients for update in updates_of(site, (client, number))]
+    return [
+        update
+        for number in numbers
+        for client in clients
+        for update in updates_of(site, (client, number))
+    ]
 
 
 def absorbed_of(site: ServerFixture, client: str) -> int:
     """How many updates of a client its model has absorbed."""
     with site.server() as server:
-        return {name: updates for name, updates, *_ in server.models()["clusters"].clients.totals()}.get(client, 0)
+        return {
+            name: updates for name, updates, *_ in server.models()["clusters"].clients.totals()
+        }.get(client, 0)
 
 
 def test_a_client_in_quarantine_is_absorbed_no_more_and_the_others_are(tmp_path: Path) -> None:
-    site, without = ServerFixture(tmp_path / "a"), ServerFixture(tmp_path / "b")
+    site = ServerFixture(tmp_path / "a")
+    without = ServerFixture(tmp_path / "b")
     site.send(*some(site, CLIENTS, [1]))
     ask(site, "cellar", "quarantine")
     site.send(*some(site, CLIENTS, [2, 3]))
@@ -80,7 +90,9 @@ def test_a_client_that_has_never_sent_can_be_in_quarantine(tmp_path: Path) -> No
     assert metrics.registry.get_sample_value("shoal_updates_total", {"result": "quarantined"}) == 1
 
 
-def test_a_released_client_is_absorbed_again_whatever_numbers_it_has_used_meanwhile(tmp_path: Path) -> None:
+def test_a_released_client_is_absorbed_again_whatever_numbers_it_has_used_meanwhile(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     site.send(*some(site, CLIENTS, [1]))
     ask(site, "cellar", "quarantine")
@@ -88,7 +100,9 @@ def test_a_released_client_is_absorbed_again_whatever_numbers_it_has_used_meanwh
     ask(site, "cellar", "release")
     site.send(*some(site, CLIENTS, [5000]))
     site.run()
-    assert (absorbed_of(site, "cellar"), absorbed_of(site, "attic")) == (2, 1), "only its own numbers may jump"
+    assert (absorbed_of(site, "cellar"), absorbed_of(site, "attic")) == (2, 1), (
+        "only its own numbers may jump"
+    )
     with site.server() as server:
         assert server.status().quarantined == []
 
@@ -138,10 +152,18 @@ def test_each_model_of_a_federation_stops_absorbing_the_client(tmp_path: Path) -
         ({"model": "other"}, "model"),
     ],
 )
-def test_a_request_of_another_federation_is_rejected(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
+def test_a_request_of_another_federation_is_rejected(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
     site = ServerFixture(tmp_path)
-    parts: dict[str, Any] = {"federation": "plant", "contract": site.contract.digest, "model": "clusters"} | changes
-    request = QuarantineRequest(**parts, client="cellar", action="quarantine", detail="", made_at=1e9)
+    parts: dict[str, Any] = {
+        "federation": "plant",
+        "contract": site.contract.digest,
+        "model": "clusters",
+    } | changes
+    request = QuarantineRequest(
+        **parts, client="cellar", action="quarantine", detail="", made_at=1e9
+    )
     site.publish(("clusters", request.encode(), QuarantineRequest.headers()))
     site.run()
     (record,) = site.rejected().values()
@@ -171,20 +193,26 @@ def test_with_signed_updates_a_request_needs_the_signature_of_an_operator(tmp_pa
     assert server_file(tmp_path / "keys", "_operator").stat().st_mode & 0o077 == 0
 
 
-def test_the_list_in_the_log_is_that_of_the_server_and_no_client_takes_it_for_a_snapshot(tmp_path: Path) -> None:
+def test_the_list_in_the_log_is_that_of_the_server_and_no_client_takes_it_for_a_snapshot(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     ask(site, "cellar", "quarantine")
     site.run()
     with site.log() as log:
         record = latest(log, site.contract.snapshots_topic)[LIST_KEY]
-    assert [one.client for one in QuarantineList.decode(record.value, record.headers).clients] == ["cellar"]
+    assert [one.client for one in QuarantineList.decode(record.value, record.headers).clients] == [
+        "cellar"
+    ]
 
 
 def test_a_damaged_register_is_not_restored() -> None:
     whole = QuarantineRegister().state()
     for name in whole:
         with pytest.raises(InvalidState, match="quarantine is damaged"):
-            QuarantineRegister().restore({key: value for key, value in whole.items() if key != name})
+            QuarantineRegister().restore(
+                {key: value for key, value in whole.items() if key != name}
+            )
     with pytest.raises(InvalidState, match="quarantine is damaged"):
         QuarantineRegister().restore(whole | {"active": [["clusters"]]})
 
@@ -221,7 +249,10 @@ def test_the_command_quarantines_lists_and_releases(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path)
     assert run_shoal(tmp_path, "quarantine", "list").stdout == "no client is in quarantine\n"
     assert run_shoal(tmp_path, "quarantine", "cellar", "--reason", "strange").returncode == 0
-    assert run_shoal(tmp_path, "quarantine", "list", "--reason", "its name is no way out").returncode == 0
+    assert (
+        run_shoal(tmp_path, "quarantine", "list", "--reason", "its name is no way out").returncode
+        == 0
+    )
     site.run()
     shown = json.loads(run_shoal(tmp_path, "quarantine", "list", "--json").stdout)["quarantined"]
     assert [(one["client"], one["detail"]) for one in shown] == [
@@ -251,9 +282,13 @@ def test_the_whole_state_of_a_server_with_a_quarantine_is_restored(tmp_path: Pat
 
 
 @pytest.mark.parametrize("action", [np.zeros((3, 1, 2)), [], 7, "banish", None])
-def test_an_action_that_there_is_not_is_rejected_whatever_it_is(tmp_path: Path, action: Any) -> None:
+def test_an_action_that_there_is_not_is_rejected_whatever_it_is(
+    tmp_path: Path, action: Any
+) -> None:
     site = ServerFixture(tmp_path)
-    request = QuarantineRequest("plant", site.contract.digest, "clusters", "cellar", "quarantine", "", made_at=1e9)
+    request = QuarantineRequest(
+        "plant", site.contract.digest, "clusters", "cellar", "quarantine", "", made_at=1e9
+    )
     site.publish(("clusters", forged(request, action=action), QuarantineRequest.headers()))
     site.run()
     (record,) = site.rejected().values()

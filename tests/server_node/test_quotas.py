@@ -21,7 +21,8 @@ def record(partition: int, seconds: int) -> Record:
 
 @pytest.mark.parametrize("clients", [(), ("attic",), ("attic", "cellar")])
 def test_what_clients_may_still_send_is_kept(clients: tuple[str, ...]) -> None:
-    before, after = Quotas(SETTINGS), Quotas(SETTINGS)
+    before = Quotas(SETTINGS)
+    after = Quotas(SETTINGS)
     for number, client in enumerate(clients):
         for _ in range(int(BURST_S) - number):
             before.check(client, record(number, 5))
@@ -37,7 +38,9 @@ def test_what_clients_may_still_send_is_kept(clients: tuple[str, ...]) -> None:
             after.check("shed", record(0, 5))
 
 
-@pytest.mark.parametrize("clients", [None, [[0]], [{"attic": None}], [{"attic": [True]}], [{"attic": [True, [[0]]]}]])
+@pytest.mark.parametrize(
+    "clients", [None, [[0]], [{"attic": None}], [{"attic": [True]}], [{"attic": [True, [[0]]]}]]
+)
 def test_damaged_quotas_are_refused(clients: Any) -> None:
     with pytest.raises(InvalidState):
         Quotas(SETTINGS).restore({"clients": clients})

@@ -29,7 +29,9 @@ def site(tmp_path: Path) -> ServerFixture:
     return ServerFixture(tmp_path)
 
 
-def test_an_update_in_chunks_is_absorbed_as_one_when_its_last_chunk_is_here(site: ServerFixture) -> None:
+def test_an_update_in_chunks_is_absorbed_as_one_when_its_last_chunk_is_here(
+    site: ServerFixture,
+) -> None:
     update = large("attic")
     *first, last = in_chunks(update)
     site.send(*first)
@@ -69,10 +71,8 @@ def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_
                 whole.append(updates[client])
     # Where a sync costs nothing, if there is such a place.
     with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        site, plain = (
-            ServerFixture(Path(folder) / "chunks", batch_updates_max=batch),
-            ServerFixture(Path(folder) / "whole"),
-        )
+        site = ServerFixture(Path(folder) / "chunks", batch_updates_max=batch)
+        plain = ServerFixture(Path(folder) / "whole")
         site.send(*records)
         plain.send(*whole)
         done = False
@@ -82,7 +82,10 @@ def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_
         wanted = plain.run()
         with site.server() as server, plain.server() as other:
             assert models_of(server) == wanted
-            assert server.models()["clusters"].clients.totals() == other.models()["clusters"].clients.totals()
+            assert (
+                server.models()["clusters"].clients.totals()
+                == other.models()["clusters"].clients.totals()
+            )
         assert site.rejected() == {}
         site.delete_checkpoint()
         assert site.run(rebuild=True) == wanted
@@ -96,15 +99,22 @@ def test_waiting_chunks_are_restored_to_the_bit(site: ServerFixture) -> None:
     with site.server() as server:
         assert pack(server._reassembly.state()) == pack(before)
         assert len(server._reassembly) == 2
-        assert server.metrics.registry.get_sample_value("shoal_partial_updates") == 0.0, "nothing came yet"
+        assert server.metrics.registry.get_sample_value("shoal_partial_updates") == 0.0, (
+            "nothing came yet"
+        )
     site.send(in_chunks(large("cellar"))[0])
     with site.server() as server:
         server.step()
         assert server.metrics.registry.get_sample_value("shoal_partial_updates") == 2.0
-        assert server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "chunk"}) == 1.0
+        assert (
+            server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "chunk"})
+            == 1.0
+        )
 
 
-@pytest.mark.parametrize("broken", [{}, {"received": 1}, {"received": 1, "waiting": [["clusters", "attic", 1, []]]}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"received": 1}, {"received": 1, "waiting": [["clusters", "attic", 1, []]]}]
+)
 def test_damaged_waiting_chunks_are_rejected(broken: dict[str, Any]) -> None:
     with pytest.raises(InvalidState, match="updates in chunks are damaged"):
         Reassembly().restore(broken)
@@ -119,10 +129,18 @@ def test_an_incomplete_update_is_dropped_and_logged_when_the_next_one_comes(
         while server.step():
             pass
         assert len(server._reassembly) == 0
-        count = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "incomplete"})
-    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_incomplete"]
+        count = server.metrics.registry.get_sample_value(
+            "shoal_updates_total", {"result": "incomplete"}
+        )
+    logged = [
+        vars(record)["fields"]
+        for record in caplog.records
+        if record.getMessage() == "update_incomplete"
+    ]
     wanted = len(in_chunks(large("attic")))
-    assert logged == [{"model": "clusters", "client": "attic", "sequence": 1, "chunks": 2, "wanted": wanted}]
+    assert logged == [
+        {"model": "clusters", "client": "attic", "sequence": 1, "chunks": 2, "wanted": wanted}
+    ]
     assert count == 1.0
     assert site.snapshots()[-1].updates == 2
     assert site.rejected() == {}
@@ -151,7 +169,9 @@ def test_chunks_of_an_absorbed_update_change_nothing(site: ServerFixture) -> Non
     with site.server() as server:
         server.step()
         assert states_of(server) | {"reassembly": pack(server._reassembly.state())} == before
-        repeated = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "repeated"})
+        repeated = server.metrics.registry.get_sample_value(
+            "shoal_updates_total", {"result": "repeated"}
+        )
     assert repeated == len(in_chunks(large("attic")))
 
 

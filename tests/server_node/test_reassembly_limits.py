@@ -31,7 +31,18 @@ def reasons(site: ServerFixture) -> list[str]:
 
 @pytest.mark.parametrize(
     ("chunk", "chunks"),
-    [(1, 10**9), (1, CHUNKS_MAX + 1), (3, 2), (0, 2), (1, 0), (1, -1), (1.0, 2), (True, 2), (1, None), (2**64 - 1, 2)],
+    [
+        (1, 10**9),
+        (1, CHUNKS_MAX + 1),
+        (3, 2),
+        (0, 2),
+        (1, 0),
+        (1, -1),
+        (1.0, 2),
+        (True, 2),
+        (1, None),
+        (2**64 - 1, 2),
+    ],
 )
 def test_invalid_chunk_numbers_are_rejected(site: ServerFixture, chunk: Any, chunks: Any) -> None:
     site.publish(("clusters", forged(large("attic"), chunk=chunk, chunks=chunks), Update.headers()))
@@ -151,14 +162,17 @@ def test_the_bytes_of_all_waiting_chunks_are_bounded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("shoal.server_node.ingest.reassembly.WAITING_BYTES_MAX", 10 * size)
     assert take_all(reassembly, [tiny(f"c{n}") for n in range(15)]) == 5
     assert take_all(reassembly, [tiny("c0"), tiny("c9")]) == 0, "what is here already needs no site"
-    assert take_all(reassembly, [tiny("c0", sequence=2)]) == 0, "it takes the place of the update before it"
+    assert take_all(reassembly, [tiny("c0", sequence=2)]) == 0, (
+        "it takes the place of the update before it"
+    )
     assert len(reassembly) == 10
 
 
 def test_the_chunks_of_one_update_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = in_chunks(large("attic"))
     monkeypatch.setattr(
-        "shoal.server_node.ingest.reassembly.UPDATE_BYTES_MAX", len(first.encode()) + len(second.encode()) + 9
+        "shoal.server_node.ingest.reassembly.UPDATE_BYTES_MAX",
+        len(first.encode()) + len(second.encode()) + 9,
     )
     reassembly = Reassembly()
     reassembly.take(first, first.encode())
@@ -171,7 +185,8 @@ def test_the_chunks_of_one_update_are_bounded_together(monkeypatch: pytest.Monke
 def test_models_keep_their_chunks_apart(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, plant(models=("clusters", "others")))
     update = an_update(site.contract, rows=300)
-    mine, yours = in_chunks(update), in_chunks(replace(update, model="others"))
+    mine = in_chunks(update)
+    yours = in_chunks(replace(update, model="others"))
     site.send(*(chunk for pair in zip(mine, yours, strict=True) for chunk in pair))
     plain = ServerFixture(tmp_path / "whole", site.contract)
     plain.send(update, replace(update, model="others"))

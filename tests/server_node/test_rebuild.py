@@ -16,14 +16,17 @@ from tests.small_plant import a_snapshot, an_update, plant
 
 
 def run_with_timeout(site: ServerFixture) -> dict[str, bytes]:
-    """A server whose pool closed by time, in the middle of the log, and which then went on; its models."""
+    """A server whose pool closed by time, in the middle of the log, and which then went on; its
+    models."""
     with site.server() as server:
         site.send(an_update(site.contract, "attic", 1), an_update(site.contract, "cellar", 1))
         server.step()
         site.clock.now += 60
         server.step()
         site.send(an_update(site.contract, "attic", 1), an_update(site.contract, "garden", 1))
-        site.send(*(an_update(site.contract, client, 2) for client in ("cellar", "garden", "attic")))
+        site.send(
+            *(an_update(site.contract, client, 2) for client in ("cellar", "garden", "attic"))
+        )
         while server.step():
             pass
         return models_of(server)
@@ -33,12 +36,17 @@ def test_a_server_without_its_checkpoint_does_not_rebuild_by_itself(tmp_path: Pa
     site = pool_site(tmp_path)
     run_with_timeout(site)
     site.delete_checkpoint()
-    with pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"), site.server():
+    with (
+        pytest.raises(InvalidState, match="checkpoint is gone; restore it, or let --rebuild"),
+        site.server(),
+    ):
         pass
 
 
 @pytest.mark.parametrize("batch", [1, 200])
-def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_out(tmp_path: Path, batch: int) -> None:
+def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_out(
+    tmp_path: Path, batch: int
+) -> None:
     site = pool_site(tmp_path, batch_updates_max=batch)
     before = run_with_timeout(site)
     version = site.snapshots()[-1].version
@@ -52,7 +60,8 @@ def test_a_model_rebuilt_from_the_log_is_identical_although_its_pool_had_timed_o
 
 def test_without_the_snapshots_pool_size_the_rebuilt_model_differs(tmp_path: Path) -> None:
     """The test above can fail: closing the pool by number makes another model."""
-    site, other = pool_site(tmp_path / "a"), pool_site(tmp_path / "b")
+    site = pool_site(tmp_path / "a")
+    other = pool_site(tmp_path / "b")
     before = run_with_timeout(site)
     with site.log() as log:
         records, _ = log.read(site.contract.updates_topic, {0: 0})
@@ -87,18 +96,25 @@ def test_a_log_without_its_beginning_cannot_rebuild(tmp_path: Path) -> None:
         site.send(an_update(site.contract, "attic", n))
         site.run()
     site.delete_checkpoint()
-    with pytest.raises(LogError, match="no longer begins at its first update"), site.server(rebuild=True):
+    with (
+        pytest.raises(LogError, match="no longer begins at its first update"),
+        site.server(rebuild=True),
+    ):
         pass
 
 
 @pytest.mark.parametrize("kind", ["junk", "another contract", "another model"])
 def test_an_invalid_newest_snapshot_stops_the_rebuild(tmp_path: Path, kind: str) -> None:
-    site = ServerFixture(tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0)
+    site = ServerFixture(
+        tmp_path, plant(models=("clusters", "others")), pool_clients=3, pool_s=60.0
+    )
     run_with_timeout(site)
     site.delete_checkpoint()
     value = {
         "junk": b"junk",
-        "another contract": a_snapshot(plant({"mode": "formal", "epsilon_per_reading": 9})).encode(),
+        "another contract": a_snapshot(
+            plant({"mode": "formal", "epsilon_per_reading": 9})
+        ).encode(),
         "another model": a_snapshot(site.contract, model="others").encode(),
     }[kind]
     with site.log() as log:
@@ -129,11 +145,20 @@ def test_each_of_two_models_is_rebuilt_with_its_own_pool_size(tmp_path: Path) ->
         site.clock.now += 60
         server.step()
         for client in ("attic", "cellar"):
-            site.send(*(an_update(site.contract, client, n, model=name) for name in ("left", "right") for n in (1, 2)))
+            site.send(
+                *(
+                    an_update(site.contract, client, n, model=name)
+                    for name in ("left", "right")
+                    for n in (1, 2)
+                )
+            )
         while server.step():
             pass
         before = models_of(server)
-    assert {snapshot.model: snapshot.pooled for snapshot in site.snapshots()} == {"left": 1, "right": 3}
+    assert {snapshot.model: snapshot.pooled for snapshot in site.snapshots()} == {
+        "left": 1,
+        "right": 3,
+    }
     site.delete_checkpoint()
     assert site.run(rebuild=True) == before
 
@@ -151,7 +176,12 @@ def test_a_damaged_state_of_a_model_is_rejected(tmp_path: Path) -> None:
         for name, value in (("pool", 7), ("publisher", None), ("half", {})):
             with pytest.raises(InvalidState):
                 model.restore(whole | {name: value})
-        for name, value in (("snapshot", b"junk"), ("history", [[1]]), ("clients", []), ("recorder", {})):
+        for name, value in (
+            ("snapshot", b"junk"),
+            ("history", [[1]]),
+            ("clients", []),
+            ("recorder", {}),
+        ):
             with pytest.raises(InvalidState):
                 model.restore(whole | {"publisher": whole["publisher"] | {name: value}})
 

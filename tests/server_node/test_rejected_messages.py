@@ -55,7 +55,17 @@ def test_a_rejected_record_keeps_its_bytes_reason_and_origin(site: ServerFixture
         ("clusters", forged(good, privacy={"mode": np.zeros(2)}), headers),
         ("clusters", bytes(33_500_000), headers),
     ]
-    expected = ["type", "type", "version", "malformed", "federation", "contract", "model", "privacy", "arrays"]
+    expected = [
+        "type",
+        "type",
+        "version",
+        "malformed",
+        "federation",
+        "contract",
+        "model",
+        "privacy",
+        "arrays",
+    ]
     expected += ["not_finite", "bounds", "sequence", "malformed", "oversized"]
     site.log_settings = LARGE
     site.publish(*records)
@@ -70,13 +80,17 @@ def test_a_rejected_record_keeps_its_bytes_reason_and_origin(site: ServerFixture
         assert given["reason"].decode() == reason
         assert given["origin"] == f"plant.updates/0/{offset}".encode()
         assert given["key"] == b"clusters"
-        assert [(name.removeprefix("original."), v) for name, v in record.headers if name.startswith("original.")] == [
-            *original
-        ]
+        assert [
+            (name.removeprefix("original."), v)
+            for name, v in record.headers
+            if name.startswith("original.")
+        ] == [*original]
     assert site.snapshots()[-1].updates == 1
 
 
-def test_a_flood_of_malformed_messages_is_counted_rejected_and_survived(site: ServerFixture, tmp_path: Path) -> None:
+def test_a_flood_of_malformed_messages_is_counted_rejected_and_survived(
+    site: ServerFixture, tmp_path: Path
+) -> None:
     quiet = ServerFixture(tmp_path / "quiet")
     chance = random.Random(3)
     good = [an_update(site.contract, "attic", n) for n in (1, 2, 3)]
@@ -103,7 +117,9 @@ def test_a_flood_of_malformed_messages_is_counted_rejected_and_survived(site: Se
             pass
         assert models_of(server) == quiet.run()
         status = server.status()
-        counted = server.metrics.registry.get_sample_value("shoal_updates_total", {"result": "rejected"})
+        counted = server.metrics.registry.get_sample_value(
+            "shoal_updates_total", {"result": "rejected"}
+        )
         assert counted == sum(status.rejected.values()) == 10_000
         assert set(status.rejected) <= set(REASONS)
         assert len(server._checkpoint.pending()) <= site.settings.batch_updates_max
@@ -126,18 +142,26 @@ def test_a_record_with_millions_of_headers_is_rejected(site: ServerFixture) -> N
     assert site.snapshots()[-1].updates == 1
 
 
-def test_an_update_from_more_readings_than_the_contract_allows_is_rejected(site: ServerFixture) -> None:
+def test_an_update_from_more_readings_than_the_contract_allows_is_rejected(
+    site: ServerFixture,
+) -> None:
     most = site.contract.models[0].readings_max
-    site.send(*(an_update(site.contract, "exaggerating", n, readings=most + n % 2) for n in range(1, 5)))
+    site.send(
+        *(an_update(site.contract, "exaggerating", n, readings=most + n % 2) for n in range(1, 5))
+    )
     site.run()
     assert site.snapshots()[-1].readings == 2 * most
-    assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [b"bounds", b"bounds"]
+    assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [
+        b"bounds",
+        b"bounds",
+    ]
 
 
 def test_a_sum_of_readings_is_capped(site: ServerFixture) -> None:
     contract = resolve(site.contract)
     (model,) = contract.models.values()
-    publisher, clients = ModelPublisher(contract, model), Clients()
+    publisher = ModelPublisher(contract, model)
+    clients = Clients()
     for sequence in (1, 2):
         publisher.count_readings(COUNT_MAX - 1)
         clients.take("exaggerating", sequence, COUNT_MAX - 1, 0.0)
@@ -152,14 +176,20 @@ def test_an_invalid_sequence_number_is_rejected(site: ServerFixture) -> None:
     assert site.snapshots()[-1].updates == 2
 
 
-def test_no_value_of_a_rejected_message_is_logged(site: ServerFixture, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_value_of_a_rejected_message_is_logged(
+    site: ServerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     good = an_update(site.contract)
     weight = good.arrays["weight"].copy()
     weight[0] = 7.123456789
     site.publish(("clusters", with_weight(good, weight).encode(), Update.headers()))
     with caplog.at_level(logging.DEBUG, "shoal"):
         site.run()
-    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "update_rejected"]
+    logged = [
+        vars(record)["fields"]
+        for record in caplog.records
+        if record.getMessage() == "update_rejected"
+    ]
     assert [fields["reason"] for fields in logged] == ["bounds"]
     assert [(fields["model"], fields["client"]) for fields in logged] == [("clusters", good.client)]
     assert "123456789" not in str([vars(record) for record in caplog.records])

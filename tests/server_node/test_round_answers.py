@@ -14,7 +14,13 @@ from shoal.algorithms.rounds.base import Params, Stats
 from shoal.config import resolved
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.validation import Validator
-from tests.server_node.rounds_harness import SITES, RoundsHarness, answer_all, contract_with, rows_of
+from tests.server_node.rounds_harness import (
+    SITES,
+    RoundsHarness,
+    answer_all,
+    contract_with,
+    rows_of,
+)
 
 
 def test_a_repeated_answer_counts_once() -> None:
@@ -60,7 +66,8 @@ def test_late_answers_count_for_late_rounds() -> None:
     first = harness.tick(0.0)
     answer_all(harness, list(SITES))
     assert harness.newest.round == 2
-    opened, rounds = harness.newest, harness.model.status().rounds
+    opened = harness.newest
+    rounds = harness.model.status().rounds
     assert rounds is not None
     assert rounds.expected == len(SITES)
     for _ in range(2):
@@ -71,7 +78,9 @@ def test_late_answers_count_for_late_rounds() -> None:
     assert not harness.answer("shed", rows_of(9), to=first)
     assert not harness.answer("garden", SITES["garden"], to=opened)
     counted = {
-        name: harness.metrics.registry.get_sample_value("shoal_round_answers_total", {"model": "heaps", "result": name})
+        name: harness.metrics.registry.get_sample_value(
+            "shoal_round_answers_total", {"model": "heaps", "result": name}
+        )
         for name in ("in_time", "late", "too_late", "repeated")
     }
     assert counted == {"in_time": len(SITES) + 4, "late": 1, "too_late": 1, "repeated": 1}
@@ -79,7 +88,9 @@ def test_late_answers_count_for_late_rounds() -> None:
     answer_all(harness, ["attic", "cellar"])
     rounds = harness.model.status().rounds
     assert rounds is not None
-    assert (rounds.counted, rounds.expected) == (3, 3), "a client that missed three rounds is not waited for"
+    assert (rounds.counted, rounds.expected) == (3, 3), (
+        "a client that missed three rounds is not waited for"
+    )
 
 
 def test_an_answer_to_a_round_that_was_never_opened_is_rejected() -> None:
@@ -114,9 +125,12 @@ def test_answers_that_cannot_be_combined_fail_the_round_and_not_the_server(
     def fail(params: Params, answers: Sequence[Stats]) -> Params:
         raise InvalidData("they do not fit together")
 
-    # As with an algorithm that finds nothing wrong with each answer, and then something with all of them.
+    # As with an algorithm that finds nothing wrong with each answer, and then something with all of
+    # them.
     monkeypatch.setattr(Validator, "check_answer_combines", lambda self, update, params: params)
-    monkeypatch.setattr(resolved, "load_algorithm", lambda name: replace(rounds_algorithm(name), combine=fail))
+    monkeypatch.setattr(
+        resolved, "load_algorithm", lambda name: replace(rounds_algorithm(name), combine=fail)
+    )
     harness = RoundsHarness(contract_with(algorithm), pool_clients=2)
     first = harness.tick(0.0)
     assert first is not None

@@ -87,7 +87,8 @@ def answered(rules: RoundRules, state: RoundState, *clients: str) -> RoundState:
 def test_an_answer_that_waits_is_the_same_part_of_all_checkpoints() -> None:
     rules = rules_for()
     participation = answered(rules, started(rules), "attic", "cellar").participation
-    before, after = participation.state(), participation.state()
+    before = participation.state()
+    after = participation.state()
     assert after["received"]["clients"] == ["attic", "cellar"]
     parts = zip(before["received"]["stats"], after["received"]["stats"], strict=True)
     assert all(one is again and isinstance(one, StoredPart) for one, again in parts)
@@ -109,7 +110,11 @@ def test_a_model_waits_for_clusters_until_there_is_a_hint() -> None:
     transition = due_transition(rules, WAITING, at(5.0))
     assert kinds(transition) == [RoundOpened]
     assert transition is not None
-    assert (transition.state.phase, transition.state.round, transition.state.opened_at) == (Phase.COLLECTING, 1, 5.0)
+    assert (transition.state.phase, transition.state.round, transition.state.opened_at) == (
+        Phase.COLLECTING,
+        1,
+        5.0,
+    )
 
 
 def test_a_quorum_closes_the_round_and_opens_the_next() -> None:
@@ -120,7 +125,12 @@ def test_a_quorum_closes_the_round_and_opens_the_next() -> None:
     assert kinds(transition) == [RoundClosed, RoundOpened]
     assert transition is not None
     after = transition.state
-    assert (after.round, after.closed_rounds, after.initial, after.combined_answers) == (2, 1, False, 1)
+    assert (after.round, after.closed_rounds, after.initial, after.combined_answers) == (
+        2,
+        1,
+        False,
+        1,
+    )
     assert after.combined_readings == 60
     assert after.participation == Participation(missed_rounds={"cellar": 1})
 
@@ -142,7 +152,9 @@ def test_the_deadline_closes_a_round_with_answers_and_reopens_one_without() -> N
     assert (event.by, event.answers, event.expected, event.duration_s) == ("deadline", 1, 2, 10.0)
 
 
-def test_a_first_round_without_answers_restarts_with_another_number_if_it_can_and_is_reopened_if_not() -> None:
+def test_a_first_round_without_answers_restarts_with_another_number_if_it_can_and_is_reopened_if_not() -> (
+    None
+):
     rules = rules_for(deadline_s=10)
     state = started(rules)
     assert time_out(rules, state, at(10.0)).state.round == 2
@@ -156,7 +168,11 @@ def test_a_model_sleeps_once_it_has_converged_and_wakes_when_it_is_time() -> Non
     state = answered(rules, started(rules), "attic")
     slept = close_round(rules, state, "quorum", at(3.0, "attic"))
     assert kinds(slept) == [RoundClosed, ModelSleeping]
-    assert (slept.state.phase, slept.state.request, slept.state.wake_at) == (Phase.SLEEPING, None, 63.0)
+    assert (slept.state.phase, slept.state.request, slept.state.wake_at) == (
+        Phase.SLEEPING,
+        None,
+        63.0,
+    )
     assert due_transition(rules, slept.state, at(62.9)) is None
     woken = due_transition(rules, slept.state, at(63.0))
     assert kinds(woken) == [RoundOpened]
@@ -170,7 +186,9 @@ def test_drift_is_a_first_round_after_a_sleep_that_moves_the_model() -> None:
     woken = wake(rules, slept.state, at(60.0))
     moved = close_round(rules, answered(rules, woken.state, "attic"), "quorum", at(61.0, "attic"))
     assert kinds(moved) == [RoundClosed, DriftDetected, RoundOpened]
-    next_round = close_round(rules, answered(rules, moved.state, "attic"), "quorum", at(62.0, "attic"))
+    next_round = close_round(
+        rules, answered(rules, moved.state, "attic"), "quorum", at(62.0, "attic")
+    )
     assert DriftDetected not in kinds(next_round), "it is known by now"
 
 
@@ -178,7 +196,9 @@ def test_a_model_that_takes_over_clusters_restarts_when_their_number_has_changed
     rules = rules_for()
     auto = rules.model.model_copy(update={"options": {"clusters": "auto"}})
     rules = replace(rules, model=auto, terms=replace(rules.terms, clusters="auto"))
-    two, three = (replace(HINT, points=np.full((n, 2), 0.5) + 0.01 * np.arange(n)[:, None]) for n in (2, 3))
+    two, three = (
+        replace(HINT, points=np.full((n, 2), 0.5) + 0.01 * np.arange(n)[:, None]) for n in (2, 3)
+    )
     slept = sleep(rules, started(rules, at(hint=two)), at()).state
     assert kinds(wake(rules, slept, at(60.0, hint=two))) == [RoundOpened]
     restarted = wake(rules, slept, at(60.0, hint=three))
@@ -216,7 +236,10 @@ def test_a_transition_changes_neither_its_state_nor_anything_in_it() -> None:
 def test_a_clock_set_back_leaves_no_time_too_far_ahead() -> None:
     rules = rules_for(wake_s=60)
     state = replace(started(rules, at(1000.0)), wake_at=1060.0)
-    assert (with_clock(rules, state, 10.0).opened_at, with_clock(rules, state, 10.0).wake_at) == (10.0, 70.0)
+    assert (with_clock(rules, state, 10.0).opened_at, with_clock(rules, state, 10.0).wake_at) == (
+        10.0,
+        70.0,
+    )
     assert with_clock(rules, state, 1000.0) is state
 
 
@@ -232,10 +255,17 @@ def test_every_phase_is_restored_as_it_was_saved() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"phase": Phase.SLEEPING}, {"request": None}, {"params": None}, {"phase": Phase.WAITING_FOR_CLUSTERS}],
+    [
+        {"phase": Phase.SLEEPING},
+        {"request": None},
+        {"params": None},
+        {"phase": Phase.WAITING_FOR_CLUSTERS},
+    ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_phase_that_contradicts_the_rest_of_the_state_cannot_be_built(change: dict[str, Any]) -> None:
+def test_a_phase_that_contradicts_the_rest_of_the_state_cannot_be_built(
+    change: dict[str, Any],
+) -> None:
     state = started(rules_for())
     with pytest.raises(ValueError, match="a model that is"):
         replace(state, **change)

@@ -9,7 +9,15 @@ from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import MessageRejected
-from tests.server_node.rounds_harness import HEAPS, SITES, RoundsHarness, answer_all, contract_with, rows_of, run_rounds
+from tests.server_node.rounds_harness import (
+    HEAPS,
+    SITES,
+    RoundsHarness,
+    answer_all,
+    contract_with,
+    rows_of,
+    run_rounds,
+)
 
 # Without clients, without answers.
 
@@ -27,7 +35,8 @@ def test_a_federation_without_clients_reopens_its_round_at_each_deadline() -> No
     assert versions == [1, 2, 3, 4]
     assert not harness.model.pending
     assert (
-        harness.model.status().waiting_for == "Clients have been asked for answers; the first round has not closed yet."
+        harness.model.status().waiting_for
+        == "Clients have been asked for answers; the first round has not closed yet."
     )
     assert harness.model.status().rounds is not None
 
@@ -125,12 +134,16 @@ def test_the_order_in_which_answers_come_changes_nothing() -> None:
         run_rounds(harness, {client: SITES[client] for client in order})
         ends.append(harness.newest)
     assert ends[0].version == ends[1].version
-    assert all(np.array_equal(ends[0].arrays[name], ends[1].arrays[name]) for name in ends[0].arrays)
+    assert all(
+        np.array_equal(ends[0].arrays[name], ends[1].arrays[name]) for name in ends[0].arrays
+    )
 
 
 @pytest.mark.parametrize("between", ["fresh", "decay", "cache"])
 @pytest.mark.parametrize("algorithm", rounds_names())
-def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(algorithm: str, between: str) -> None:
+def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(
+    algorithm: str, between: str
+) -> None:
     if between == "decay" and not rounds_algorithm(algorithm).additive:
         between = "cache"
     options = {"clusters": 3} if rounds_algorithm(algorithm).takes("clusters") else {}
@@ -141,10 +154,17 @@ def test_a_served_model_has_the_numbers_of_the_same_rounds_in_memory(algorithm: 
     closed = run_rounds(harness, SITES)
     policy = Policy(between, 0.5, 8, 3)
     offline = federations.run_rounds(
-        rounds_algorithm(algorithm), first.arrays, list(SITES.values()), rounds_max=12, tolerance=1e-6, policy=policy
+        rounds_algorithm(algorithm),
+        first.arrays,
+        list(SITES.values()),
+        rounds_max=12,
+        tolerance=1e-6,
+        policy=policy,
     )
     assert len(offline.shifts) == closed
-    assert all(np.array_equal(offline.params[name], harness.newest.arrays[name]) for name in offline.params)
+    assert all(
+        np.array_equal(offline.params[name], harness.newest.arrays[name]) for name in offline.params
+    )
     rounds = harness.model.status().rounds
     assert rounds is not None
     assert (rounds.phase, rounds.counted, rounds.shift) == ("sleeping", 3, offline.shifts[-1])
@@ -176,7 +196,9 @@ def test_an_empty_sample_of_known_clients_is_drawn_again() -> None:
 
 def test_rounds_with_a_sample_of_clients_find_the_clusters_of_all() -> None:
     sites = {f"client-{n}": rows_of(n, 40) for n in range(20)}
-    harness = RoundsHarness(contract_with(fraction=0.3, between="decay", rounds_max=40, tolerance=0))
+    harness = RoundsHarness(
+        contract_with(fraction=0.3, between="decay", rounds_max=40, tolerance=0)
+    )
     harness.tick(0.0)
     run_rounds(harness, sites)
     found = harness.newest.arrays["centre"]

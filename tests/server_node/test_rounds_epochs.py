@@ -10,7 +10,13 @@ import pytest
 from shoal.algorithms.tsk.client import epoch, has_conditions
 from shoal.errors import MessageRejected
 from shoal.protocol.messages import Snapshot
-from tests.server_node.rounds_harness import SITES, RoundsHarness, answer_all, contract_with, run_rounds
+from tests.server_node.rounds_harness import (
+    SITES,
+    RoundsHarness,
+    answer_all,
+    contract_with,
+    run_rounds,
+)
 
 OPTIONS: dict[str, Any] = {"clusters": 2, "condition_rounds": 1, "target": "damp"}
 """the first round standardises, the second finds the conditions, later ones fit consequents"""
@@ -36,7 +42,8 @@ def test_a_model_comes_to_rest_in_its_last_epoch() -> None:
 
 @pytest.mark.parametrize("between", ["decay", "cache"])
 def test_earlier_answers_do_not_count_in_a_new_epoch(between: str) -> None:
-    """One client answers in each round: with what the others answered before, the sums would be of all three."""
+    """One client answers in each round: with what the others answered before, the sums would be of
+    all three."""
     harness = harness_with(between=between, quorum=0.1, fraction=1.0)
     for client, rows in SITES.items():
         harness.answer(client, rows)
@@ -61,13 +68,16 @@ def test_a_late_answer_to_an_earlier_epoch_is_too_late_and_one_of_the_same_epoch
     assert not harness.answer("garden", SITES["garden"], first)
     sample = harness.metrics.registry.get_sample_value
     assert sample("shoal_round_answers_total", {"model": "heaps", "result": "too_late"}) == 1
-    before = next(one for one in reversed(harness.published) if one.round == (harness.newest.round or 0) - 1)
+    before = next(
+        one for one in reversed(harness.published) if one.round == (harness.newest.round or 0) - 1
+    )
     if epoch(before.arrays) == epoch(harness.newest.arrays):
         assert harness.answer("garden", SITES["garden"], before)
 
 
 def test_a_restart_between_epochs_changes_nothing() -> None:
-    steady, restarted = harness_with(between="decay"), harness_with(between="decay")
+    steady = harness_with(between="decay")
+    restarted = harness_with(between="decay")
     for number in range(6):
         for harness in (steady, restarted):
             for client, rows in SITES.items():
@@ -78,7 +88,10 @@ def test_a_restart_between_epochs_changes_nothing() -> None:
             harness.tick(float(number))
     assert steady.model.params is not None
     assert restarted.model.params is not None
-    assert all(np.array_equal(steady.model.params[name], restarted.model.params[name]) for name in steady.model.params)
+    assert all(
+        np.array_equal(steady.model.params[name], restarted.model.params[name])
+        for name in steady.model.params
+    )
 
 
 def test_the_metric_has_the_error_in_the_unit_of_the_target() -> None:
@@ -86,7 +99,9 @@ def test_the_metric_has_the_error_in_the_unit_of_the_target() -> None:
     run_rounds(harness, SITES)
     assert harness.model.params is not None
     error = harness.metrics.registry.get_sample_value("shoal_prediction_error", {"model": "heaps"})
-    assert error == pytest.approx(float(np.sqrt(harness.model.params["error"][0]) * harness.model.params["scale"][1]))
+    assert error == pytest.approx(
+        float(np.sqrt(harness.model.params["error"][0]) * harness.model.params["scale"][1])
+    )
 
 
 def test_an_answer_whose_sums_overlap_and_differ_is_rejected() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.protocol.messages import round_request_of
-from tests.server_node.rounds_harness import HEAPS, SITES, RoundsHarness, answer_all, contract_with, rows_of, run_rounds
+from tests.server_node.rounds_harness import (
+    HEAPS,
+    SITES,
+    RoundsHarness,
+    answer_all,
+    contract_with,
+    rows_of,
+    run_rounds,
+)
 
 SHIFTED = HEAPS + 0.15
 
@@ -107,7 +115,10 @@ def test_a_restart_at_any_moment_changes_nothing() -> None:
     assert [(s.version, s.round, s.round_request) for s in ends[0]] == [
         (s.version, s.round, s.round_request) for s in ends[1]
     ]
-    assert all(np.array_equal(one.arrays["centre"], two.arrays["centre"]) for one, two in zip(*ends, strict=True))
+    assert all(
+        np.array_equal(one.arrays["centre"], two.arrays["centre"])
+        for one, two in zip(*ends, strict=True)
+    )
 
 
 def test_a_model_without_its_checkpoint_continues_with_its_newest_snapshot() -> None:

@@ -45,13 +45,16 @@ class Source:
 
     def __init__(self, contract: Contract, model: StreamingModel | None = None) -> None:
         self._contract = contract
-        self.model = model or StreamingModel(resolve(contract), resolve(contract).models["found"], SETTINGS)
+        self.model = model or StreamingModel(
+            resolve(contract), resolve(contract).models["found"], SETTINGS
+        )
         self._declared = resolve(contract).models[self.model.name]
         self._half = streaming_algorithm(self._declared.algorithm.name).client({}, contract.width)
         self._sequence = 0
 
     def find(self) -> int:
-        """Learn three heaps until each is at least one known cluster. Single nodes, as at first, are none."""
+        """Learn three heaps until each is at least one known cluster. Single nodes, as at first,
+        are none."""
         for seed in range(100):
             if (known := self.learn(rows_of(seed, 400))) >= len(HEAPS):
                 return known
@@ -148,8 +151,11 @@ def test_a_model_restarts_when_the_number_of_found_clusters_has_changed() -> Non
     before = source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
-    last_request = next(snapshot for snapshot in reversed(harness.published) if snapshot.round_request is not None)
-    after, n = before, 0
+    last_request = next(
+        snapshot for snapshot in reversed(harness.published) if snapshot.round_request is not None
+    )
+    after = before
+    n = 0
     while after == before:
         n += 1
         assert n < 50
@@ -195,7 +201,9 @@ def test_single_nodes_that_come_and_go_start_no_model_anew() -> None:
     source.find()
     harness.tick(0.0)
     answer_until_asleep(harness)
-    known, published, restarts = [], [], 0
+    known = []
+    published = []
+    restarts = 0
     for wake in range(1, 11):
         known.append(source.learn(rows_of(wake, 200)))
         assert source.model.snapshot is not None
@@ -277,7 +285,10 @@ def test_at_most_clusters_max_are_chosen() -> None:
 SOURCED = {"name": "heaps", "algorithm": "kmeans", "source": "found", "rounds": {"rows_min": 5}}
 BESIDE = [
     *({"name": "beside", "algorithm": name} for name in streaming_names()),
-    *({"name": "beside", "algorithm": name, "source": "found"} for name in ("kmeans", "gmm", "kfed")),
+    *(
+        {"name": "beside", "algorithm": name, "source": "found"}
+        for name in ("kmeans", "gmm", "kfed")
+    ),
     *({"name": "beside", "algorithm": name} for name in ("dbscan",)),
 ]
 
@@ -288,11 +299,15 @@ def started_alone() -> dict[object, NDArray[np.float64]]:
     return {(source, how): first_centres(source, how, None) for source in SOURCES for how in HOW}
 
 
-SOURCES, HOW = ("cluster_tree", "fcac"), ("silhouette",)
+SOURCES = ("cluster_tree", "fcac")
+HOW = ("silhouette",)
 
 
-def first_centres(source: str, how: object, beside: dict[str, Any] | None, last: bool = False) -> NDArray[np.float64]:
-    """The first centres of "heaps" from a source that found three heaps, beside a model that found four."""
+def first_centres(
+    source: str, how: object, beside: dict[str, Any] | None, last: bool = False
+) -> NDArray[np.float64]:
+    """The first centres of "heaps" from a source that found three heaps, beside a model that found
+    four."""
     models = [{"name": "found", "algorithm": source}, SOURCED | {"options": {"clusters": how}}]
     if beside is not None:
         models = [*models, beside] if last else [beside, *models]

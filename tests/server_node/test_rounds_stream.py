@@ -1,6 +1,8 @@
-"""A stream of which few clients answer at a time, and each holds other clusters: `decay` and `cache` against `fresh`.
+"""A stream of which few clients answer at a time, and each holds other clusters: `decay` and
+`cache` against `fresh`.
 
-Three clusters move in a circle; each of ten clients holds rows of one; a fifth of them is asked; answers come late.
+Three clusters move in a circle; each of ten clients holds rows of one; a fifth of them is asked;
+answers come late.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from shoal.protocol.messages import Snapshot
 from tests.server_node.rounds_harness import RoundsHarness, contract_with
 
 CLIENTS = [f"client-{n}" for n in range(10)]
-WINDOW, NEW, ROUNDS, WARM = 200, 50, 60, 15
+WINDOW = 200
+NEW = 50
+ROUNDS = 60
+WARM = 15
 SPREAD = 0.06
 
 
 def middles(step: int) -> NDArray[np.float64]:
-    """(3, 2) where the clusters are by now, near enough to one another that the rows of the absent are missed."""
+    """(3, 2) where the clusters are by now, near enough to one another that the rows of the absent
+    are missed."""
     angles = 2 * np.pi * np.arange(3) / 3 + 0.02 * step
     return 0.5 + 2.5 * SPREAD * np.column_stack([np.cos(angles), np.sin(angles)])
 
@@ -35,25 +41,35 @@ class Sites:
 
     def move(self, step: int) -> None:
         for n, held in enumerate(self._held):
-            self.windows[n] = np.concatenate([self.windows[n], self._rows(held, step, NEW)])[-WINDOW:]
+            self.windows[n] = np.concatenate([self.windows[n], self._rows(held, step, NEW)])[
+                -WINDOW:
+            ]
 
     def _rows(self, held: list[int], step: int, n: int) -> NDArray[np.float64]:
-        rows: NDArray[np.float64] = middles(step)[self._rng.choice(held, n)] + self._rng.normal(0, SPREAD, (n, 2))
+        rows: NDArray[np.float64] = middles(step)[self._rng.choice(held, n)] + self._rng.normal(
+            0, SPREAD, (n, 2)
+        )
         return rows
 
 
 @cache  # `decay` and `cache` are compared with the same runs of `fresh`
 def error_of(between: str, seed: int, late: int) -> float:
     """How far the centres are from the truth on average, after a while."""
-    rounds = contract_with("fcm", fraction=0.2, deadline_s=10, rounds_max=10**6, tolerance=0, between=between)
+    rounds = contract_with(
+        "fcm", fraction=0.2, deadline_s=10, rounds_max=10**6, tolerance=0, between=between
+    )
     harness = RoundsHarness(rounds)
-    sites, chance, errors = Sites(seed), np.random.default_rng(1000 + seed), []
+    sites = Sites(seed)
+    chance = np.random.default_rng(1000 + seed)
+    errors = []
     on_their_way: list[tuple[int, str, NDArray[np.float64], Snapshot]] = []
     harness.tick(0.0)
     for step in range(1, ROUNDS):
         for client, window in zip(CLIENTS, sites.windows, strict=True):
             if harness.is_asked(client):
-                on_their_way.append((step + int(chance.integers(0, late + 1)), client, window, harness.newest))
+                on_their_way.append(
+                    (step + int(chance.integers(0, late + 1)), client, window, harness.newest)
+                )
         for arrives, client, window, request in on_their_way:
             if arrives == step:
                 harness.answer(client, window, to=request)
@@ -72,5 +88,7 @@ def test_with_few_clients_of_different_clusters_decay_and_cache_halve_the_error_
     between: str, late: int
 ) -> None:
     seeds = range(6)
-    fresh, states_of = ([error_of(each, seed, late) for seed in seeds] for each in ("fresh", between))
+    fresh, states_of = (
+        [error_of(each, seed, late) for seed in seeds] for each in ("fresh", between)
+    )
     assert np.mean(states_of) <= np.mean(fresh) / 2, (fresh, states_of)

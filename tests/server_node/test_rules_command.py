@@ -45,10 +45,17 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pass
     with OneBox(config, CLIENTS, clock) as box:
         box.run_until_idle()
-        error = box.server.metrics.registry.get_sample_value("shoal_prediction_error", {"model": "damp"})
+        error = box.server.metrics.registry.get_sample_value(
+            "shoal_prediction_error", {"model": "damp"}
+        )
         assert error is not None
         assert 0 < error < 100
-        assert box.server.metrics.registry.get_sample_value("shoal_prediction_error", {"model": "heaps"}) is None
+        assert (
+            box.server.metrics.registry.get_sample_value(
+                "shoal_prediction_error", {"model": "heaps"}
+            )
+            is None
+        )
     return file
 
 
@@ -72,29 +79,43 @@ def test_with_json_the_numbers_come_in_full(ended: Path) -> None:
     found = json.loads(run("--config", ended, "--model", "damp", "--json").stdout)
     assert found["target"] == {"name": "damp", "unit": "%"}
     assert found["conditions_found"]
-    assert [list(rule) for rule in found["rules"]] == [["cluster", "identity", "share", "text", "if", "then"]] * 3
+    assert [list(rule) for rule in found["rules"]] == [
+        ["cluster", "identity", "share", "text", "if", "then"]
+    ] * 3
 
 
-def test_a_model_without_rules_and_one_without_a_snapshot_are_errors_with_advice(ended: Path, tmp_path: Path) -> None:
-    assert "predicts no feature; these do: damp" in str(run("--config", ended, "--model", "heaps").exception)
+def test_a_model_without_rules_and_one_without_a_snapshot_are_errors_with_advice(
+    ended: Path, tmp_path: Path
+) -> None:
+    assert "predicts no feature; these do: damp" in str(
+        run("--config", ended, "--model", "heaps").exception
+    )
     fresh = create_rounds_federation(tmp_path, MODELS)
     early = run("--config", fresh)
     assert isinstance(early.exception, SettingsError)
     assert "no snapshot yet; run `shoal server` and clients first" in str(early.exception)
     text = fresh.read_text(encoding="utf-8")
     fresh.write_text(
-        text.replace('algorithm = "tsk"\noptions = { target = "damp", ', 'algorithm = "fcm"\noptions = { ')
+        text.replace(
+            'algorithm = "tsk"\noptions = { target = "damp", ', 'algorithm = "fcm"\noptions = { '
+        )
     )
     assert 'add one with algorithm = "tsk"' in str(run("--config", fresh).exception)
 
 
-def test_shoal_check_names_the_target_and_refuses_one_that_is_no_feature(ended: Path, tmp_path: Path) -> None:
+def test_shoal_check_names_the_target_and_refuses_one_that_is_no_feature(
+    ended: Path, tmp_path: Path
+) -> None:
     shown = CliRunner().invoke(check, [str(ended)])
     assert "predicts    damp  (other models learn it as any feature)" in shown.stdout.splitlines()
     wrong = tmp_path / "wrong.toml"
-    wrong.write_text(ended.read_text(encoding="utf-8").replace('target = "damp"', 'target = "light"'), "utf-8")
+    wrong.write_text(
+        ended.read_text(encoding="utf-8").replace('target = "damp"', 'target = "light"'), "utf-8"
+    )
     refused = CliRunner().invoke(check, [str(wrong)])
-    assert "models.damp: target = 'light' is no feature; there are: warm, damp" in str(refused.exception)
+    assert "models.damp: target = 'light' is no feature; there are: warm, damp" in str(
+        refused.exception
+    )
 
 
 def test_one_feature_cannot_be_predicted_from_others(tmp_path: Path) -> None:
@@ -133,7 +154,8 @@ quorum = 1
         box.run_until_idle()
         newest = served["damp"].snapshot
         assert newest is not None
-        # warm, the input, stays where the clusters were; damp, the target, is the mean of its values there.
+        # warm, the input, stays where the clusters were; damp, the target, is the mean of its
+        # values there.
         np.testing.assert_allclose(newest.arrays["centre"][:, 0], centres[:, 0], atol=1e-12)
         error = prediction_error(newest, resolve(config.contract))
         assert error is not None

@@ -1,4 +1,5 @@
-"""What holds for every served model, whatever its family: the server tells them apart by nothing else."""
+"""What holds for every served model, whatever its family: the server tells them apart by nothing
+else."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def model_for(family: str) -> ServedModel:
 
 def with_snapshot(family: str) -> ServedModel:
     """A model that has processed an update and published a snapshot."""
-    contract, model = contract_for(family), model_for(family)
+    contract = contract_for(family)
+    model = model_for(family)
     statement = resolve(contract).statement
     if family == "streaming":
         assert model.process(an_update(contract), 0.0).new
@@ -96,7 +98,8 @@ def test_the_wait_for_the_next_snapshot_ends_when_it_is_due() -> None:
 
 
 def test_a_restored_model_is_the_saved_one(family: str) -> None:
-    model, other = with_snapshot(family), model_for(family)
+    model = with_snapshot(family)
+    other = model_for(family)
     state = pack(model.state())
     other.restore(unpack(state))
     assert pack(other.state()) == state
@@ -120,10 +123,14 @@ def test_a_streaming_model_has_no_rounds() -> None:
     assert model_for("streaming").rounds is None
 
 
-def test_models_are_in_the_order_of_the_contract_and_those_with_rounds_are_told_apart(tmp_path: Path) -> None:
+def test_models_are_in_the_order_of_the_contract_and_those_with_rounds_are_told_apart(
+    tmp_path: Path,
+) -> None:
     rounds = {"name": "first", "algorithm": "kmeans", "options": {"clusters": 2}}
     tables = {"federation": {"name": "plant"}, "features": FEATURES, "privacy": {"mode": "off"}}
-    contract = parse_contract(tables | {"models": [rounds, {"name": "second", "algorithm": "fcac"}]})
+    contract = parse_contract(
+        tables | {"models": [rounds, {"name": "second", "algorithm": "fcac"}]}
+    )
     with ServerFixture(tmp_path, contract).server() as server:
         models = server.models()
         assert list(models) == ["first", "second"]
@@ -146,7 +153,7 @@ def test_a_wake_request_is_logged_once_although_it_is_read_again(
 
 
 def test_nothing_on_the_server_asks_for_the_class_of_a_model() -> None:
-    folder = Path(server_node.__file__).parent
+    folder = Path(shoal.server_node.__file__).parent
     for path in [*folder.glob("*.py"), *folder.glob("models/*.py")]:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\bisinstance\(", text), path
@@ -159,6 +166,9 @@ def test_a_checkpoint_whose_parameters_could_not_be_published_is_refused() -> No
     state = unpack(pack(with_snapshot("rounds").state()))
     model_for("rounds").restore(state)
     params = state["rounds"]["params"]
-    for damaged in ({name: array[:0] for name, array in params.items()}, {"centre": params["centre"]}):
+    for damaged in (
+        {name: array[:0] for name, array in params.items()},
+        {"centre": params["centre"]},
+    ):
         with pytest.raises(InvalidState):
             model_for("rounds").restore({**state, "rounds": {**state["rounds"], "params": damaged}})

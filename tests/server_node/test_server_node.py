@@ -53,7 +53,8 @@ def test_absorbed_updates_are_published_as_a_snapshot(site: ServerFixture) -> No
 
 
 def test_a_repeated_update_changes_nothing(tmp_path: Path) -> None:
-    once, twice = ServerFixture(tmp_path / "once"), ServerFixture(tmp_path / "twice")
+    once = ServerFixture(tmp_path / "once")
+    twice = ServerFixture(tmp_path / "twice")
     updates = updates_of(once, ("attic", 1), ("cellar", 1), ("attic", 2))
     once.send(*updates)
     twice.send(*updates, updates[0], *updates)
@@ -74,7 +75,10 @@ def test_updates_in_any_order_are_each_absorbed_once(site: ServerFixture) -> Non
 
 
 def test_the_batch_size_changes_nothing(tmp_path: Path) -> None:
-    updates = updates_of(ServerFixture(tmp_path), *((client, n) for n in range(1, 6) for client in ("attic", "cellar")))
+    updates = updates_of(
+        ServerFixture(tmp_path),
+        *((client, n) for n in range(1, 6) for client in ("attic", "cellar")),
+    )
     models = []
     for batch in (1, 3, 200):
         site = ServerFixture(tmp_path / str(batch), batch_updates_max=batch, pool_clients=2)
@@ -129,7 +133,8 @@ def test_each_of_two_models_absorbs_its_own_updates(tmp_path: Path) -> None:
 def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
     names = [(client, n) for n in range(1, 5) for client in ("attic", "cellar", "garden")]
     whole, broken = (
-        ServerFixture(tmp_path / name, pool_clients=3, batch_updates_max=2) for name in ("whole", "broken")
+        ServerFixture(tmp_path / name, pool_clients=3, batch_updates_max=2)
+        for name in ("whole", "broken")
     )
     for site in (whole, broken):
         site.send(*updates_of(site, *names))
@@ -146,11 +151,17 @@ def test_a_restart_at_any_step_changes_nothing(tmp_path: Path) -> None:
     with broken.server() as server:
         assert models_of(server) == expected
         assert states_of(server) == everything
-    assert [s.encode() for s in broken.snapshots()[-1:]] == [s.encode() for s in whole.snapshots()[-1:]]
+    assert [s.encode() for s in broken.snapshots()[-1:]] == [
+        s.encode() for s in whole.snapshots()[-1:]
+    ]
 
 
-def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(tmp_path: Path) -> None:
-    killed, undisturbed = (ServerFixture(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed"))
+def test_updates_absorbed_but_not_stored_are_absorbed_again_to_the_same_model(
+    tmp_path: Path,
+) -> None:
+    killed, undisturbed = (
+        ServerFixture(tmp_path / name, snapshot_updates=4) for name in ("killed", "undisturbed")
+    )
     updates = updates_of(killed, *(("attic", number) for number in range(1, 9)))
     with killed.server() as server:
         for update in updates[:4]:
@@ -187,15 +198,20 @@ def test_snapshots_come_by_number_and_by_time(tmp_path: Path) -> None:
         assert not server.step(), "there is nothing new to publish"
 
 
-def test_snapshots_that_take_long_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_that_take_long_come_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ticks = itertools.count(step=0.5)
     monkeypatch.setattr(streaming.time, "thread_time", lambda: next(ticks))
     site = ServerFixture(tmp_path, snapshot_updates=1000, snapshot_s=0.25)
     # A snapshot takes 0.5 s here, and a tenth of what the newest one takes counts.
-    first_s, second_s = 0.05 / streaming.SNAPSHOTS_SHARE, 0.095 / streaming.SNAPSHOTS_SHARE
+    first_s = 0.05 / streaming.SNAPSHOTS_SHARE
+    second_s = 0.095 / streaming.SNAPSHOTS_SHARE
     waits = (0.0, 0.9 * first_s, 0.2 * first_s, 0.95 * second_s, 0.1 * second_s)
     with site.server() as server:
-        for sequence, (waits_s, version) in enumerate(zip(waits, (1, 1, 2, 2, 3), strict=True), start=1):
+        for sequence, (waits_s, version) in enumerate(
+            zip(waits, (1, 1, 2, 2, 3), strict=True), start=1
+        ):
             site.send(*updates_of(site, ("attic", sequence)))
             site.clock.now += waits_s
             server.step()

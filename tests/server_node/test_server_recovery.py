@@ -37,7 +37,9 @@ def test_a_recreated_log_is_rejected(site: ServerFixture) -> None:
         pass
 
 
-def test_updates_removed_before_they_were_read_raise_an_error_unless_gaps_are_accepted(tmp_path: Path) -> None:
+def test_updates_removed_before_they_were_read_raise_an_error_unless_gaps_are_accepted(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     site.send(*updates_of(site, ("attic", 1)))
@@ -77,7 +79,9 @@ def test_a_stored_but_unpublished_snapshot_is_published_after_a_restart(
     assert [snapshot.updates for snapshot in site.snapshots()] == [1]
 
 
-def test_an_oversized_snapshot_is_not_stored(site: ServerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_snapshot_is_not_stored(
+    site: ServerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (update,) = updates_of(site, ("attic", 1))
     site.send(update)
     with site.server() as server:

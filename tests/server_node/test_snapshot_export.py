@@ -37,29 +37,42 @@ from tests.laws.test_counting_laws import Federation, clustered
 from tests.server_node.web_statuses import a_contract, a_lineage, a_snapshot, some_nodes
 
 ROWS = 100_000
-LOW, HIGH = np.array([-20.0, 0.0]), np.array([60.0, 100.0])
+LOW = np.array([-20.0, 0.0])
+HIGH = np.array([60.0, 100.0])
 EXPORTED = ["cluster_tree", "density_tree", "fcac", "kmeans", "fcm_from_counts"]
-"""of each form: nearest by distance, cuts, nearest by CIM, centres, and none while nothing is found"""
+"""of each form: nearest by distance, cuts, nearest by CIM, centres, and none while nothing is found
+"""
 
 
 def learnt(name: str, n: int = 4000) -> dict[str, NDArray[Any]]:
     """The arrays of a snapshot that was learnt from n rows in four clusters."""
-    algorithm, rows = load_algorithm(name), clustered(n, 2)
+    algorithm = load_algorithm(name)
+    rows = clustered(n, 2)
     if isinstance(algorithm, CountingAlgorithm):
         return dict(Federation(algorithm, 2).learn(rows).server.snapshot())
     if isinstance(algorithm, RoundsAlgorithm):
-        params = algorithm.start({"clusters": 4} if algorithm.takes("clusters") else {}, 2, bounding_box([rows]))
+        params = algorithm.start(
+            {"clusters": 4} if algorithm.takes("clusters") else {}, 2, bounding_box([rows])
+        )
         return dict(run_rounds(algorithm, params, [rows], rounds_max=3).params)
-    client, server = algorithm.client({}, 2), algorithm.server({}, 2)
+    client = algorithm.client({}, 2)
+    server = algorithm.server({}, 2)
     client.learn(rows)
     server.absorb([Contribution("client", 1, client.contribute())], b"key")
     return dict(server.snapshot())
 
 
 def snapshot_of(name: str, n: int = 4000) -> tuple[Snapshot, ResolvedContract]:
-    features = [{"name": "warm", "low": -20.0, "high": 60.0}, {"name": "damp", "low": 0.0, "high": 100.0}]
+    features = [
+        {"name": "warm", "low": -20.0, "high": 60.0},
+        {"name": "damp", "low": 0.0, "high": 100.0},
+    ]
     takes_clusters = in_rounds(name) and rounds_algorithm(name).takes("clusters")
-    options = {"clusters": 4} if takes_clusters or name in ("kmeans_from_counts", "fcm_from_counts") else {}
+    options = (
+        {"clusters": 4}
+        if takes_clusters or name in ("kmeans_from_counts", "fcm_from_counts")
+        else {}
+    )
     if name == "tsk":
         options["target"] = "damp"
     tables = {
@@ -99,7 +112,9 @@ def test_the_onnx_model_gives_the_labels_of_predict(name: str) -> None:
 def test_the_onnx_model_takes_any_turn_of_a_circular_feature(low: float) -> None:
     newest, contract = snapshot_of("density_tree")
     way = Feature.model_validate({"name": "way", "kind": "circular", "period": 360.0, "low": low})
-    circular = resolve(contract.contract.model_copy(update={"features": (way, contract.features[1])}))
+    circular = resolve(
+        contract.contract.model_copy(update={"features": (way, contract.features[1])})
+    )
     readings = np.random.default_rng(3).uniform([-800.0, -10.0], [800.0, 110.0], size=(5000, 2))
     readings[:3, 0] = low, low + 360.0, low + 720.0
     rows = circular.bounds.to_unit(circular.bounds.clip(readings)[0])
@@ -122,7 +137,9 @@ def test_rows_that_a_model_calls_noise_have_no_cluster_in_its_exports() -> None:
     rows = np.random.default_rng(3).uniform(size=(500, 2))
     expected = server.predict(rows).tolist()
     assert 0 < expected.count(-1) < 500
-    found, _ = labels(WRITERS["onnx"](newest, a_lineage(newest), contract), contract.bounds.from_unit(rows))
+    found, _ = labels(
+        WRITERS["onnx"](newest, a_lineage(newest), contract), contract.bounds.from_unit(rows)
+    )
     assert np.mean(np.array(found) == expected) > 0.99  # units are taken there and back
     predictor = json.loads(WRITERS["json"](newest, a_lineage(newest), contract))["predictor"]
     assert [evaluated(predictor, row) for row in rows.tolist()] == expected
@@ -132,7 +149,9 @@ def test_rows_that_a_model_calls_noise_have_no_cluster_in_its_exports() -> None:
 def test_a_predictor_says_what_predict_says_and_json_has_it(name: str) -> None:
     """Of every algorithm that declares one, also before anything is learnt."""
     for n in (0, 1500):
-        newest, contract = snapshot_of(name, n) if n or not in_rounds(name) else snapshot_of(name, 1500)
+        newest, contract = (
+            snapshot_of(name, n) if n or not in_rounds(name) else snapshot_of(name, 1500)
+        )
         predictor = predictor_of(newest, contract)
         body = json.loads(WRITERS["json"](newest, a_lineage(newest), contract))
         assert (body["predictor"] is None) == (predictor is None)
@@ -144,7 +163,10 @@ def test_a_predictor_says_what_predict_says_and_json_has_it(name: str) -> None:
         found = contract.models["m"].algorithm.predict(newest.arrays, rows)
         assert [evaluated(body["predictor"], row) for row in rows.tolist()] == found.tolist()
         readings = contract.bounds.from_unit(rows)
-        agreeing = np.array(labels(WRITERS["onnx"](newest, a_lineage(newest), contract), readings)[0]) == found
+        agreeing = (
+            np.array(labels(WRITERS["onnx"](newest, a_lineage(newest), contract), readings)[0])
+            == found
+        )
         assert agreeing.mean() > 0.99, "readings made from unit rows are those rows up to rounding"
 
 
@@ -160,19 +182,25 @@ def evaluated(predictor: dict[str, Any], row: list[float]) -> int:
         def far(point: list[float]) -> float:
             if sigma is None:
                 return sum((x - p) ** 2 for x, p in zip(row, point, strict=True))
-            near = sum(math.exp(-((x - p) ** 2) / (2 * sigma**2)) for x, p in zip(row, point, strict=True))
+            near = sum(
+                math.exp(-((x - p) ** 2) / (2 * sigma**2)) for x, p in zip(row, point, strict=True)
+            )
             return math.sqrt(max(0.0, 1 - near / len(row)))
 
         distances = [far(point) for point in predictor["points"]]
         if not distances:
             return -1
-        nearest, reach = distances.index(min(distances)), predictor["reach"]
+        nearest = distances.index(min(distances))
+        reach = predictor["reach"]
         return (
-            -1 if reach is not None and math.sqrt(min(distances)) >= reach[nearest] else predictor["cluster"][nearest]
+            -1
+            if reach is not None and math.sqrt(min(distances)) >= reach[nearest]
+            else predictor["cluster"][nearest]
         )
     node = 0 if predictor["at"] else -1
     while node >= 0:
-        first, second = row[predictor["first"][node]], row[predictor["second"][node]]
+        first = row[predictor["first"][node]]
+        second = row[predictor["second"][node]]
         place = predictor["first_weight"][node] * first + predictor["second_weight"][node] * second
         node = predictor["parts"][node][place >= predictor["at"][node]]
     return predictor["cluster"][-1 - node]
@@ -184,9 +212,19 @@ def test_a_table_of_nodes_has_units_names_and_the_version() -> None:
     lineage = a_lineage(newest)
     table = parquet.read_table(io.BytesIO(WRITERS["parquet"](newest, lineage, resolve(contract))))
     assert table.schema.metadata[b"shoal.version"] == b"5"
-    assert table.column_names == ["node", "mass", "cluster", "identity", "name", "temperature", "humidity"]
+    assert table.column_names == [
+        "node",
+        "mass",
+        "cluster",
+        "identity",
+        "name",
+        "temperature",
+        "humidity",
+    ]
     np.testing.assert_allclose(table["humidity"].to_numpy(), 100 * newest.arrays["weight"][:, 1])
-    assert table["identity"].to_pylist() == [lineage.of_number[one] for one in table["cluster"].to_pylist()]
+    assert table["identity"].to_pylist() == [
+        lineage.of_number[one] for one in table["cluster"].to_pylist()
+    ]
 
 
 def exported(file: Path, *words: str) -> Result:
@@ -199,13 +237,21 @@ def test_the_command_writes_the_newest_snapshot_of_the_log(tmp_path: Path) -> No
     missing = exported(file, "--out", str(tmp_path / "none.json"))
     assert "has published no snapshot yet" in str(missing.exception)
     name = config.contract.models[0].name
-    newest = a_snapshot(config.contract, some_nodes(2, 3, 12), 5, name, config.contract.models[0].algorithm)
+    newest = a_snapshot(
+        config.contract, some_nodes(2, 3, 12), 5, name, config.contract.models[0].algorithm
+    )
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        log.publish(config.contract.snapshots_topic, newest.encode(), name.encode(), newest.headers())
+        log.publish(
+            config.contract.snapshots_topic, newest.encode(), name.encode(), newest.headers()
+        )
     for suffix in WRITERS:
         done = exported(file, "--out", str(tmp_path / f"all.{suffix}"))
         assert (done.exit_code, "version 5" in done.output) == (0, True), done.exception
         assert (tmp_path / f"all.{suffix}").stat().st_size > 500
-    assert "give --format json, parquet, onnx" in str(exported(file, "--out", str(tmp_path / "all.csv")).exception)
-    assert "there are" in str(exported(file, "--model", "other", "--out", str(tmp_path / "x.json")).exception)
+    assert "give --format json, parquet, onnx" in str(
+        exported(file, "--out", str(tmp_path / "all.csv")).exception
+    )
+    assert "there are" in str(
+        exported(file, "--model", "other", "--out", str(tmp_path / "x.json")).exception
+    )

@@ -1,4 +1,5 @@
-"""Which clients are left out of batches of masked counts after one was void, and how a faulty one is found."""
+"""Which clients are left out of batches of masked counts after one was void, and how a faulty one
+is found."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def test_without_suspects_everybody_is_in_the_batch() -> None:
 
 
 @pytest.mark.parametrize(("n", "least"), [(6, 3), (40, 20), (200, 20), (1000, 20)])
-def test_a_faulty_client_is_found_in_few_rounds_wherever_it_is_and_no_other_is_left_out(n: int, least: int) -> None:
+def test_a_faulty_client_is_found_in_few_rounds_wherever_it_is_and_no_other_is_left_out(
+    n: int, least: int
+) -> None:
     clients = named(n)
     most = 0
     for place in (0, n // 3, n // 2, n - 1):
@@ -48,7 +51,9 @@ def test_a_faulty_client_is_found_in_few_rounds_wherever_it_is_and_no_other_is_l
         most = max(most, rounds_until_found(suspects, clients, {clients[place]}, least))
         for _ in range(n.bit_length()):
             suspects.absorbed(suspects.chosen(answers(clients), least))
-        assert suspects.chosen(answers(clients), least) == [one for one in clients if one != clients[place]]
+        assert suspects.chosen(answers(clients), least) == [
+            one for one in clients if one != clients[place]
+        ]
     assert most <= 3 * n.bit_length()
 
 
@@ -58,7 +63,8 @@ def test_several_faulty_clients_are_found_one_after_the_other() -> None:
 
 
 def test_where_every_batch_is_void_nobody_is_left_out_because_a_helper_may_be_faulty() -> None:
-    suspects, clients = Suspects(), named(10)
+    suspects = Suspects()
+    clients = named(10)
     for _ in range(50):
         batch = suspects.chosen(answers(clients), 1)
         assert suspects.void(answers(batch)) is None
@@ -66,15 +72,19 @@ def test_where_every_batch_is_void_nobody_is_left_out_because_a_helper_may_be_fa
 
 
 def test_no_batch_has_all_suspects_of_the_one_before_as_it_would_tell_nothing() -> None:
-    suspects, clients = Suspects(), named(3)
+    suspects = Suspects()
+    clients = named(3)
     suspects.void(answers(clients))
     assert suspects.chosen(answers(clients), 3) == [], "their windows would be spent for nothing"
-    assert suspects.chosen({**answers(clients), clients[1]: b"new"}, 3) == clients, "one of them has a new key"
+    assert suspects.chosen({**answers(clients), clients[1]: b"new"}, 3) == clients, (
+        "one of them has a new key"
+    )
     assert len(suspects.chosen(answers([*clients, "d"]), 3)) == 3
 
 
 def test_a_single_suspect_is_left_out_once_a_check_has_shown_that_the_helpers_are_right() -> None:
-    suspects, clients = Suspects(), named(2)
+    suspects = Suspects()
+    clients = named(2)
     for checked in (False, True):
         suspects.void(answers(clients))
         if checked:
@@ -83,14 +93,16 @@ def test_a_single_suspect_is_left_out_once_a_check_has_shown_that_the_helpers_ar
 
 
 def test_a_client_with_a_new_key_is_taken_again() -> None:
-    suspects, clients = Suspects(), named(6)
+    suspects = Suspects()
+    clients = named(6)
     rounds_until_found(suspects, clients, {clients[2]}, 2)
     assert clients[2] not in suspects.chosen(answers(clients), 2)
     assert clients[2] in suspects.chosen({**answers(clients), clients[2]: b"new"}, 2)
 
 
 def test_suspects_are_restored_as_they_were() -> None:
-    suspects, clients = Suspects(), named(30)
+    suspects = Suspects()
+    clients = named(30)
     suspects.absorbed(clients)
     suspects.void(answers(clients))
     suspects.absorbed(suspects.chosen(answers(clients), 5))

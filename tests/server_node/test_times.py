@@ -1,4 +1,5 @@
-"""Times of day and of the week in names of clusters: given when days show them, and by chance hardly ever."""
+"""Times of day and of the week in names of clusters: given when days show them, and by chance
+hardly ever."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def names_over(
     given: dict[int, str] | None = None,
 ) -> list[dict[int, str]]:
     """The words for the names after each day, of a history of 12 readings an hour."""
-    rng, watch, given = np.random.default_rng(seed), times or Times(), given or {0: "", 1: ""}
+    rng = np.random.default_rng(seed)
+    watch = times or Times()
+    given = given or {0: "", 1: ""}
     found = []
     with closing(HistoryStore(resolve(plant()))) as store:
         for day in range(first_day, first_day + days):
@@ -56,7 +59,9 @@ def names_over(
                 own = int(rng.binomial(12, chance(day, hour)))
                 tables = [0, own, 1, 12 - own], [0, 12], []
                 start = MONDAY + day * DAY_S + hour * STEP_S
-                bins.append(HistoryBin.of("plant", plant().digest, "clusters", COARSE_S, start, 1, *tables))
+                bins.append(
+                    HistoryBin.of("plant", plant().digest, "clusters", COARSE_S, start, 1, *tables)
+                )
             store.apply([HistoryRecord(one.record_key, one) for one in bins])
             given = dict(watch.look(store, "clusters", MONDAY + (day + 1) * DAY_S, given))
             found.append(given)
@@ -71,8 +76,12 @@ def test_a_cluster_of_working_hours_has_its_time_within_a_fortnight_and_keeps_it
     assert names[-1] == {0: "by day", 1: "in the evening or at night"}
 
 
-@pytest.mark.parametrize(("hours", "words"), [((22, 23, 0, 1, 2, 3, 4, 5), "at night"), ((19, 20), "in the evening")])
-def test_the_shortest_part_of_the_day_that_holds_most_readings_is_named(hours: tuple[int, ...], words: str) -> None:
+@pytest.mark.parametrize(
+    ("hours", "words"), [((22, 23, 0, 1, 2, 3, 4, 5), "at night"), ((19, 20), "in the evening")]
+)
+def test_the_shortest_part_of_the_day_that_holds_most_readings_is_named(
+    hours: tuple[int, ...], words: str
+) -> None:
     assert names_over(16, lambda _, hour: 0.7 if hour in hours else 0.02)[-1][0] == words
 
 
@@ -109,9 +118,13 @@ def test_what_does_not_depend_on_the_hour_gets_no_time(kind: Callable[[int], Cha
 
 
 def test_the_evidence_exceeds_its_bound_by_chance_as_rarely_as_it_says() -> None:
-    rng, bound = np.random.default_rng(3), 20.0
+    rng = np.random.default_rng(3)
+    bound = 20.0
     higher = np.cumsum(rng.random((300, 90)) < 0.5, axis=1)
-    ever = [any(likelihood_ratio(int(n), seen, 0.5) >= bound for seen, n in enumerate(row, 1)) for row in higher]
+    ever = [
+        any(likelihood_ratio(int(n), seen, 0.5) >= bound for seen, n in enumerate(row, 1))
+        for row in higher
+    ]
     assert np.mean(ever) <= 1 / bound + 0.03
     assert likelihood_ratio(0, 0, 0.5) == pytest.approx(1.0)
     assert likelihood_ratio(5000, 5000, 0.5) > 1e200, "no overflow after many years"
@@ -122,7 +135,9 @@ def test_a_time_is_taken_away_once_most_readings_fall_elsewhere() -> None:
     times = Times()
     before = names_over(20, lambda _, hour: 0.8 if 6 <= hour < 18 else 0.05, times=times)
     assert before[-1][0] == "by day"
-    turned = names_over(90, lambda _, hour: 0.05 if 6 <= hour < 18 else 0.8, 2, times, 20, before[-1])
+    turned = names_over(
+        90, lambda _, hour: 0.05 if 6 <= hour < 18 else 0.8, 2, times, 20, before[-1]
+    )
     names = [given[0] for given in turned]
     assert names[-1] == "in the evening or at night"
     assert sum(after != name for name, after in pairwise(names)) <= 2
@@ -132,7 +147,8 @@ def test_saved_times_go_on_alike_and_nothing_gives_nothing() -> None:
     def by_day(_: int, hour: int) -> float:
         return 0.8 if 6 <= hour < 18 else 0.05
 
-    saved, whole = Times(), Times()
+    saved = Times()
+    whole = Times()
     names_over(9, by_day, times=saved)
     names_over(9, by_day, times=whole)
     again = Times()
@@ -140,15 +156,21 @@ def test_saved_times_go_on_alike_and_nothing_gives_nothing() -> None:
     assert again == whole
     assert Times().look(NOTHING_PUBLISHED, "clusters", None, {0: ""}) == {0: ""}
     watch = Times()
-    assert [watch.look(NOTHING_PUBLISHED, "clusters", MONDAY + day * DAY_S, {}) for day in range(3)] == [{}] * 3
+    assert [
+        watch.look(NOTHING_PUBLISHED, "clusters", MONDAY + day * DAY_S, {}) for day in range(3)
+    ] == [{}] * 3
     names_over(3, by_day, times=watch)
     watch.begin_again()
     assert watch == Times()
     assert Evidence().mostly(0.5) == 0.0
-    assert sum(time.length <= 0.5 for time in OF_THE_DAY) == len(OF_THE_DAY), "else bursts would count for them"
+    assert sum(time.length <= 0.5 for time in OF_THE_DAY) == len(OF_THE_DAY), (
+        "else bursts would count for them"
+    )
 
 
-def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(tmp_path: Path) -> None:
+def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path, snapshot_updates=6)
     site.clock.now = MONDAY + 1e7
     algorithm = resolve(site.contract).models["clusters"].algorithm
@@ -161,11 +183,16 @@ def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(tmp
             middle = (0.2, 0.2) if 6 <= hour < 18 else (0.8, 0.8)
             half.learn(np.clip(np.random.default_rng(sequence).normal(middle, 0.04, (40, 2)), 0, 1))
             one = an_update(site.contract, sequence=sequence, made_at=at, newest_reading_at=at)
-            updates.append(replace(one, arrays=Contribution("attic", sequence, half.contribute()).arrays))
+            updates.append(
+                replace(one, arrays=Contribution("attic", sequence, half.contribute()).arrays)
+            )
         site.send(*updates)
         site.run()
     (*_, snapshot) = site.snapshots()
-    assert {one.time for one in snapshot.cluster_identities} == {"by day", "in the evening or at night"}
+    assert {one.time for one in snapshot.cluster_identities} == {
+        "by day",
+        "in the evening or at night",
+    }
     site.delete_checkpoint()
     site.run(rebuild=True)
     with site.server() as server:
@@ -173,7 +200,12 @@ def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(tmp
         found = clusters_json(model, resolve(site.contract), None)["clusters"]
         assert model.snapshot is not None
         view = algorithm.view(model.snapshot.arrays)
-    assert {one["label"].rsplit(", ")[-1] for one in found} == {"mostly by day", "mostly in the evening or at night"}
-    assert all(text.endswith(("fall by day", "at night")) for text in (one["text"] for one in found))
+    assert {one["label"].rsplit(", ")[-1] for one in found} == {
+        "mostly by day",
+        "mostly in the evening or at night",
+    }
+    assert all(
+        text.endswith(("fall by day", "at night")) for text in (one["text"] for one in found)
+    )
     alone = describe(view, site.contract, {0: "at night"})
     assert alone[0].label.endswith(", mostly at night")

@@ -19,7 +19,13 @@ from shoal.protocol.messages import Snapshot
 from shoal.server_node.clusters.lineage import ClusterChange, EventKind
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.models.publisher import ModelPublisher
-from tests.server_node.rounds_harness import SITES, RoundsHarness, contract_with, rows_of, run_rounds
+from tests.server_node.rounds_harness import (
+    SITES,
+    RoundsHarness,
+    contract_with,
+    rows_of,
+    run_rounds,
+)
 from tests.server_node.server_fixture import ServerFixture, models_of, pool_site, updates_of
 from tests.server_node.test_quarantine import FEDERATION, ask, run_shoal
 from tests.small_plant import plant
@@ -84,11 +90,17 @@ def test_no_reader_sees_a_model_that_is_only_half_rebuilt(tmp_path: Path) -> Non
     version = site.snapshots()[-1].version
     ask(site, "cellar", "unlearn")
     site.run()
-    new = [(snapshot.version, snapshot.updates) for snapshot in site.snapshots() if snapshot.version > version]
+    new = [
+        (snapshot.version, snapshot.updates)
+        for snapshot in site.snapshots()
+        if snapshot.version > version
+    ]
     assert new == [(version + 1, 6)], "and readers must not take it for old"
 
 
-def test_when_the_only_client_is_unlearned_an_empty_model_is_published_and_can_begin_again(tmp_path: Path) -> None:
+def test_when_the_only_client_is_unlearned_an_empty_model_is_published_and_can_begin_again(
+    tmp_path: Path,
+) -> None:
     site = ServerFixture(tmp_path / "a")
     send(site, ["cellar"], [1, 2])
     site.run()
@@ -114,7 +126,9 @@ def test_of_a_released_client_only_what_it_sends_from_then_on_is_learnt(tmp_path
     send(site, ["cellar"], [4])
     after = site.run()
     with site.server() as server:
-        totals = {name: updates for name, updates, *_ in server.models()["clusters"].clients.totals()}
+        totals = {
+            name: updates for name, updates, *_ in server.models()["clusters"].clients.totals()
+        }
     assert totals == {"attic": 2, "cellar": 1, "garden": 2}
     site.delete_checkpoint()
     assert site.run(rebuild=True) == after
@@ -126,7 +140,13 @@ def test_two_clients_can_be_unlearned_one_after_the_other_in_every_model(tmp_pat
     for number in (1, 2):
         for place, clients in ((site, CLIENTS), (other, ["garden"])):
             for model in ("left", "right"):
-                place.send(*(update for client in clients for update in of_model(place, client, number, model)))
+                place.send(
+                    *(
+                        update
+                        for client in clients
+                        for update in of_model(place, client, number, model)
+                    )
+                )
     site.run()
     ask(site, "cellar", "unlearn")
     site.run()
@@ -146,7 +166,9 @@ def test_names_stay_with_the_clusters_that_stay(tmp_path: Path) -> None:
         model = server.models()["clusters"]
         known = [cluster.identity for cluster in model.lineage.known]
         assert known
-        model.change_cluster(ClusterChange(known[0], EventKind.NAMED, {"name": "north hall"}), (0, 10**6))
+        model.change_cluster(
+            ClusterChange(known[0], EventKind.NAMED, {"name": "north hall"}), (0, 10**6)
+        )
         place = centre_of(model, known[0])
         ask(site, "cellar", "unlearn")
         while server.step():
@@ -163,7 +185,9 @@ def centre_of(model: ServedModel, identity: int) -> Any:
 
 
 def test_a_log_without_its_beginning_refuses_and_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "plant.toml").write_text(FEDERATION + "updates_retention_bytes = 2000\n", encoding="utf-8")
+    (tmp_path / "plant.toml").write_text(
+        FEDERATION + "updates_retention_bytes = 2000\n", encoding="utf-8"
+    )
     site = ServerFixture(tmp_path)
     site.log_settings = LogSettings(updates_retention_bytes=2000)
     for number in range(1, 10):
@@ -199,9 +223,12 @@ HONEST = {client: SITES[client] for client in OTHERS}
 
 @pytest.mark.parametrize("between", ["fresh", "decay", "cache"])
 @pytest.mark.parametrize("algorithm", ["kmeans", "fcm", "gmm"])
-def test_a_model_in_rounds_ends_where_it_would_have_without_the_client(algorithm: str, between: str) -> None:
+def test_a_model_in_rounds_ends_where_it_would_have_without_the_client(
+    algorithm: str, between: str
+) -> None:
     contract = contract_with(algorithm, between=between, tolerance=0.0, rounds_max=12)
-    tainted, clean = RoundsHarness(contract, pool_clients=2), RoundsHarness(contract, pool_clients=2)
+    tainted = RoundsHarness(contract, pool_clients=2)
+    clean = RoundsHarness(contract, pool_clients=2)
     clean.tick()
     run_rounds(clean, HONEST)
     tainted.tick()
@@ -216,9 +243,12 @@ def test_a_model_in_rounds_ends_where_it_would_have_without_the_client(algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["mufc", "kfed"])
-def test_a_model_of_one_round_is_combined_anew_at_once_from_the_answers_of_the_others(algorithm: str) -> None:
+def test_a_model_of_one_round_is_combined_anew_at_once_from_the_answers_of_the_others(
+    algorithm: str,
+) -> None:
     contract = contract_with(algorithm, between="cache")
-    tainted, clean = RoundsHarness(contract), RoundsHarness(contract)
+    tainted = RoundsHarness(contract)
+    clean = RoundsHarness(contract)
     for harness, sites in ((clean, HONEST), (tainted, {**HONEST, "cellar": POISON})):
         harness.tick()
         for client, rows in sites.items():
@@ -246,7 +276,9 @@ def test_the_answers_of_an_algorithm_of_one_round_do_not_depend_on_what_it_forge
         after = harness.newest.arrays
         assert len(after["centre"])
         for rows in SITES.values():
-            assert pack(algorithm.answer(after, rows)) == pack(algorithm.answer(algorithm.forget(after), rows))
+            assert pack(algorithm.answer(after, rows)) == pack(
+                algorithm.answer(algorithm.forget(after), rows)
+            )
 
 
 def test_a_quarantined_client_is_not_waited_for_and_its_answer_does_not_count() -> None:
@@ -268,14 +300,17 @@ def test_a_quarantined_client_is_not_waited_for_and_its_answer_does_not_count() 
 def test_a_quarantine_takes_the_client_out_of_cached_answers_and_decayed_sums() -> None:
     for between in ("cache", "decay"):
         contract = contract_with(between=between, tolerance=0.0, rounds_max=60)
-        tainted, clean = RoundsHarness(contract), RoundsHarness(contract)
+        tainted = RoundsHarness(contract)
+        clean = RoundsHarness(contract)
         for harness, sites in ((clean, HONEST), (tainted, {**HONEST, "cellar": SITES["cellar"]})):
             harness.tick()
             run_rounds(harness, sites)
         tainted.model.quarantine("cellar")
         tainted.tick()
         run_rounds(tainted, HONEST)
-        np.testing.assert_allclose(tainted.newest.arrays["centre"], clean.newest.arrays["centre"], atol=1e-9)
+        np.testing.assert_allclose(
+            tainted.newest.arrays["centre"], clean.newest.arrays["centre"], atol=1e-9
+        )
 
 
 def same(one: Snapshot, other: Snapshot) -> bool:

@@ -1,4 +1,5 @@
-"""Shares that are unusual for the time of day: reported once, at the rate asked for, and the same after a restart."""
+"""Shares that are unusual for the time of day: reported once, at the rate asked for, and the same
+after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
 from shoal.server_node.clusters.event_messages import sentence
 from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
 from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
-from shoal.server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, Finding, UnusualWatch
+from shoal.server_node.clusters.history.unusual import (
+    LEARNT_BINS,
+    RARE_BINS_MIN,
+    Finding,
+    UnusualWatch,
+)
 from shoal.server_node.clusters.lineage import ClusterEvent, EventKind
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
@@ -46,10 +52,14 @@ class Past(NamedTuple):
     found: list[Finding]
 
 
-def look(watch: UnusualWatch, store: HistoryStore, place: int, counts: dict[int, int], **given: Any) -> list[Finding]:
+def look(
+    watch: UnusualWatch, store: HistoryStore, place: int, counts: dict[int, int], **given: Any
+) -> list[Finding]:
     """What is found once this half hour is published and the next one has begun."""
     flat = [number for pair in counts.items() for number in pair]
-    one = HistoryBin.of("plant", plant().digest, "clusters", COARSE_S, START + place * COARSE_S, 1, flat, [0, 1], [])
+    one = HistoryBin.of(
+        "plant", plant().digest, "clusters", COARSE_S, START + place * COARSE_S, 1, flat, [0, 1], []
+    )
     store.apply([HistoryRecord(one.record_key, one)])
     options = {"clusters": KNOWN, "per_month": 1.0, **given}
     return watch.look(store, "clusters", START + (place + 1) * COARSE_S, **options)
@@ -57,7 +67,9 @@ def look(watch: UnusualWatch, store: HistoryStore, place: int, counts: dict[int,
 
 @pytest.fixture(scope="module")
 def past() -> Iterator[Past]:
-    rng, watch, found = np.random.default_rng(1), UnusualWatch(), []
+    rng = np.random.default_rng(1)
+    watch = UnusualWatch()
+    found = []
     with closing(HistoryStore(resolve(plant()))) as store:
         for place in range(LEARNT):
             found += look(watch, store, place, shares(rng, place))
@@ -79,7 +91,9 @@ def test_usual_weeks_report_no_more_than_was_asked_for(past: Past) -> None:
 
 
 def test_a_shift_is_reported_soon_and_once_names_its_cluster_and_ends(past: Past) -> None:
-    rng, watch, found = np.random.default_rng(2), a_watch(past), {}
+    rng = np.random.default_rng(2)
+    watch = a_watch(past)
+    found = {}
     for place in range(LEARNT, LEARNT + 6 * DAY):
         moved = 0.5 if place < LEARNT + DAY else 0.0
         for one in look(watch, past.store, place, shares(rng, place, moved)):
@@ -97,13 +111,18 @@ def test_a_shift_is_reported_soon_and_once_names_its_cluster_and_ends(past: Past
 
 def test_muted_clusters_are_left_out_and_a_lower_rate_waits_longer(past: Past) -> None:
     def begins(seed: int, moved: float, **given: Any) -> int | None:
-        rng, watch = np.random.default_rng(seed), a_watch(past)
+        rng = np.random.default_rng(seed)
+        watch = a_watch(past)
         for place in range(LEARNT, LEARNT + DAY):
-            if any(one.unusual for one in look(watch, past.store, place, shares(rng, place, moved), **given)):
+            if any(
+                one.unusual
+                for one in look(watch, past.store, place, shares(rng, place, moved), **given)
+            ):
                 return place - LEARNT
         return None
 
-    often, seldom = begins(4, 0.25, per_month=10.0), begins(4, 0.25, per_month=0.001)
+    often = begins(4, 0.25, per_month=10.0)
+    seldom = begins(4, 0.25, per_month=0.001)
     assert often is not None
     assert seldom is None or seldom > often
     assert begins(5, 0.5) is not None
@@ -112,7 +131,8 @@ def test_muted_clusters_are_left_out_and_a_lower_rate_waits_longer(past: Past) -
 
 def test_a_watch_that_is_saved_and_one_made_anew_from_the_history_go_on_alike(past: Past) -> None:
     rng = np.random.default_rng(6)
-    saved, whole = a_watch(past), a_watch(past)
+    saved = a_watch(past)
+    whole = a_watch(past)
     for place in range(LEARNT, LEARNT + DAY):
         counts = shares(rng, place, 0.5)
         expected = look(whole, past.store, place, counts)
@@ -124,14 +144,17 @@ def test_a_watch_that_is_saved_and_one_made_anew_from_the_history_go_on_alike(pa
     rebuilt = UnusualWatch()
     newest = START + (LEARNT + DAY - 1) * COARSE_S
     assert rebuilt.look(past.store, "clusters", newest, KNOWN, 1.0) == []
-    assert rebuilt.look(past.store, "clusters", newest + COARSE_S, KNOWN, 1.0) == [], "a rebuild repeats nothing"
+    assert rebuilt.look(past.store, "clusters", newest + COARSE_S, KNOWN, 1.0) == [], (
+        "a rebuild repeats nothing"
+    )
     assert rebuilt.unusual
     assert rebuilt.unlikeness == whole.unlikeness
     assert rebuilt.total == whole.total
 
 
 def test_without_a_past_or_a_history_nothing_is_reported() -> None:
-    watch, rng = UnusualWatch(), np.random.default_rng(7)
+    watch = UnusualWatch()
+    rng = np.random.default_rng(7)
     assert watch.look(NOTHING_PUBLISHED, "clusters", None, {}, 1.0) == []
     assert watch.look(NOTHING_PUBLISHED, "clusters", START, {}, 1.0) == []
     with closing(HistoryStore(resolve(plant()))) as store:
@@ -147,17 +170,28 @@ def test_the_event_says_how_much_is_usual() -> None:
         "cluster 3 is unusual for this time of day: 62 % of the readings, 8 % is usual"
     )
     moved = ClusterEvent(EventKind.DWELL_MOVED, 3, share=0.5, dwell=444.0, dwell_before=21.0)
-    assert sentence(moved, "cluster 3", None) == "cluster 3 lasts 440 readings at a stretch, before 21 readings"
-    assert sentence(moved, "cluster 3", None, 60.0) == "cluster 3 lasts 7 hours at a stretch, before 21 minutes"
+    assert (
+        sentence(moved, "cluster 3", None)
+        == "cluster 3 lasts 440 readings at a stretch, before 21 readings"
+    )
+    assert (
+        sentence(moved, "cluster 3", None, 60.0)
+        == "cluster 3 lasts 7 hours at a stretch, before 21 minutes"
+    )
 
 
 def events_of(site: ServerFixture) -> list[ClusterEventMessage]:
-    events = [ClusterEventMessage.decode(one.value) for one in site.records_in(site.contract.events_topic)]
+    events = [
+        ClusterEventMessage.decode(one.value) for one in site.records_in(site.contract.events_topic)
+    ]
     return [one for one in events if one.kind in {"unusual", "usual_again"}]
 
 
-def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(tmp_path: Path) -> None:
-    """A watch that has learnt is put into a real server, whose next half hours are unlike all others."""
+def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    """A watch that has learnt is put into a real server, whose next half hours are unlike all
+    others."""
     site = ServerFixture(tmp_path, snapshot_updates=1)
     site.clock.now = START + 1e6
     sent = 0
@@ -166,7 +200,9 @@ def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(t
         nonlocal sent
         sent += 1
         at = START + place * COARSE_S + 60.0
-        site.send(an_update(site.contract, sequence=sent, rows=60, made_at=at, newest_reading_at=at))
+        site.send(
+            an_update(site.contract, sequence=sent, rows=60, made_at=at, newest_reading_at=at)
+        )
 
     for place in range(3):
         send(place)
@@ -188,7 +224,14 @@ def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(t
         )
         days = [
             HistoryBin.of(
-                *("plant", site.contract.digest, "clusters", COARSE_S, START + 3 * COARSE_S - back * DAY_S, 1),
+                *(
+                    "plant",
+                    site.contract.digest,
+                    "clusters",
+                    COARSE_S,
+                    START + 3 * COARSE_S - back * DAY_S,
+                    1,
+                ),
                 *([known, 1, 99, 99], [0, 1], []),
             )
             for back in range(1, 29)

@@ -9,7 +9,12 @@ import pytest
 
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from tests.server_node.web_statuses import a_contract
 
@@ -25,7 +30,9 @@ def days_before(now: int, days: int) -> int:
 
 def a_bin(start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
-    return HistoryBin.of(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [], [])
+    return HistoryBin.of(
+        CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [], []
+    )
 
 
 def found(folder: Path, *bins: HistoryBin) -> Usual:
@@ -47,7 +54,12 @@ def test_nothing_is_called_usual_before_three_like_days(tmp_path: Path) -> None:
     days = [a_bin(days_before(WEDNESDAY, back), {0: 10}) for back in range(1, LIKE_DAYS_MIN)]
     weekend = [a_bin(days_before(WEDNESDAY, back), {0: 10}) for back in (3, 4, 10, 11)]
     answer = found(tmp_path, *days, *weekend, a_bin(WEDNESDAY, {0: 10}, FINE_S))
-    assert (answer.like_days, answer.likeness, answer.likeness_range, answer.ranges) == (2, None, None, {})
+    assert (answer.like_days, answer.likeness, answer.likeness_range, answer.ranges) == (
+        2,
+        None,
+        None,
+        {},
+    )
 
 
 def test_the_same_shares_as_on_other_days_are_wholly_alike(tmp_path: Path) -> None:
@@ -56,7 +68,10 @@ def test_the_same_shares_as_on_other_days_are_wholly_alike(tmp_path: Path) -> No
     assert (answer.like_days, answer.weekend) == (3, False)
     assert answer.likeness == pytest.approx(1.0)
     assert answer.likeness_range == pytest.approx((1.0, 1.0))
-    assert answer.ranges == {0: pytest.approx((0.75, 0.75, 0.75)), 1: pytest.approx((0.25, 0.25, 0.25))}
+    assert answer.ranges == {
+        0: pytest.approx((0.75, 0.75, 0.75)),
+        1: pytest.approx((0.25, 0.25, 0.25)),
+    }
 
 
 def test_likeness_falls_by_the_share_that_lies_in_other_clusters(tmp_path: Path) -> None:
@@ -64,7 +79,9 @@ def test_likeness_falls_by_the_share_that_lies_in_other_clusters(tmp_path: Path)
     days = [a_bin(days_before(WEDNESDAY, back), clusters) for back, clusters in shares]
     answer = found(tmp_path, *days, a_bin(WEDNESDAY, {0: 3, 2: 7}, FINE_S))
     assert answer.likeness == pytest.approx(0.3)
-    assert answer.likeness_range == pytest.approx((0.7, 1.0)), "each day against the mean of the two others"
+    assert answer.likeness_range == pytest.approx((0.7, 1.0)), (
+        "each day against the mean of the two others"
+    )
     assert answer.ranges[0] == pytest.approx((0.6, 0.8, 1.0))
     assert answer.ranges[2] == pytest.approx((0.0, 0.0, 0.0))
 
@@ -85,7 +102,10 @@ def test_only_the_same_time_of_day_is_compared(tmp_path: Path) -> None:
 
 
 def test_new_readings_are_those_of_no_known_cluster_in_the_last_hour(tmp_path: Path) -> None:
-    earlier = [a_bin(WEDNESDAY - COARSE_S * back, {0: 99, NO_CLUSTER: 1}) for back in range(1, EARLIER_BINS_MIN + 1)]
+    earlier = [
+        a_bin(WEDNESDAY - COARSE_S * back, {0: 99, NO_CLUSTER: 1})
+        for back in range(1, EARLIER_BINS_MIN + 1)
+    ]
     hour = [a_bin(WEDNESDAY - FINE_S * back, {0: 5, NO_CLUSTER: 5}, FINE_S) for back in range(3)]
     older = a_bin(WEDNESDAY - FINE_S * 12, {NO_CLUSTER: 1000}, FINE_S)
     answer = found(tmp_path, *earlier, *hour, older)
@@ -93,7 +113,9 @@ def test_new_readings_are_those_of_no_known_cluster_in_the_last_hour(tmp_path: P
     assert answer.new_usual == pytest.approx(0.01)
 
 
-def test_with_few_earlier_half_hours_no_share_of_new_readings_is_called_usual(tmp_path: Path) -> None:
+def test_with_few_earlier_half_hours_no_share_of_new_readings_is_called_usual(
+    tmp_path: Path,
+) -> None:
     earlier = [a_bin(WEDNESDAY - COARSE_S * back, {0: 9}) for back in range(1, EARLIER_BINS_MIN)]
     answer = found(tmp_path, *earlier, a_bin(WEDNESDAY, {0: 5}, FINE_S))
     assert (answer.new, answer.new_usual) == (0.0, None)

@@ -12,8 +12,12 @@ from shoal.server_node.web.access import SESSION_S, Access, make_access, read_to
 TOKEN = "a-token-of-a-test-0123456789"
 
 
-@pytest.mark.parametrize("text", ["", "short", "with a space inside", "x" * 600, "ümlaut-ümlaut-ümlaut", "a\nb" * 9])
-def test_a_token_that_cannot_be_sent_or_could_be_guessed_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "short", "with a space inside", "x" * 600, "ümlaut-ümlaut-ümlaut", "a\nb" * 9]
+)
+def test_a_token_that_cannot_be_sent_or_could_be_guessed_is_refused_and_not_shown(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "token").write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match="shoal keys token") as refused:
         read_token(tmp_path / "token")
@@ -32,7 +36,9 @@ def test_a_session_ends_and_belongs_to_its_token_and_its_kind_of_connection() ->
     assert access.grant("", cookie, secure=False) == "session"
     assert access.grant("", cookie, secure=True) is None
     assert Access(token=TOKEN + "x", clock=lambda: now[0]).grant("", cookie, secure=False) is None
-    assert Access(token=TOKEN, clock=lambda: now[0]).grant("", cookie, secure=False) == "session", "after a restart"
+    assert Access(token=TOKEN, clock=lambda: now[0]).grant("", cookie, secure=False) == "session", (
+        "after a restart"
+    )
     now[0] += SESSION_S + 1
     assert access.grant("", cookie, secure=False) is None
 

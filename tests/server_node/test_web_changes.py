@@ -1,4 +1,5 @@
-"""What has changed between two JSON values: applied to the first it gives the second, and it is small."""
+"""What has changed between two JSON values: applied to the first it gives the second, and it is
+small."""
 
 from __future__ import annotations
 
@@ -13,15 +14,25 @@ from shoal.server_node.web.json_values import REMOVED, UNCHANGED, as_json, chang
 from tests.server_node.web_changes import applied
 
 names = st.text(min_size=1, max_size=4)
-leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False, allow_infinity=False) | names
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | names
+)
 values = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=12
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
 )
 objects = st.dictionaries(names, values, max_size=5)
 
 
 @given(objects, objects)
-def test_a_change_makes_the_second_value_of_the_first(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_change_makes_the_second_value_of_the_first(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     copies = deepcopy((before, after))
     try:
         changed = change(before, after)

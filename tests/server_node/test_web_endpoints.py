@@ -70,7 +70,9 @@ def test_metrics_are_those_of_the_registry_in_the_requested_format(accept: str) 
     Counter("shoal_updates", "Updates", ["result"], registry=registry).labels("absorbed").inc(5)
     answer = client_of(a_status(a_contract()), registry).get("/metrics", headers={"accept": accept})
     assert 'shoal_updates_total{result="absorbed"} 5.0' in answer.text
-    assert answer.headers["content-type"].startswith("application/openmetrics" if "open" in accept else "text/plain")
+    assert answer.headers["content-type"].startswith(
+        "application/openmetrics" if "open" in accept else "text/plain"
+    )
     if "open" not in accept:
         assert list(text_string_to_metric_families(answer.text))
 
@@ -80,11 +82,18 @@ def test_a_snapshot_is_in_the_units_of_the_contract() -> None:
     arrays = some_nodes(2, 3, 12)
     arrays["weight"][0] = [0.5, 1.0]
     arrays["sigma"][1] = math.inf
-    body = client_of(a_status(contract, [a_snapshot(contract, arrays, version=4)])).get("/v1/snapshot").json()
+    body = (
+        client_of(a_status(contract, [a_snapshot(contract, arrays, version=4)]))
+        .get("/v1/snapshot")
+        .json()
+    )
     assert (body["model"], body["algorithm"], body["version"]) == ("fcac", "fcac", 4)
     assert body["contract"] == contract.digest
     assert body["positions"] == [[0, 480]]
-    assert body["features"] == [{"name": "temperature", "unit": "°C"}, {"name": "humidity", "unit": "%"}]
+    assert body["features"] == [
+        {"name": "temperature", "unit": "°C"},
+        {"name": "humidity", "unit": "%"},
+    ]
     assert body["nodes"][0]["position"] == [20.0, 100.0]
     assert body["nodes"][0]["mass"] == arrays["count"][0]
     assert body["nodes"][1]["bandwidth"] is None
@@ -113,7 +122,10 @@ def test_a_restarted_federation_has_another_etag_at_the_same_version() -> None:
     contract = a_contract(2)
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12))
     restarted = replace(snapshot, made_at=snapshot.made_at + 3600)
-    etags = {client_of(a_status(contract, [one])).get("/v1/snapshot").headers["etag"] for one in (snapshot, restarted)}
+    etags = {
+        client_of(a_status(contract, [one])).get("/v1/snapshot").headers["etag"]
+        for one in (snapshot, restarted)
+    }
     assert len(etags) == 2
 
 
@@ -160,7 +172,9 @@ def test_a_status_the_client_has_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_every_file_of_the_page_is_served_with_headers_that_forbid_foreign_scripts(path: str) -> None:
+def test_every_file_of_the_page_is_served_with_headers_that_forbid_foreign_scripts(
+    path: str,
+) -> None:
     answer = client_of(a_status(a_contract())).get(path)
     assert answer.status_code == 200
     for name, content in HEADERS.items():
@@ -170,10 +184,14 @@ def test_every_file_of_the_page_is_served_with_headers_that_forbid_foreign_scrip
 
 def test_every_static_file_is_served_and_loads_nothing_from_elsewhere() -> None:
     folder = Path(web.__file__).parent / "static"
-    parts = {file.name for file in folder.iterdir() if file.suffix in (".html", ".css", ".js", ".svg")}
+    parts = {
+        file.name for file in folder.iterdir() if file.suffix in (".html", ".css", ".js", ".svg")
+    }
     assert parts == {name for name, _ in FILES.values()}
     for file in parts:
-        assert "http://" not in (text := (folder / file).read_text()).replace("http://www.w3.org/", "")
+        assert "http://" not in (text := (folder / file).read_text()).replace(
+            "http://www.w3.org/", ""
+        )
         assert "https://" not in text
 
 
@@ -189,16 +207,27 @@ def test_an_unknown_path_or_method_gets_one_line_of_json(path: str) -> None:
     )
 
 
-def test_an_unexpected_error_gets_one_line_of_json_with_the_security_headers_and_is_raised() -> None:
-    def broken(_: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract) -> NDArray[np.int64]:
+def test_an_unexpected_error_gets_one_line_of_json_with_the_security_headers_and_is_raised() -> (
+    None
+):
+    def broken(
+        _: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract
+    ) -> NDArray[np.int64]:
         raise RuntimeError("never seen before")
 
     contract = a_contract(2)
     status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 12))])
-    client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken), raise_errors=False)
+    client = WebClient(
+        create_app(StatusBoard(status), CollectorRegistry(), broken), raise_errors=False
+    )
     answer = client.post("/v1/predict", json=[[1.0, 2.0]])
-    assert (answer.status_code, answer.json()["detail"]) == (500, "internal error; the server's log has the details")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        500,
+        "internal error; the server's log has the details",
+    )
     for name, content in HEADERS.items():
         assert answer.headers[name] == content
     with pytest.raises(RuntimeError, match="never seen before"):
-        WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken)).post("/v1/predict", json=[[1.0, 2.0]])
+        WebClient(create_app(StatusBoard(status), CollectorRegistry(), broken)).post(
+            "/v1/predict", json=[[1.0, 2.0]]
+        )

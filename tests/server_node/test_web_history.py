@@ -1,4 +1,5 @@
-"""What the web interface and the command line show of the history: /clusters, /v1/history, `shoal history export`."""
+"""What the web interface and the command line show of the history: /clusters, /v1/history, `shoal
+history export`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web import predict
 from shoal.server_node.web.app import create_app
@@ -38,8 +44,12 @@ def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
     clusters = [[1, "night", "light low"], [2, "", "light high"]]
     return [
         HistoryBin.of(*origin, FINE_S, START, 1, [1, 30, 2, 10], [0, 40], [0, 1, 30, 0, 2, 10]),
-        HistoryBin.of(*origin, FINE_S, START + 300, 2, [1, 10, NO_CLUSTER, 10], [0, 5, 1, 15], [1, 1, 10]),
-        HistoryBin.of(*origin, COARSE_S, START, 2, [1, 40, 2, 10, NO_CLUSTER, 10], [0, 45, 1, 15], []),
+        HistoryBin.of(
+            *origin, FINE_S, START + 300, 2, [1, 10, NO_CLUSTER, 10], [0, 5, 1, 15], [1, 1, 10]
+        ),
+        HistoryBin.of(
+            *origin, COARSE_S, START, 2, [1, 40, 2, 10, NO_CLUSTER, 10], [0, 45, 1, 15], []
+        ),
         HistoryNames(*origin, ["attic", "cellar"], clusters),
     ]
 
@@ -55,7 +65,9 @@ def client_of(reader: HistoryReader | None) -> WebClient:
     return WebClient(create_app(StatusBoard(STATUS), CollectorRegistry(), predict, history=reader))
 
 
-def test_the_history_has_a_row_for_each_cluster_and_client_and_a_column_for_each_bin(tmp_path: Path) -> None:
+def test_the_history_has_a_row_for_each_cluster_and_client_and_a_column_for_each_bin(
+    tmp_path: Path,
+) -> None:
     body = client_of(stored(tmp_path, the_bins())).get(f"/v1/history?step={FINE_S}").json()
     assert (body["model"], body["step_s"], body["starts"]) == ("fcac", FINE_S, [START, START + 300])
     assert body["readings"] == [40, 20]
@@ -64,7 +76,10 @@ def test_the_history_has_a_row_for_each_cluster_and_client_and_a_column_for_each
         {"identity": 1, "name": "night", "label": "light low", "readings": [30, 10]},
         {"identity": 2, "name": "", "label": "light high", "readings": [10, 0]},
     ]
-    assert body["clients"] == [{"client": "attic", "readings": [40, 5]}, {"client": "cellar", "readings": [0, 15]}]
+    assert body["clients"] == [
+        {"client": "attic", "readings": [40, 5]},
+        {"client": "cellar", "readings": [0, 15]},
+    ]
     assert body["more_from"] is None
 
 
@@ -80,7 +95,9 @@ def test_the_history_has_a_row_for_each_cluster_and_client_and_a_column_for_each
         (f"?from={START + 10_000}", []),
     ],
 )
-def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(tmp_path: Path, query: str, starts: list[int]) -> None:
+def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(
+    tmp_path: Path, query: str, starts: list[int]
+) -> None:
     body = client_of(stored(tmp_path, the_bins())).get(f"/v1/history{query}").json()
     assert body["starts"] == starts
 
@@ -88,7 +105,15 @@ def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(tmp_path: Path, que
 @pytest.mark.parametrize(
     "query",
     [
-        *("?step=60", "?step=x", "?step=0", "?step=-300", "?step=2000", "?step=604801", "?step=9999999"),
+        *(
+            "?step=60",
+            "?step=x",
+            "?step=0",
+            "?step=-300",
+            "?step=2000",
+            "?step=604801",
+            "?step=9999999",
+        ),
         *("?of=clients", "?from=yesterday", "?to=nan", "?from=1e300"),
     ],
 )
@@ -110,14 +135,19 @@ def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Pa
     bins = the_bins()
     client = client_of(stored(tmp_path, bins))
     tags = {
-        query: client.get(f"/v1/history{query}").headers["etag"] for query in ("", f"?step={FINE_S}", "?of=clusters")
+        query: client.get(f"/v1/history{query}").headers["etag"]
+        for query in ("", f"?step={FINE_S}", "?of=clusters")
     }
     assert len(set(tags.values())) == 3
     for query, tag in tags.items():
         again = client.get(f"/v1/history{query}", {"If-None-Match": tag})
         assert (again.status_code, again.content) == (304, b"")
-    renamed = HistoryNames(*(CONTRACT.federation, CONTRACT.digest, "fcac"), ["attic"], [[1, "dusk", "light low"]])
-    more = HistoryBin.of(*(CONTRACT.federation, CONTRACT.digest, "fcac"), COARSE_S, START, 2, [1, 41], [0, 41], [])
+    renamed = HistoryNames(
+        *(CONTRACT.federation, CONTRACT.digest, "fcac"), ["attic"], [[1, "dusk", "light low"]]
+    )
+    more = HistoryBin.of(
+        *(CONTRACT.federation, CONTRACT.digest, "fcac"), COARSE_S, START, 2, [1, 41], [0, 41], []
+    )
     for place, changed in enumerate(([*bins[:3], renamed], [*bins[:2], more, bins[3]])):
         folder = tmp_path / str(place)
         folder.mkdir()
@@ -128,7 +158,8 @@ def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Pa
 def test_a_long_history_comes_in_pieces(tmp_path: Path) -> None:
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     many = [
-        HistoryBin.of(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], []) for n in range(COLUMNS_MAX + 5)
+        HistoryBin.of(*origin, COARSE_S, START + COARSE_S * n, 1, [1, 1], [0, 1], [])
+        for n in range(COLUMNS_MAX + 5)
     ]
     client = client_of(stored(tmp_path, [*many]))
     body = client.get("/v1/history").json()
@@ -142,13 +173,18 @@ def test_several_bins_are_added_up_in_one_column(tmp_path: Path, step: int) -> N
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     width = COARSE_S if step % COARSE_S == 0 else FINE_S
     first = START // step * step
-    bins = [HistoryBin.of(*origin, width, first + width * n, 1, [1, 2, 2 + n, n], [0, 2 + n], []) for n in range(120)]
+    bins = [
+        HistoryBin.of(*origin, width, first + width * n, 1, [1, 2, 2 + n, n], [0, 2 + n], [])
+        for n in range(120)
+    ]
     client = client_of(stored(tmp_path, [*bins]))
     body = client.get(f"/v1/history?step={step}&from={first + 1}").json()
     together = step // width
     assert body["starts"] == list(range(first, first + 120 * width, step))
     assert body["step_s"] == step
-    sums = [sum(2 + n for n in range(at, min(120, at + together))) for at in range(0, 120, together)]
+    sums = [
+        sum(2 + n for n in range(at, min(120, at + together))) for at in range(0, 120, together)
+    ]
     assert body["readings"] == body["clients"][0]["readings"] == sums
     of_cluster = {row["identity"]: row["readings"] for row in body["clusters"]}
     assert of_cluster[1] == [2 * min(together, 120 - at) for at in range(0, 120, together)]
@@ -157,12 +193,16 @@ def test_several_bins_are_added_up_in_one_column(tmp_path: Path, step: int) -> N
     assert client.get(f"/v1/history?step={step}&of=clusters").json()["clients"] == []
 
 
-def test_long_columns_come_in_pieces_too_and_none_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_columns_come_in_pieces_too_and_none_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.server_node.web.history_json.COLUMNS_MAX", 7)
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     step = 4 * FINE_S
     first = START // step * step
-    bins = [HistoryBin.of(*origin, FINE_S, first + FINE_S * n, 1, [1, 1], [0, 1], []) for n in range(60)]
+    bins = [
+        HistoryBin.of(*origin, FINE_S, first + FINE_S * n, 1, [1, 1], [0, 1], []) for n in range(60)
+    ]
     client = client_of(stored(tmp_path, [*bins]))
     body = client.get(f"/v1/history?step={step}").json()
     assert (len(body["starts"]), body["more_from"]) == (7, first + 7 * step)
@@ -172,7 +212,9 @@ def test_long_columns_come_in_pieces_too_and_none_is_cut(tmp_path: Path, monkeyp
     assert (last["readings"], last["more_from"]) == ([4], None)
 
 
-def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked_for(tmp_path: Path) -> None:
+def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     bins: list[HistoryBin | HistoryNames] = [HistoryNames(*origin, ["attic", "cellar"], [])]
     for n in range(60):
@@ -191,13 +233,18 @@ def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked
     assert client_of(None).get("/v1/feeds").status_code == 404
 
 
-def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_shares_moved(tmp_path: Path) -> None:
+def test_the_clusters_say_what_they_are_which_clients_feed_them_and_how_their_shares_moved(
+    tmp_path: Path,
+) -> None:
     body = client_of(stored(tmp_path, the_bins())).get("/v1/clusters").json()
     assert len(body["clusters"]) == 3
     (one,) = [cluster for cluster in body["clusters"] if cluster["identity"] == 1]
     assert one["trend"] == [750, 500]
     assert one["trend_text"] == "50 to 75 % in 10 minutes"
-    assert one["fed_by"] == [{"client": "attic", "share": 0.75}, {"client": "cellar", "share": 0.25}]
+    assert one["fed_by"] == [
+        {"client": "attic", "share": 0.75},
+        {"client": "cellar", "share": 0.25},
+    ]
     assert one["fed_by_text"] == "attic 75 %, cellar 25 %"
     assert one["text"]
     assert len(one["centre"]) == len(one["spread"]) == CONTRACT.width
@@ -215,7 +262,10 @@ def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Pat
 def test_the_page_gets_the_same(tmp_path: Path) -> None:
     body = json.loads(PageRenderer("", stored(tmp_path, the_bins())).render(STATUS).body)
     one = body["models"][0]["clustering"]["clusters"]["1"]
-    assert (one["trend_text"], one["fed_by_text"]) == ("50 to 75 % in 10 minutes", "attic 75 %, cellar 25 %")
+    assert (one["trend_text"], one["fed_by_text"]) == (
+        "50 to 75 % in 10 minutes",
+        "attic 75 %, cellar 25 %",
+    )
 
 
 # The command.
@@ -225,9 +275,14 @@ def test_the_page_gets_the_same(tmp_path: Path) -> None:
 def file(tmp_path: Path) -> Path:
     """A federation file whose log has the history of `the_bins`."""
     file = tmp_path / "plant.toml"
-    features = "".join(f'[[features]]\nname = "{name}"\nlow = 0.0\nhigh = 1.0\n' for name in ("warm", "damp"))
+    features = "".join(
+        f'[[features]]\nname = "{name}"\nlow = 0.0\nhigh = 1.0\n' for name in ("warm", "damp")
+    )
     model = '[[models]]\nname = "fcac"\nalgorithm = "fcac"\n[log]\naddress = "sqlite:log.db"\n'
-    file.write_text(f'[federation]\nname = "plant"\n{features}[privacy]\nmode = "off"\n{model}', encoding="utf-8")
+    file.write_text(
+        f'[federation]\nname = "plant"\n{features}[privacy]\nmode = "off"\n{model}',
+        encoding="utf-8",
+    )
     config = load_config(file)
     log = open_log(config.log)
     ensure_topics(log, config.contract, config.log)
@@ -243,14 +298,22 @@ def export(file: Path, *options: str) -> str:
     assert ran.exception is None, ran.output
     if "--out" in options:
         out = Path(options[options.index("--out") + 1])
-        rows = pyarrow.parquet.read_table(out).num_rows if out.suffix == ".parquet" else out.read_text().count("\n") - 1
+        rows = (
+            pyarrow.parquet.read_table(out).num_rows
+            if out.suffix == ".parquet"
+            else out.read_text().count("\n") - 1
+        )
         assert (ran.stdout, ran.stderr) == ("", f"{out}: {rows} row{'s' * (rows != 1)}\n")
     return ran.output
 
 
-def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_first(file: Path) -> None:
+def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_first(
+    file: Path,
+) -> None:
     rows = list(csv.DictReader(io.StringIO(export(file, "--step", "300"))))
-    assert [(row["time"], row["cluster"], row["name"], row["readings"], row["share"]) for row in rows] == [
+    assert [
+        (row["time"], row["cluster"], row["name"], row["readings"], row["share"]) for row in rows
+    ] == [
         ("2027-01-15T08:00:00Z", "1", "night", "30", "0.75"),
         ("2027-01-15T08:00:00Z", "2", "", "10", "0.25"),
         ("2027-01-15T08:05:00Z", "", "", "10", "0.5"),
@@ -263,7 +326,10 @@ def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_fir
 
 
 def test_it_is_exported_by_client_and_as_json_lines(file: Path) -> None:
-    rows = [json.loads(line) for line in export(file, "--of", "clients", "--format", "jsonl").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in export(file, "--of", "clients", "--format", "jsonl").splitlines()
+    ]
     time = "2027-01-15T08:00:00Z"
     assert rows == [
         {"time": time, "seconds": 1800, "client": "attic", "readings": 45, "share": 0.75},
@@ -287,7 +353,9 @@ def test_events_of_a_model_that_is_not_there_are_not_an_empty_list(file: Path) -
 
 
 def test_an_empty_history_is_a_header(file: Path) -> None:
-    assert export(file, "--from", "2030-01-01") == "time,seconds,cluster,name,label,readings,share\n"
+    assert (
+        export(file, "--from", "2030-01-01") == "time,seconds,cluster,name,label,readings,share\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,16 +371,32 @@ def test_a_mistake_is_answered_with_advice(file: Path, options: list[str], advic
     assert advice in str(ran.exception)
 
 
-def test_changes_are_those_of_the_command_and_spans_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_changes_are_those_of_the_command_and_spans_that_cannot_be_are_refused(
+    tmp_path: Path,
+) -> None:
     client = client_of(stored(tmp_path, the_bins()))
     body = client.get(f"/v1/changes?before_from={START}&from={START + 300}&to={START + 600}").json()
-    assert (body["before"]["to"], body["after"]["from"], body["bin_s"]) == (START + 300, START + 300, FINE_S)
-    assert [(one["cluster"], one["kind"], one["share"]) for one in body["gone"]] == [(2, "quiet", 0.25)]
+    assert (body["before"]["to"], body["after"]["from"], body["bin_s"]) == (
+        START + 300,
+        START + 300,
+        FINE_S,
+    )
+    assert [(one["cluster"], one["kind"], one["share"]) for one in body["gone"]] == [
+        (2, "quiet", 0.25)
+    ]
     assert (body["new"], body["moved"], body["share_moved"], body["compared"]) == ([], [], [], 0)
     assert client.get("/v1/changes").status_code == 200, "the halves of the history"
-    for query in (f"?from={START + 600}&to={START}", "?from=x", "?chance=2", "?chance=x", f"?to={START - 1}"):
+    for query in (
+        f"?from={START + 600}&to={START}",
+        "?from=x",
+        "?chance=2",
+        "?chance=x",
+        f"?to={START - 1}",
+    ):
         assert client.get(f"/v1/changes{query}").status_code == 400, query
     assert client_of(stored(tmp_path / "new", [])).get("/v1/changes").status_code == 400
     assert client_of(None).get("/v1/changes").status_code == 404
-    assert client.get("/v1/cycles").json() == {"model": body["model"], "cycles": []}, "the history is too short"
+    assert client.get("/v1/cycles").json() == {"model": body["model"], "cycles": []}, (
+        "the history is too short"
+    )
     assert client_of(None).get("/v1/cycles").status_code == 404

@@ -47,22 +47,35 @@ def published() -> Published:
     return Published()
 
 
-def client_of(publish: Callable[[ClusterName], None] | None, address: str = "127.0.0.1") -> WebClient:
-    return WebClient(create_app(StatusBoard(LEARNT), CollectorRegistry(), predict, publish), address=address)
+def client_of(
+    publish: Callable[[ClusterName], None] | None, address: str = "127.0.0.1"
+) -> WebClient:
+    return WebClient(
+        create_app(StatusBoard(LEARNT), CollectorRegistry(), predict, publish), address=address
+    )
 
 
 def test_a_name_is_published_as_the_request_of_shoal_name(published: Published) -> None:
-    answer = client_of(published).post("/v1/clusters/2/name?model=fcac", content='{"name": " night "}', headers=HERE)
+    answer = client_of(published).post(
+        "/v1/clusters/2/name?model=fcac", content='{"name": " night "}', headers=HERE
+    )
     assert answer.status_code == 202
     assert answer.json() == {"model": "fcac", "cluster": 2, "name": "night"}
     (request,) = published.requests
     assert abs(request.made_at - time.time()) < 60
-    expected = ClusterName(CONTRACT.federation, CONTRACT.digest, "fcac", 2, "night", made_at=request.made_at)
+    expected = ClusterName(
+        CONTRACT.federation, CONTRACT.digest, "fcac", 2, "night", made_at=request.made_at
+    )
     assert request == expected
 
 
 def test_an_empty_name_takes_it_away(published: Published) -> None:
-    assert client_of(published).post("/v1/clusters/0/name", content='{"name": ""}', headers=HERE).status_code == 202
+    assert (
+        client_of(published)
+        .post("/v1/clusters/0/name", content='{"name": ""}', headers=HERE)
+        .status_code
+        == 202
+    )
     assert published.requests[0].name == ""
 
 
@@ -80,7 +93,12 @@ def test_an_empty_name_takes_it_away(published: Published) -> None:
 def test_a_page_of_this_server_and_a_program_on_this_machine_may_name(
     published: Published, more: Mapping[str, str]
 ) -> None:
-    assert client_of(published).post("/v1/clusters/0/name", content=NAME, headers=HERE | more).status_code == 202
+    assert (
+        client_of(published)
+        .post("/v1/clusters/0/name", content=NAME, headers=HERE | more)
+        .status_code
+        == 202
+    )
     assert len(published.requests) == 1
 
 
@@ -109,13 +127,17 @@ def test_a_page_of_this_server_and_a_program_on_this_machine_may_name(
         ({"content-type": ""}, 415),
     ],
 )
-def test_a_page_of_another_site_and_a_proxy_may_not(published: Published, more: Mapping[str, str], status: int) -> None:
+def test_a_page_of_another_site_and_a_proxy_may_not(
+    published: Published, more: Mapping[str, str], status: int
+) -> None:
     answer = client_of(published).post("/v1/clusters/0/name", content=NAME, headers=HERE | more)
     assert (answer.status_code, set(answer.json())) == (status, PROBLEM)
     assert published.requests == []
 
 
-@pytest.mark.parametrize("address", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "0.0.0.0", "unix"])
+@pytest.mark.parametrize(
+    "address", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "0.0.0.0", "unix"]
+)
 def test_another_machine_may_not(published: Published, address: str) -> None:
     answer = client_of(published, address).post("/v1/clusters/0/name", content=NAME, headers=HERE)
     assert answer.status_code == 403
@@ -123,7 +145,9 @@ def test_another_machine_may_not(published: Published, address: str) -> None:
     assert published.requests == []
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "LocalHost"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "LocalHost"]
+)
 def test_the_addresses_of_this_machine_for_itself(address: str) -> None:
     assert is_loopback(address)
 
@@ -141,7 +165,9 @@ def test_the_addresses_of_this_machine_for_itself(address: str) -> None:
         ("/v1/clusters/0/name?model=other", "no such model; this federation has fcac, slow"),
     ],
 )
-def test_an_unknown_cluster_or_model_is_not_found(published: Published, path: str, error: str) -> None:
+def test_an_unknown_cluster_or_model_is_not_found(
+    published: Published, path: str, error: str
+) -> None:
     answer = client_of(published).post(path, content=NAME, headers=HERE)
     assert answer.status_code == 404
     assert error in answer.json()["detail"]
@@ -166,7 +192,9 @@ def test_an_unknown_cluster_or_model_is_not_found(published: Published, path: st
         ('{"name": "half \\ud83d"}', "not a line"),
     ],
 )
-def test_a_body_without_a_valid_name_is_refused(published: Published, body: str, error: str) -> None:
+def test_a_body_without_a_valid_name_is_refused(
+    published: Published, body: str, error: str
+) -> None:
     answer = client_of(published).post("/v1/clusters/0/name", content=body, headers=HERE)
     assert answer.status_code == 400
     assert set(answer.json()) == PROBLEM
@@ -176,9 +204,15 @@ def test_a_body_without_a_valid_name_is_refused(published: Published, body: str,
 
 def test_the_longest_name_fits_and_a_larger_body_is_refused(published: Published) -> None:
     longest = json.dumps({"name": "\U0001f41f" * 60})
-    assert client_of(published).post("/v1/clusters/0/name", content=longest, headers=HERE).status_code == 202
+    assert (
+        client_of(published).post("/v1/clusters/0/name", content=longest, headers=HERE).status_code
+        == 202
+    )
     large = NAME + " " * REQUEST_BYTES_MAX
-    assert client_of(published).post("/v1/clusters/0/name", content=large, headers=HERE).status_code == 413
+    assert (
+        client_of(published).post("/v1/clusters/0/name", content=large, headers=HERE).status_code
+        == 413
+    )
 
 
 def test_only_post_names() -> None:
@@ -196,7 +230,10 @@ def test_a_log_that_is_away_is_reported_and_nothing_of_it_is_quoted() -> None:
         raise LogUnavailable("broker secret-host:9092 is away")
 
     answer = client_of(away).post("/v1/clusters/0/name", content=NAME, headers=HERE)
-    assert (answer.status_code, answer.json()["detail"]) == (503, "the server cannot answer this now")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "the server cannot answer this now",
+    )
 
 
 FILE = """
@@ -222,7 +259,9 @@ def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
     file = tmp_path / "federation.toml"
     file.write_text(FILE.format(folder=tmp_path), encoding="utf-8")
     config = load_config(file)
-    request = ClusterName(config.contract.federation, config.contract.digest, "fcac", 0, "night", made_at=1.0)
+    request = ClusterName(
+        config.contract.federation, config.contract.digest, "fcac", 0, "night", made_at=1.0
+    )
     with resumed(open_server(config)) as server:
         request_publisher(config)(request)
         assert server.step(), "the server reads it, and rejects it: there is no such cluster yet"
@@ -230,5 +269,7 @@ def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
         topic = config.contract.updates_topic
         records, _ = log.read(topic, beginning(log, topic))
         assert [ClusterName.decode(record.value, record.headers) for record in records] == [request]
-        rejected, _ = log.read(config.contract.rejected_topic, beginning(log, config.contract.rejected_topic))
+        rejected, _ = log.read(
+            config.contract.rejected_topic, beginning(log, config.contract.rejected_topic)
+        )
         assert len(rejected) == 1

@@ -59,21 +59,32 @@ class Served:
         self.url = f"http://127.0.0.1:{self.web.start()}"
         self.document: dict[str, Any] = json.loads(self.answer("GET", "/v1/openapi.json")[2])
 
-    def answer(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, bytes, Any]:
+    def answer(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, str, bytes, Any]:
         """Status, media type, body, headers."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(self.url + path, body, named, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
                 content = b"" if response.headers.get_content_type() == STREAM else response.read()
-                return response.status, response.headers.get_content_type(), content, response.headers
+                return (
+                    response.status,
+                    response.headers.get_content_type(),
+                    content,
+                    response.headers,
+                )
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.headers.get_content_type(), error.read(), error.headers
 
     def operations(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Method, path and what the document says of it."""
-        return [(m.upper(), path, one) for path, item in self.document["paths"].items() for m, one in item.items()]
+        return [
+            (m.upper(), path, one)
+            for path, item in self.document["paths"].items()
+            for m, one in item.items()
+        ]
 
     def check(self, operation: dict[str, Any], status: int, media_type: str, body: bytes) -> None:
         """The document has this status and media type, and the body fits its schema."""
@@ -127,7 +138,8 @@ def from_object(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def requests_of(operation: dict[str, Any]) -> st.SearchStrategy[tuple[dict[str, Any], str, Any]]:
-    """Parameters by name, media type of the body, and the body, half of them with a model that there is."""
+    """Parameters by name, media type of the body, and the body, half of them with a model that
+    there is."""
     drawn = {}
     for one in operation["parameters"]:
         values = from_schema(one["schema"])
@@ -145,12 +157,18 @@ def requests_of(operation: dict[str, Any]) -> st.SearchStrategy[tuple[dict[str, 
 
 def send(served: Served, method: str, path: str, drawn: tuple[dict[str, Any], str, Any]) -> Any:
     parameters, media_type, value = drawn
-    query = {name: one for name, one in parameters.items() if one is not None and f"{{{name}}}" not in path}
+    query = {
+        name: one
+        for name, one in parameters.items()
+        if one is not None and f"{{{name}}}" not in path
+    }
     for name, one in parameters.items():
         path = path.replace(f"{{{name}}}", urllib.parse.quote(str(one), safe=""))
     body = None if value is None else json.dumps(value).encode()
     headers = {"content_type": media_type} if body is not None else {}
-    return served.answer(method, f"{path}?{urllib.parse.urlencode(query, errors='replace')}", body, **headers)
+    return served.answer(
+        method, f"{path}?{urllib.parse.urlencode(query, errors='replace')}", body, **headers
+    )
 
 
 def check_all(served: Served, examples: int) -> None:
@@ -178,7 +196,11 @@ def test_what_a_server_answers_to_many_requests_is_what_its_document_says(served
 
 
 def test_every_operation_can_succeed_and_names_what_it_answers(served: Served) -> None:
-    bodies = {"predict": {"rows": [[20.0, 50.0]]}, "name": {"name": "night"}, "alerts": {"action": "confirm"}}
+    bodies = {
+        "predict": {"rows": [[20.0, 50.0]]},
+        "name": {"name": "night"},
+        "alerts": {"action": "confirm"},
+    }
     without = {"/v1/history", "/v1/feeds", "/v1/changes", "/v1/cycles", "/v1/labels", "/v1/rules"}
     """this server has no history, no labels and no model that predicts"""
     for method, path, operation in served.operations():
@@ -190,7 +212,9 @@ def test_every_operation_can_succeed_and_names_what_it_answers(served: Served) -
         assert status == (404 if path in without else min(map(int, operation["responses"]))), path
         served.check(operation, status, media_type, answered)
         if "304" in operation["responses"] and status == 200:
-            again = served.answer(method, path.replace("{identity}", "0"), if_none_match=headers["etag"])
+            again = served.answer(
+                method, path.replace("{identity}", "0"), if_none_match=headers["etag"]
+            )
             assert (again[0], again[2]) == (304, b""), path
 
 
@@ -211,7 +235,9 @@ def test_events_are_listed_from_a_place_on(served: Served) -> None:
     rest = json.loads(served.answer("GET", f"/v1/events?after={first['next']}")[2])
     assert [event["id"] for event in rest["events"]] == ["fcac/2/0"]
     assert rest["next"] == rest["end"]
-    assert json.loads(served.answer("GET", f"/v1/events?after={rest['end'] + 5}")[2])["events"] == []
+    assert (
+        json.loads(served.answer("GET", f"/v1/events?after={rest['end'] + 5}")[2])["events"] == []
+    )
     assert json.loads(served.answer("GET", "/v1/events?model=slow")[2])["events"] == []
     assert served.answer("GET", "/v1/events?limit=0")[0] == 400
     assert served.answer("GET", "/v1/events?model=other")[0] == 404
@@ -231,11 +257,23 @@ def test_clients_are_listed_by_name_some_at_a_time(served: Served) -> None:
         "cellar",
         3,
     )
-    assert (names("?limit=2&after=cellar"), answer("?limit=1&after=cellar")["next"]) == (["loft"], None)
+    assert (names("?limit=2&after=cellar"), answer("?limit=1&after=cellar")["next"]) == (
+        ["loft"],
+        None,
+    )
     assert answer("?after=zinc") == {"clients": [], "total": 3, "next": None}
     assert served.answer("GET", "/v1/clients?limit=1001")[0] == 400
 
 
 def test_old_paths_are_gone(served: Served) -> None:
-    for path in ("/snapshot", "/status", "/events", "/clusters", "/predict", "/nodes", "/privacy", "/rules"):
+    for path in (
+        "/snapshot",
+        "/status",
+        "/events",
+        "/clusters",
+        "/predict",
+        "/nodes",
+        "/privacy",
+        "/rules",
+    ):
         assert served.answer("GET", path)[0] == 404

@@ -16,8 +16,12 @@ CONTRACT = a_contract(5, models=("fcac", "slow"))
 EMPTY = a_status(CONTRACT, ready=False, lag_records=12)
 ARRAYS = some_nodes(5, 6, 120)
 EXCLUDED = QuarantinedClient("fcac", "south-wing", NOW, "odd", False)
-LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3}, quarantined=[EXCLUDED])
-MARKUP = replace(LEARNT, clients=(*LEARNT.clients, ClientStatus("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0)))
+LEARNT = a_status(
+    CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], rejected={"contract": 3}, quarantined=[EXCLUDED]
+)
+MARKUP = replace(
+    LEARNT, clients=(*LEARNT.clients, ClientStatus("<img src=x onerror=alert(1)>", NOW, 1, 1, 0.0))
+)
 
 COUNTERS = (
     "Object.fromEntries([...document.querySelectorAll('#counters div')]"
@@ -100,11 +104,15 @@ def _shows_a_snapshot(tab: Tab) -> None:
         tab.shows(words)
     assert not tab.value_of("document.getElementById('empty').checkVisibility()")
     assert tab.value_of("document.querySelectorAll('#clusters tbody tr').length") == 6
-    inactive = "[...document.querySelectorAll('#clients tr.inactive .name')].map(name => name.textContent)"
+    inactive = (
+        "[...document.querySelectorAll('#clients tr.inactive .name')].map(name => name.textContent)"
+    )
     assert tab.value_of(inactive) == ["roof"]
     assert tab.value_of("document.querySelector('#clients img') === null")
     tab.shows("<img src=x onerror=alert(1)>")
-    tab.until("document.getElementById('map').getAttribute('aria-label') === 'Map of 120 nodes in 6 clusters'")
+    tab.until(
+        "document.getElementById('map').getAttribute('aria-label') === 'Map of 120 nodes in 6 clusters'"
+    )
     assert [points > 100 for points in tab.value_of(NODE_COLOURS)] == [True] * 6 + [False] * 4
     assert tab.value_of("document.querySelector('#history .steps').getAttribute('d').includes('H')")
 
@@ -115,7 +123,9 @@ def _explores_nodes_by_keyboard(tab: Tab) -> None:
     tab.press("ArrowRight")
     most = int(ARRAYS["count"].argmax())
     node = int(ARRAYS["node_id"][most])
-    tab.until(f"{announcement}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · weight')")
+    tab.until(
+        f"{announcement}.startsWith('Node {node} · cluster {ARRAYS['cluster'][most]} · weight')"
+    )
     temperature = -20 + 80 * ARRAYS["weight"][most, 0]
     tab.shows(f"{temperature:.2f} °C")
     tab.shows("A learnt prototype, not a reading.")
@@ -139,7 +149,9 @@ def _fits_a_phone_and_the_dark_theme(tab: Tab) -> None:
 def _chooses_another_model(tab: Tab) -> None:
     """By keyboard: one tab is in the tab order, and arrow keys move to the others and wrap around."""
     tabs = "[...document.querySelectorAll('[role=tab]')]"
-    assert tab.value_of(f"{tabs}.map(tab => [tab.firstChild.textContent, tab.ariaSelected, tab.tabIndex])") == [
+    assert tab.value_of(
+        f"{tabs}.map(tab => [tab.firstChild.textContent, tab.ariaSelected, tab.tabIndex])"
+    ) == [
         ["fcac", "true", 0],
         ["slow", "false", -1],
     ]
@@ -147,19 +159,26 @@ def _chooses_another_model(tab: Tab) -> None:
     tab.press("ArrowRight")
     tab.shows("No clustering yet")
     assert tab.value_of("location.hash") == "#model=slow"
-    assert tab.value_of(f"{tabs}.map(tab => [tab.ariaSelected, tab.tabIndex])") == [["false", -1], ["true", 0]]
+    assert tab.value_of(f"{tabs}.map(tab => [tab.ariaSelected, tab.tabIndex])") == [
+        ["false", -1],
+        ["true", 0],
+    ]
     assert tab.value_of(f"document.activeElement === {tabs}[1]")
     labelled = "document.getElementById(document.querySelector('[role=tabpanel]').getAttribute('aria-labelledby'))"
     assert tab.value_of(f"{labelled}.textContent") == "slowfcac · no clusters yet"
     for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
         tab.press(key)
-        tab.until(f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]")
+        tab.until(
+            f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]"
+        )
 
 
 def _notices_a_stalled_stream(tab: Tab) -> None:
-    """When the page's clock jumps by a minute, it treats the stream as stalled, shows that, and opens another.
+    """When the page's clock jumps by a minute, it treats the stream as stalled, shows that, and
+    opens another.
 
-    The clock jumps until the page has looked: a heartbeat that arrives before it looks is of the new time.
+    The clock jumps until the page has looked: a heartbeat that arrives before it looks is of the
+    new time.
     """
     tab.value_of("""void (() => {
       const [connection, clock] = [document.getElementById('connection'), Date.now];
@@ -177,7 +196,9 @@ def _notices_a_stalled_stream(tab: Tab) -> None:
 
 
 def _shows_when_the_server_has_stopped(tab: Tab) -> None:
-    tab.until("/^disconnected since \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)")
+    tab.until(
+        "/^disconnected since \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)"
+    )
     tab.until("document.body.classList.contains('stale')")
     assert tab.value_of("document.title").startswith("disconnected · greenhouse")
 

@@ -28,7 +28,8 @@ FIELD = "document.querySelector('#clusters input')"
 
 
 class NamingServer:
-    """A page whose requests are kept, and answered by `fails` where it is set; `apply` does what the server would."""
+    """A page whose requests are kept, and answered by `fails` where it is set; `apply` does what
+    the server would."""
 
     def __init__(self) -> None:
         self.board = StatusBoard(a_status(CONTRACT, SNAPSHOTS))
@@ -54,7 +55,10 @@ class NamingServer:
     def heaviest_first(self, identity: int) -> None:
         """Change the masses so that this cluster has most of them."""
         model = self.board.status.models["fcac"]
-        clusters = {**model.lineage.clusters, identity: replace(model.lineage.clusters[identity], mass=1e6)}
+        clusters = {
+            **model.lineage.clusters,
+            identity: replace(model.lineage.clusters[identity], mass=1e6),
+        }
         self._show(replace(model, lineage=replace(model.lineage, clusters=clusters)))
 
     def _show(self, model: ModelStatus) -> None:
@@ -98,14 +102,20 @@ def open_field(tab: Tab, identity: int) -> None:
     tab.until(f"document.activeElement === {FIELD}")
 
 
-def test_a_cluster_is_named_by_keyboard_and_shown_with_its_name(tab: Tab, server: NamingServer) -> None:
+def test_a_cluster_is_named_by_keyboard_and_shown_with_its_name(
+    tab: Tab, server: NamingServer
+) -> None:
     open_field(tab, 2)
     assert tab.value_of(f"{FIELD}.ariaLabel") == "Name of cluster 2"
     assert "Enter saves" in tab.value_of(STATUS)
     type_name(tab, " <b>night</b> ")
     tab.press("Enter")
-    tab.until(f"{STATUS} === 'Requested the name “<b>night</b>” for cluster 2; the server reads it next.'")
-    assert tab.value_of(f"{FIELD} === null && document.activeElement === {button_of(2)}"), "the focus goes back"
+    tab.until(
+        f"{STATUS} === 'Requested the name “<b>night</b>” for cluster 2; the server reads it next.'"
+    )
+    assert tab.value_of(f"{FIELD} === null && document.activeElement === {button_of(2)}"), (
+        "the focus goes back"
+    )
     [request] = server.requests
     assert (request.model, request.identity, request.name) == ("fcac", 2, "<b>night</b>")
     assert "<b>night</b> (2)" not in tab.value_of(TITLES), "not before the server has it"
@@ -114,7 +124,10 @@ def test_a_cluster_is_named_by_keyboard_and_shown_with_its_name(tab: Tab, server
     tab.until(f"{STATUS} === 'Cluster 2 is named “<b>night</b>”.'")
     assert tab.value_of(f"{button_of(2)}.ariaLabel") == "Name cluster <b>night</b> (2)"
     open_field(tab, 2)
-    assert tab.value_of(f"[{FIELD}.value, getSelection().toString()]") == ["<b>night</b>", "<b>night</b>"]
+    assert tab.value_of(f"[{FIELD}.value, getSelection().toString()]") == [
+        "<b>night</b>",
+        "<b>night</b>",
+    ]
     tab.press("Backspace")
     tab.value_of(f"void ({FIELD}.value = '')")
     tab.press("Enter")
@@ -134,7 +147,9 @@ def test_escape_cancels(tab: Tab, server: NamingServer) -> None:
 def test_one_field_is_open_at_a_time_and_another_model_closes_it(tab: Tab) -> None:
     open_field(tab, 1)
     tab.value_of(f"{button_of(3)}.click()")
-    tab.until(f"{FIELD}.ariaLabel === 'Name of cluster 3' && document.querySelectorAll('#clusters input').length === 1")
+    tab.until(
+        f"{FIELD}.ariaLabel === 'Name of cluster 3' && document.querySelectorAll('#clusters input').length === 1"
+    )
     tab.value_of("document.getElementById('tab-slow').click()")
     tab.until(f"{FIELD} === null && {STATUS} === ''")
     open_field(tab, 0)
@@ -150,7 +165,9 @@ def test_the_name_goes_to_the_model_on_the_page(tab: Tab, server: NamingServer) 
     assert server.requests[0].model == "slow"
 
 
-def test_an_open_field_keeps_its_place_text_and_focus_while_shares_change(tab: Tab, server: NamingServer) -> None:
+def test_an_open_field_keeps_its_place_text_and_focus_while_shares_change(
+    tab: Tab, server: NamingServer
+) -> None:
     last = tab.value_of(f"{TITLES}.at(-1)")
     identity = int(last.rpartition("(")[2].rstrip(")"))
     open_field(tab, identity)
@@ -160,7 +177,10 @@ def test_an_open_field_keeps_its_place_text_and_focus_while_shares_change(tab: T
     tab.until(f"{shares}.at(-1) > 90")
     assert tab.value_of(f"{TITLES}.at(-1)") == last
     type_name(tab, "me")
-    assert tab.value_of(f"[{FIELD}.value, document.activeElement === {FIELD}]") == ["half a name", True]
+    assert tab.value_of(f"[{FIELD}.value, document.activeElement === {FIELD}]") == [
+        "half a name",
+        True,
+    ]
 
 
 def test_a_request_that_fails_keeps_the_text_and_says_why(tab: Tab, server: NamingServer) -> None:
@@ -169,15 +189,24 @@ def test_a_request_that_fails_keeps_the_text_and_says_why(tab: Tab, server: Nami
     type_name(tab, "night")
     tab.press("Enter")
     tab.until(f"{STATUS} === 'Not requested: the server cannot answer this now.'")
-    assert tab.value_of(f"[{FIELD}.value, {FIELD}.ariaInvalid, {FIELD}.readOnly]") == ["night", "true", False]
+    assert tab.value_of(f"[{FIELD}.value, {FIELD}.ariaInvalid, {FIELD}.readOnly]") == [
+        "night",
+        "true",
+        False,
+    ]
     server.fails = False
     tab.press("Enter")
     tab.until(f"{STATUS}.startsWith('Requested')")
 
 
-def test_a_cluster_is_confirmed_as_normal_and_taken_back_with_one_button(tab: Tab, server: NamingServer) -> None:
+def test_a_cluster_is_confirmed_as_normal_and_taken_back_with_one_button(
+    tab: Tab, server: NamingServer
+) -> None:
     row = "[...document.querySelectorAll('#clusters tbody tr')].find(row => row.cluster.identity === 2)"
-    cases = (("confirm", "normal", "active, normal", "Raise alerts"), ("alert", "again", "active", "Confirm"))
+    cases = (
+        ("confirm", "normal", "active, normal", "Raise alerts"),
+        ("alert", "again", "active", "Confirm"),
+    )
     for action, reported, state, next_label in cases:
         tab.value_of(f"{row}.querySelector('.alerts').click()")
         tab.until(f"{STATUS}.startsWith('Requested: cluster 2') && {STATUS}.includes('{reported}')")
@@ -200,7 +229,9 @@ def the_field_fits(tab: Tab, width: int, scheme: str) -> None:
     tab.resize(width, 800)
     tab.prefer(scheme)
     tab.until(f"document.documentElement.dataset.theme === '{scheme}' && innerWidth === {width}")
-    size = f"(({{width, height}}) => Math.min(width, height))({button_of(1)}.getBoundingClientRect())"
+    size = (
+        f"(({{width, height}}) => Math.min(width, height))({button_of(1)}.getBoundingClientRect())"
+    )
     assert tab.value_of(size) >= 24, "large enough for a finger"
     open_field(tab, 1)
     assert tab.value_of(LOWEST_TEXT_CONTRAST)[0] >= 4.5
@@ -209,8 +240,12 @@ def the_field_fits(tab: Tab, width: int, scheme: str) -> None:
     assert tab.value_of("document.documentElement.scrollWidth") <= width
 
 
-def test_a_page_under_another_host_name_offers_no_names(browser: Browser, server: NamingServer) -> None:
-    web = page_server(server.board, CollectorRegistry(), publish_request=server.publish, access=NAMED)
+def test_a_page_under_another_host_name_offers_no_names(
+    browser: Browser, server: NamingServer
+) -> None:
+    web = page_server(
+        server.board, CollectorRegistry(), publish_request=server.publish, access=NAMED
+    )
     port = web.start()
     try:
         tab = browser.tab()
@@ -226,7 +261,8 @@ def test_the_page_of_another_site_cannot_name(browser: Browser, server: NamingSe
         page_server(server.board, CollectorRegistry(), publish_request=publish, access=NAMED)
         for publish in (server.publish, None)
     )
-    port, elsewhere = web.start(), other.start()
+    port = web.start()
+    elsewhere = other.start()
     try:
         tab = browser.tab()
         tab.open(f"http://shoal.localhost:{elsewhere}/")

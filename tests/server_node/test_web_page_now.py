@@ -1,4 +1,5 @@
-"""What the page says at first sight: clusters now, what changed, whether it is usual, each cluster over time."""
+"""What the page says at first sight: clusters now, what changed, whether it is usual, each cluster
+over time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from prometheus_client import CollectorRegistry
 
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from shoal.server_node.web import page_server
 from tests.server_node.web_browser import Browser, Tab
@@ -26,12 +32,23 @@ from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status
 
 CONTRACT = a_contract(4)
 NEWEST = int(NOW) // COARSE_S * COARSE_S
-ACTIVE = (ClientStatus("attic", NOW + 3600, 9, 900, 2.0), ClientStatus("cellar", NOW + 3600, 9, 900, 2.0))
+ACTIVE = (
+    ClientStatus("attic", NOW + 3600, 9, 900, 2.0),
+    ClientStatus("cellar", NOW + 3600, 9, 900, 2.0),
+)
 """the page's clock runs during the test: they are observed an hour in the future"""
 EVENTS = (
     RecentEvent(NOW - 7200, "birth", 0, None, "cluster 0 is new: 60 % of the recent readings"),
-    RecentEvent(NOW - 3600, "parted", 1, 0, "cluster 1 has parted from cluster 0: 20 % of the recent readings"),
-    RecentEvent(NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"),
+    RecentEvent(
+        NOW - 3600,
+        "parted",
+        1,
+        0,
+        "cluster 1 has parted from cluster 0: 20 % of the recent readings",
+    ),
+    RecentEvent(
+        NOW - 60, "quiet", 2, None, "cluster 2 is quiet: no readings fall to it at present"
+    ),
 )
 ROWS = "[...document.querySelectorAll('#timeline-rows tr')]"
 MOSTLY = r"mostly -?[\d.,]+ to [\d.,]+ \S+; all others: mostly -?[\d.,]+ to [\d.,]+ \S+"
@@ -40,9 +57,13 @@ ANSWERS = "Object.fromEntries([...document.querySelectorAll('#answers div')].map
 ANSWERS += "[row.children[0].textContent, [row.className, row.children[2].textContent]]))"
 
 
-def a_bin(start: int, clusters: dict[int, int], width: int, cells: tuple[int, ...] = ()) -> HistoryBin:
+def a_bin(
+    start: int, clusters: dict[int, int], width: int, cells: tuple[int, ...] = ()
+) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
-    return HistoryBin.of(CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [0, 1], list(cells))
+    return HistoryBin.of(
+        CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [0, 1], list(cells)
+    )
 
 
 def days_before(days: int) -> int:
@@ -50,16 +71,28 @@ def days_before(days: int) -> int:
 
 
 def history(
-    folder: Path, now: dict[int, int], earlier: dict[int, int], days: int = 28, clients: tuple[str, ...] = ()
+    folder: Path,
+    now: dict[int, int],
+    earlier: dict[int, int],
+    days: int = 28,
+    clients: tuple[str, ...] = (),
 ) -> HistoryReader:
-    """A history that has the newest half hour and the same one of earlier days; `clients` are more than two."""
+    """A history that has the newest half hour and the same one of earlier days; `clients` are more
+    than two."""
     cells = (0, 0, 30, 0, 1, 10, 1, 2, 40)
-    bins: list[HistoryBin | HistoryNames] = [a_bin(NEWEST, now, FINE_S, cells), a_bin(NEWEST, now, COARSE_S)]
+    bins: list[HistoryBin | HistoryNames] = [
+        a_bin(NEWEST, now, FINE_S, cells),
+        a_bin(NEWEST, now, COARSE_S),
+    ]
     bins += [a_bin(days_before(back), earlier, COARSE_S) for back in range(1, days + 1)]
     bins += [a_bin(NEWEST - FINE_S * back, earlier, FINE_S) for back in range(12, 75)]
     bins += [a_bin(NEWEST - COARSE_S * back, earlier, COARSE_S) for back in range(1, 14)]
     clusters = [[identity, "", f"label {identity}"] for identity in range(9)]
-    bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar", *clients], clusters))
+    bins.append(
+        HistoryNames(
+            CONTRACT.federation, CONTRACT.digest, "fcac", ["attic", "cellar", *clients], clusters
+        )
+    )
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
     store.apply([HistoryRecord(one.record_key, one) for one in bins])
     store.close()
@@ -67,22 +100,33 @@ def history(
 
 
 def the_status(clusters: int = 3, **parts: Any) -> ServerStatus:
-    status = a_status(CONTRACT, [a_snapshot(CONTRACT, some_nodes(4, clusters, 40 * clusters))], **parts)
-    return replace(status, models={name: replace(model, events=EVENTS) for name, model in status.models.items()})
+    status = a_status(
+        CONTRACT, [a_snapshot(CONTRACT, some_nodes(4, clusters, 40 * clusters))], **parts
+    )
+    return replace(
+        status,
+        models={name: replace(model, events=EVENTS) for name, model in status.models.items()},
+    )
 
 
 def parted_from(status: ServerStatus, identity: int, parent: int) -> ServerStatus:
     """The status, of whose clusters one has parted from another."""
     model = status.models["fcac"]
-    clusters = model.lineage.clusters | {identity: replace(model.lineage.clusters[identity], parent=parent)}
-    return replace(status, models={"fcac": replace(model, lineage=replace(model.lineage, clusters=clusters))})
+    clusters = model.lineage.clusters | {
+        identity: replace(model.lineage.clusters[identity], parent=parent)
+    }
+    return replace(
+        status, models={"fcac": replace(model, lineage=replace(model.lineage, clusters=clusters))}
+    )
 
 
 NOT_PUBLISHED = "Rejected readings are not published: each client's own metrics and log have them."
 
 
 @contextmanager
-def shown(browser: Browser, status: ServerStatus, past: HistoryReader | None = None) -> Iterator[tuple[Tab, Any]]:
+def shown(
+    browser: Browser, status: ServerStatus, past: HistoryReader | None = None
+) -> Iterator[tuple[Tab, Any]]:
     """A page that shows `status`, and what stops its server."""
     web = page_server(StatusBoard(status), CollectorRegistry(), history=past)
     port = web.start()
@@ -91,9 +135,12 @@ def shown(browser: Browser, status: ServerStatus, past: HistoryReader | None = N
         tab.resize(1280, 1000)
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("document.querySelectorAll('#answers div').length === 4")
-        tab.until("document.querySelector('#privacy .badge') !== null")  # what stands low on the page comes last
+        # what stands low on the page comes last
+        tab.until("document.querySelector('#privacy .badge') !== null")
         yield tab, web.stop
-        assert [error for error in tab.console_errors() if "ERR_CONNECTION_REFUSED" not in error] == []
+        assert [
+            error for error in tab.console_errors() if "ERR_CONNECTION_REFUSED" not in error
+        ] == []
     finally:
         web.stop()
 
@@ -105,7 +152,9 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
     with shown(browser, the_status(clients=ACTIVE), past) as (tab, _):
         assert tab.value_of("document.getElementById('now-count').textContent") == "3 clusters now"
         assert tab.value_of("document.getElementById('now-known').textContent") == "3 known"
-        assert tab.value_of("document.getElementById('changed').textContent").endswith(EVENTS[1].text)
+        assert tab.value_of("document.getElementById('changed').textContent").endswith(
+            EVENTS[1].text
+        )
         assert EVENTS[0].text in tab.value_of("document.getElementById('before').textContent")
         answers = tab.value_of(ANSWERS)
         assert answers["Usual?"][0] == "good"
@@ -115,11 +164,19 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
             "0 % of the last hour's readings belonged to no cluster known then, up to 0 % is usual.",
         ]
         most = "100 % of the newest readings are those of attic."
-        assert answers["Complete?"] == ["good", f"2 of 2 clients active, no message rejected. {most} {NOT_PUBLISHED}"]
-        assert answers["Private?"] == ["good", "ε 4 per reading. Formal guarantee for every reading."]
+        assert answers["Complete?"] == [
+            "good",
+            f"2 of 2 clients active, no message rejected. {most} {NOT_PUBLISHED}",
+        ]
+        assert answers["Private?"] == [
+            "good",
+            "ε 4 per reading. Formal guarantee for every reading.",
+        ]
 
 
-def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser: Browser, tmp_path: Path) -> None:
+def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
     inactive = (ACTIVE[0], ClientStatus("roof", NOW - 500, 3, 30, 0.0, rejected=7))
     with shown(browser, the_status(clients=inactive, rejected={"bounds": 2}), past) as (tab, _):
@@ -127,13 +184,20 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(browser:
         assert answers["Usual?"][0] == "warn"
         assert answers["Usual?"][1].startswith("No: 10 % as on earlier")
         assert answers["New?"][0] == "warn"
-        assert answers["New?"][1].startswith("70 % of the last hour's readings belonged to no cluster known then")
+        assert answers["New?"][1].startswith(
+            "70 % of the last hour's readings belonged to no cluster known then"
+        )
         rejected = "2 messages rejected, 7 readings rejected by clients"
         most = "100 % of the newest readings are those of attic."
-        assert answers["Complete?"] == ["warn", f"roof inactive; 1 of 2 clients active, {rejected}. {most}"]
+        assert answers["Complete?"] == [
+            "warn",
+            f"roof inactive; 1 of 2 clients active, {rejected}. {most}",
+        ]
         cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[3].textContent)"
         assert tab.value_of(cells) == ["Rejected", "–", "7"]
-        signs = "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
+        signs = (
+            "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
+        )
         assert tab.value_of(signs) == ["!", "!", "!"]
 
 
@@ -151,9 +215,13 @@ def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -
         assert "the source has ended" in tab.value_of("document.body.textContent")
 
 
-def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(browser: Browser, tmp_path: Path) -> None:
+def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(
+    browser: Browser, tmp_path: Path
+) -> None:
     status = the_status(clients=ACTIVE)
-    alarmed = replace(status, models={name: replace(one, unusual=True) for name, one in status.models.items()})
+    alarmed = replace(
+        status, models={name: replace(one, unusual=True) for name, one in status.models.items()}
+    )
     past = history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40}, clients=("roof", "yard"))
     with shown(browser, alarmed, past) as (tab, _):
         answers = tab.value_of(ANSWERS)
@@ -168,21 +236,31 @@ def test_a_young_history_says_that_it_is_too_early(browser: Browser, tmp_path: P
         assert tab.value_of(ANSWERS)["Usual?"][1].startswith("Too early to say: it takes three")
 
 
-def test_each_cluster_has_a_band_and_the_slider_tells_a_moment_in_words(browser: Browser, tmp_path: Path) -> None:
+def test_each_cluster_has_a_band_and_the_slider_tells_a_moment_in_words(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 60, 1: 20, NO_CLUSTER: 20}, {0: 50, 7: 50}, days=0)
     with shown(browser, the_status(), past) as (tab, _):
         tab.until(f"{ROWS}.length === 4 && {DRAWN}")
         titles = tab.value_of(f"{ROWS}.map(row => row.querySelector('.pin').textContent)")
-        assert "label 7 (7)" in titles, "a cluster that has ended is listed while the time shown has readings of it"
-        outlines = tab.value_of(f"{ROWS}.map(row => row.querySelector('path').getAttribute('d').slice(0, 1))")
-        assert sorted(outlines) == ["", "M", "M", "M"], "one known cluster has had no readings in this time"
+        assert "label 7 (7)" in titles, (
+            "a cluster that has ended is listed while the time shown has readings of it"
+        )
+        outlines = tab.value_of(
+            f"{ROWS}.map(row => row.querySelector('path').getAttribute('d').slice(0, 1))"
+        )
+        assert sorted(outlines) == ["", "M", "M", "M"], (
+            "one known cluster has had no readings in this time"
+        )
         words = "document.getElementById('moment-words').textContent"
         assert "(0) 60 %" in tab.value_of(words)
         assert "no known cluster 20 %" in tab.value_of(words)
         tab.value_of("document.getElementById('moment').focus()")
         tab.press("Home")
         tab.until(f"{words}.includes('label 7 (7) 50 %')")
-        assert tab.value_of("document.getElementById('moment').getAttribute('aria-valuetext')") == tab.value_of(words)
+        assert tab.value_of(
+            "document.getElementById('moment').getAttribute('aria-valuetext')"
+        ) == tab.value_of(words)
         for name in ("6 hours", "30 days"):
             button = f"[...document.querySelectorAll('#spans button')].find(one => one.textContent === '{name}')"
             tab.value_of(f"{button}.click()")
@@ -200,11 +278,15 @@ def test_a_chosen_cluster_is_chosen_everywhere(browser: Browser, tmp_path: Path)
         tab.until(f"{pressed.format('#timeline')} === 0")
 
 
-def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browser, tmp_path: Path) -> None:
+def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(
+    browser: Browser, tmp_path: Path
+) -> None:
     status = parted_from(the_status(), 1, parent=0)
     with shown(browser, status, history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
         tab.until(DRAWN)
-        tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
+        tab.value_of(
+            f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()"
+        )
         facts = "Object.fromEntries([...document.querySelectorAll('#timeline .details dl div')]"
         facts += ".map(fact => [...fact.children].map(part => part.textContent)))"
         tab.until(f"'Share' in {facts}")
@@ -216,33 +298,51 @@ def test_the_row_below_a_chosen_cluster_says_what_is_known_of_it(browser: Browse
         assert known["What sets it apart"]
         assert known["Parted"].startswith("parted from ")
         assert known["Parted"].endswith("(0)")
-        tab.value_of(f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()")
+        tab.value_of(
+            f"{ROWS}.find(row => row.textContent.includes('(1)')).querySelector('button').click()"
+        )
         tab.until("document.querySelector('#timeline .details') === null")
 
 
 def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
     browser: Browser, tmp_path: Path
 ) -> None:
-    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (tab, _):
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40})) as (
+        tab,
+        _,
+    ):
         tab.until(DRAWN)
         for identity in (1, 0):
-            tab.value_of(f"{ROWS}.find(row => row.textContent.includes('({identity})')).querySelector('.pin').click()")
+            tab.value_of(
+                f"{ROWS}.find(row => row.textContent.includes('({identity})')).querySelector('.pin').click()"
+            )
             figures = "[...document.querySelectorAll('#timeline .histograms figure')]"
             colour = f"c{identity}"
-            tab.until(f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))")
+            tab.until(
+                f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))"
+            )
             words = tab.value_of(f"{figures}.map(each => each.innerText)")
-            assert [text.split()[0] for text in words] == ["temperature", "humidity", "light", "voltage"]
+            assert [text.split()[0] for text in words] == [
+                "temperature",
+                "humidity",
+                "light",
+                "voltage",
+            ]
             words = tab.value_of(f"{figures}.map(each => each.querySelector('p').textContent)")
             assert all(re.fullmatch(MOSTLY, text) for text in words), words
         drawn = "[...each.querySelectorAll('path')].map(path => path.getBBox()).map(box => [box.width, box.height])"
-        layers = [layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each]
+        layers = [
+            layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each
+        ]
         assert len(layers) == 8
         assert all(width == 28 and height > 0 for width, height in layers)
         for width in (360, 1280):
             for scheme in ("light", "dark"):
                 tab.resize(width, 900)
                 tab.prefer(scheme)
-                tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
+                tab.until(
+                    f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'"
+                )
                 assert tab.value_of(OVERFLOWING) == []
                 ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
                 assert ratio >= 4.5, text
@@ -265,16 +365,22 @@ def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one
             "return over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
         )
         assert sorted(ends) == ["1 to 2", "7 to 0"]
-        assert tab.value_of(f"{ROWS}.some(row => row.querySelector('.fed').textContent.startsWith('merged into '))")
+        assert tab.value_of(
+            f"{ROWS}.some(row => row.querySelector('.fed').textContent.startsWith('merged into '))"
+        )
         tab.value_of("document.querySelector('#shares button').click()")
         tab.until("document.querySelectorAll('#partings .faded').length === 1")
 
 
-def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(browser: Browser) -> None:
+def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(
+    browser: Browser,
+) -> None:
     arrays = some_nodes(4, 3, 120)
     board = StatusBoard(a_status(CONTRACT, [a_snapshot(CONTRACT, arrays)]))
     web = page_server(board, CollectorRegistry())
-    rows = "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.cells[3].textContent)"
+    rows = (
+        "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.cells[3].textContent)"
+    )
     try:
         tab = browser.tab()
         tab.resize(1280, 4000)
@@ -283,12 +389,16 @@ def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(bro
         descending = tab.value_of(rows)
         assert descending == sorted(descending, key=lambda share: -int(share.split()[0]))
         lightest = np.bincount(arrays["cluster"], weights=arrays["count"]).argmin()
-        grown = arrays | {"count": arrays["count"] * np.where(arrays["cluster"] == lightest, 100, 1)}
+        grown = arrays | {
+            "count": arrays["count"] * np.where(arrays["cluster"] == lightest, 100, 1)
+        }
         grown["centre_weight"] = np.bincount(grown["cluster"], weights=grown["count"])
         board.post(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=2)]))
         tab.until(f"parseInt({rows}[2]) > 90")
         later = "(() => {const now = performance.now.bind(performance); performance.now = () => now() + 61_000})()"
-        box = tab.value_of("(({x, y}) => [x, y])(document.querySelector('#clusters tbody tr').getBoundingClientRect())")
+        box = tab.value_of(
+            "(({x, y}) => [x, y])(document.querySelector('#clusters tbody tr').getBoundingClientRect())"
+        )
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 40, y=box[1] + 10)
         tab.until("document.querySelector('#clusters tbody').matches(':hover')")
         tab.value_of(later)
@@ -301,11 +411,15 @@ def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(bro
         web.stop()
 
 
-def test_marks_show_where_a_cluster_was_born_and_where_it_ended(browser: Browser, tmp_path: Path) -> None:
+def test_marks_show_where_a_cluster_was_born_and_where_it_ended(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 60, 2: 40}, {0: 60, 1: 20, 7: 20})
     with shown(browser, the_status(), past) as (tab, _):
         tab.until(DRAWN)
-        marks = f"{ROWS}.map(row => [row.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1], "
+        marks = (
+            f"{ROWS}.map(row => [row.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1], "
+        )
         marks += "...[...row.querySelectorAll('.band .mark')].map(mark => mark.hidden)])"
         shown_marks = {int(identity): hidden for identity, *hidden in tab.value_of(marks)}
         assert shown_marks == {0: [True, True], 1: [True, True], 2: [False, True], 7: [True, False]}
@@ -316,12 +430,19 @@ def test_events_are_listed_newest_first_and_by_kind(browser: Browser) -> None:
         texts = "[...document.querySelectorAll('#events li span')].map(text => text.textContent)"
         assert tab.value_of(texts) == [event.text for event in reversed(EVENTS)]
         kinds = "[...document.querySelectorAll('#kinds button')]"
-        assert tab.value_of(f"{kinds}.map(kind => kind.textContent)") == ["all 3", "new 1", "parted 1", "quiet 1"]
+        assert tab.value_of(f"{kinds}.map(kind => kind.textContent)") == [
+            "all 3",
+            "new 1",
+            "parted 1",
+            "quiet 1",
+        ]
         tab.value_of(f"{kinds}[2].click()")
         tab.until(f"JSON.stringify({texts}) === JSON.stringify(['{EVENTS[1].text}'])")
 
 
-def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, tmp_path: Path) -> None:
+def test_clients_and_features_of_clusters_are_told_in_numbers(
+    browser: Browser, tmp_path: Path
+) -> None:
     with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
         feeds = "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
         tab.until(f"{feeds}.length === 2")
@@ -335,15 +456,21 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(browser: Browser, 
 
 
 @pytest.mark.parametrize("clusters", [1, 60])
-def test_one_and_sixty_clusters_and_two_hundred_clients_fit(browser: Browser, tmp_path: Path, clusters: int) -> None:
+def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
+    browser: Browser, tmp_path: Path, clusters: int
+) -> None:
     clients = tuple(ClientStatus(f"client-{i:03}", NOW + 3600, 9, 900, 2.0) for i in range(200))
     shares = {identity: 100 + identity for identity in range(clusters)}
-    with shown(browser, the_status(clusters, clients=clients), history(tmp_path, shares, shares)) as (tab, _):
+    with shown(
+        browser, the_status(clusters, clients=clients), history(tmp_path, shares, shares)
+    ) as (tab, _):
         tab.until(f"{ROWS}.length === {min(clusters, 12)}")
         for width, scheme in product((360, 800, 1280), ("light", "dark")):
             tab.resize(width, 900)
             tab.prefer(scheme)
-            tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
+            tab.until(
+                f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'"
+            )
             assert tab.value_of(OVERFLOWING) == [], (width, scheme)
             ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
             assert ratio >= 4.5, (text, width, scheme)
@@ -360,47 +487,77 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(browser: Browser, tm
             assert tab.value_of("document.getElementById('find-cluster').hidden")
 
 
-def test_the_page_of_two_clusters_and_five_clients_is_short(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_of_two_clusters_and_five_clients_is_short(
+    browser: Browser, tmp_path: Path
+) -> None:
     five = tuple(ClientStatus(f"room-{i}", NOW + 3600, 410, 164_000, 1.3) for i in range(5))
     past = history(tmp_path, {0: 60, 1: 40}, {0: 55, 1: 45})
     with shown(browser, the_status(2, clients=five), past) as (tab, _):
         for width, highest in ((360, 3700), (1280, 2200)):
             tab.resize(width, 900)
-            tab.until(f"innerWidth === {width} && document.documentElement.scrollHeight <= {highest}")
+            tab.until(
+                f"innerWidth === {width} && document.documentElement.scrollHeight <= {highest}"
+            )
 
 
-def test_shares_now_are_of_all_readings_of_the_last_hour_and_add_to_a_hundred(browser: Browser, tmp_path: Path) -> None:
+def test_shares_now_are_of_all_readings_of_the_last_hour_and_add_to_a_hundred(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 10, 1: 5, 2: 5, NO_CLUSTER: 100}, {0: 60, 1: 40}, days=0)
     with shown(browser, the_status(), past) as (tab, _):
         blocks = "[...document.querySelectorAll('#shares .quiet')].map(words => parseInt(words.textContent))"
         assert sorted(tab.value_of(blocks)) == [4, 4, 9, 83]
-        assert tab.value_of("document.getElementById('shares').innerText").count("no cluster known then") == 1
+        assert (
+            tab.value_of("document.getElementById('shares').innerText").count(
+                "no cluster known then"
+            )
+            == 1
+        )
         assert tab.value_of(ANSWERS)["New?"][1].startswith("83 % of the last hour's readings")
 
 
 def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -> None:
     with shown(browser, the_status()) as (tab, stop):
         stop()
-        tab.until("document.getElementById('now-count').textContent === '3 clusters when last connected'")
+        tab.until(
+            "document.getElementById('now-count').textContent === '3 clusters when last connected'"
+        )
         answer = tab.value_of(ANSWERS)["Complete?"]
-        assert answer == ["warn", "No: the server does not respond; clients go on learning meanwhile."]
+        assert answer == [
+            "warn",
+            "No: the server does not respond; clients go on learning meanwhile.",
+        ]
 
 
 def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Browser) -> None:
     with shown(browser, a_status(CONTRACT)) as (tab, _):
         assert tab.value_of("document.getElementById('now-count').textContent") == "No cluster yet"
-        assert tab.value_of("document.getElementById('now-known').textContent") == "1 of 2 clients have sent updates."
+        assert (
+            tab.value_of("document.getElementById('now-known').textContent")
+            == "1 of 2 clients have sent updates."
+        )
         for part in ("timeline-panel", "differ-panel", "feeds-panel", "shares"):
             assert tab.value_of(f"document.getElementById('{part}').hidden")
 
 
-def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(browser: Browser, tmp_path: Path) -> None:
+def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(
+    browser: Browser, tmp_path: Path
+) -> None:
     with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
         tab.until(f"{ROWS}.length >= 3 && !document.getElementById('differ-panel').hidden")
         tab.call("Accessibility.enable")
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
-        found = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node}
-        for heading in ("3 clusters now", "Clusters over time", "How clusters differ", "Cluster events"):
+        found = {
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if "role" in node
+        }
+        for heading in (
+            "3 clusters now",
+            "Clusters over time",
+            "How clusters differ",
+            "Cluster events",
+        ):
             assert ("heading", heading) in found
         assert ("slider", "A moment in the time shown") in found
         assert ("list", "Clusters now, by their share of the recent readings") in found

@@ -1,4 +1,5 @@
-"""The time that the page shows: new readings, what is usual, all of the history, what clients feed; and the regions."""
+"""The time that the page shows: new readings, what is usual, all of the history, what clients feed;
+and the regions."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import pytest
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.regions import Region
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
+from shoal.server_node.clusters.history.store import (
+    HISTORY_FILE,
+    HistoryReader,
+    HistoryRecord,
+    HistoryStore,
+)
 from shoal.server_node.status import ClientStatus
 from shoal.server_node.web.page_renderer import PageRenderer
 from tests.server_node.test_web_page_now import (
@@ -30,11 +36,10 @@ from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING,
 
 STRIP = "document.querySelector('#new-readings path').getAttribute('d')"
 SPAN = "document.getElementById('overview').getAttribute('aria-valuetext')"
-ENDS = (
-    "['min', 'now', 'max'].map(name => Number(document.getElementById('overview').getAttribute(`aria-value${name}`)))"
-)
+ENDS = "['min', 'now', 'max'].map(name => Number(document.getElementById('overview').getAttribute(`aria-value${name}`)))"
 ASKED = "performance.getEntriesByType('resource').map(each => each.name).filter(name => name.includes('v1/history'))"
-HOUR, DAY = 3600, 86_400
+HOUR = 3600
+DAY = 86_400
 
 
 OUTSIDE = """(() => {
@@ -55,7 +60,9 @@ def fits_everywhere(tab: Tab) -> None:
         for scheme in ("light", "dark"):
             tab.resize(width, 900)
             tab.prefer(scheme)
-            tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
+            tab.until(
+                f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'"
+            )
             assert tab.value_of(OVERFLOWING) == []
             tab.until(f"{OUTSIDE}.length === 0")
             ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
@@ -63,12 +70,16 @@ def fits_everywhere(tab: Tab) -> None:
     assert tab.value_of(WITHOUT_NAME) == []
 
 
-def test_a_strip_shows_when_readings_fell_to_no_known_cluster(browser: Browser, tmp_path: Path) -> None:
+def test_a_strip_shows_when_readings_fell_to_no_known_cluster(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 30, NO_CLUSTER: 70}, {0: 60, 1: 40}, days=0)
     with shown(browser, the_status(clients=ACTIVE), past) as (tab, _):
         tab.until(STRIP)
         assert tab.value_of(f"{STRIP}.match(/M/g).length") == 1, "one bar had such readings"
-        cells = tab.value_of("[...document.querySelectorAll('#new-readings > *')].map(cell => cell.textContent.trim())")
+        cells = tab.value_of(
+            "[...document.querySelectorAll('#new-readings > *')].map(cell => cell.textContent.trim())"
+        )
         assert cells[0] == "New readingsof no cluster known then"
         assert cells[1] == "70 % last hourup to 0 % usual"
         assert cells[2].startswith("At most 70 %, ")
@@ -81,13 +92,21 @@ def test_a_strip_shows_when_readings_fell_to_no_known_cluster(browser: Browser, 
         assert tab.value_of(OUTSIDE) == []
 
 
-def test_without_new_readings_the_strip_is_empty_and_says_so(browser: Browser, tmp_path: Path) -> None:
-    with shown(browser, the_status(clients=ACTIVE), history(tmp_path, {0: 60, 1: 40}, {0: 1}, days=0)) as (tab, _):
-        tab.until("document.querySelector('#new-readings .visually-hidden').textContent === 'None in the time shown'")
+def test_without_new_readings_the_strip_is_empty_and_says_so(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with shown(
+        browser, the_status(clients=ACTIVE), history(tmp_path, {0: 60, 1: 40}, {0: 1}, days=0)
+    ) as (tab, _):
+        tab.until(
+            "document.querySelector('#new-readings .visually-hidden').textContent === 'None in the time shown'"
+        )
         assert tab.value_of(STRIP) in {None, ""}
 
 
-def test_the_usual_share_is_marked_on_the_bar_and_said_in_words(browser: Browser, tmp_path: Path) -> None:
+def test_the_usual_share_is_marked_on_the_bar_and_said_in_words(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 60, 1: 20, 2: 20}, {0: 30, 1: 60, 2: 10})
     with shown(browser, the_status(clients=ACTIVE), past) as (tab, _):
         tab.until("[...document.querySelectorAll('.share-bar .mean')].some(mark => !mark.hidden)")
@@ -115,15 +134,29 @@ def test_the_usual_share_is_marked_on_the_bar_and_said_in_words(browser: Browser
         assert {far for _, far, _ in cells.values()} >= {"! more than usual", "! less than usual"}
 
 
-def test_before_three_like_days_nothing_is_marked_as_usual(browser: Browser, tmp_path: Path) -> None:
-    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1}, days=0)) as (tab, _):
+def test_before_three_like_days_nothing_is_marked_as_usual(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1}, days=0)) as (
+        tab,
+        _,
+    ):
         tab.until(DRAWN)
-        assert tab.value_of("[...document.querySelectorAll('.share-bar .mean')].every(mark => mark.hidden)")
-        assert tab.value_of("[...document.querySelectorAll('.far')].every(words => !words.textContent)")
+        assert tab.value_of(
+            "[...document.querySelectorAll('.share-bar .mean')].every(mark => mark.hidden)"
+        )
+        assert tab.value_of(
+            "[...document.querySelectorAll('.far')].every(words => !words.textContent)"
+        )
 
 
-def test_keys_move_and_zoom_the_time_shown_in_all_of_the_history(browser: Browser, tmp_path: Path) -> None:
-    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 2: 40})) as (tab, _):
+def test_keys_move_and_zoom_the_time_shown_in_all_of_the_history(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 2: 40})) as (
+        tab,
+        _,
+    ):
         tab.until(f"{DRAWN} && document.querySelectorAll('#overview path').length === 3")
         oldest, now, newest = tab.value_of(ENDS)
         assert (now, newest) == (NEWEST + 300, NEWEST + 300)
@@ -145,7 +178,10 @@ def test_keys_move_and_zoom_the_time_shown_in_all_of_the_history(browser: Browse
 
 
 def test_the_pointer_chooses_a_span_and_drags_the_window(browser: Browser, tmp_path: Path) -> None:
-    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 2: 40})) as (tab, _):
+    with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 60, 2: 40})) as (
+        tab,
+        _,
+    ):
         tab.until(f"{DRAWN} && document.querySelectorAll('#overview path').length === 3")
         oldest, _, newest = tab.value_of(ENDS)
 
@@ -156,10 +192,23 @@ def test_the_pointer_chooses_a_span_and_drags_the_window(browser: Browser, tmp_p
                 "return [left, top + height / 2, width]; })()"
             )
             middle = (first + last) / 2
-            moves = (("mousePressed", first), ("mouseMoved", middle), ("mouseMoved", last), ("mouseReleased", last))
+            moves = (
+                ("mousePressed", first),
+                ("mouseMoved", middle),
+                ("mouseMoved", last),
+                ("mouseReleased", last),
+            )
             for kind, place in moves:
                 x = left + place * width
-                tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=top, button="left", buttons=1, clickCount=1)
+                tab.call(
+                    "Input.dispatchMouseEvent",
+                    type=kind,
+                    x=x,
+                    y=top,
+                    button="left",
+                    buttons=1,
+                    clickCount=1,
+                )
 
         def is_at(part: float) -> str:
             return f"Math.abs({ENDS}[1] - {oldest + part * (newest - oldest)}) < {DAY / 4}"
@@ -171,25 +220,35 @@ def test_the_pointer_chooses_a_span_and_drags_the_window(browser: Browser, tmp_p
         tab.until(f"{is_at(0.7)} && {SPAN}.startsWith('7 days, ')")
         drag(0.6, 1.0)
         tab.until(f"{SPAN}.endsWith('up to now')")
-        button = "[...document.querySelectorAll('#spans button')].find(one => one.ariaLabel === '{}')"
+        button = (
+            "[...document.querySelectorAll('#spans button')].find(one => one.ariaLabel === '{}')"
+        )
         tab.value_of(f"{button.format('Earlier')}.click()")
         tab.until(f"{is_at(0.875)} && !{button.format('Later')}.disabled")
         assert tab.value_of(f"{button.format('All')}.hidden"), "30 days are all"
         tab.value_of(f"{button.format('30 days')}.click()")
-        tab.until(f"{SPAN}.startsWith('28 days, ') && {button.format('30 days')}.ariaPressed === 'true'")
+        tab.until(
+            f"{SPAN}.startsWith('28 days, ') && {button.format('30 days')}.ariaPressed === 'true'"
+        )
 
 
-def test_the_time_shown_fits_every_width_and_a_screen_reader_finds_it(browser: Browser, tmp_path: Path) -> None:
+def test_the_time_shown_fits_every_width_and_a_screen_reader_finds_it(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 30, 1: 40, NO_CLUSTER: 30}, {0: 60, 1: 20, 2: 20})
     with shown(browser, the_status(clients=ACTIVE), past) as (tab, _):
         tab.until(f"{DRAWN} && document.querySelectorAll('#overview path').length === 3")
         tab.call("Accessibility.enable")
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         found = {
-            (node["role"]["value"], node.get("name", {}).get("value", "")): node for node in nodes if "role" in node
+            (node["role"]["value"], node.get("name", {}).get("value", "")): node
+            for node in nodes
+            if "role" in node
         }
         slider = found["slider", "The time shown, in all of the history"]
-        assert slider["description"]["value"].startswith("Arrow keys move the time shown by a quarter of its length")
+        assert slider["description"]["value"].startswith(
+            "Arrow keys move the time shown by a quarter of its length"
+        )
         assert ("group", "Time shown") in found
         assert ("group", "Time counted") in found
         assert any(role == "rowheader" and name.startswith("New readings") for role, name in found)
@@ -209,11 +268,15 @@ def test_a_short_history_has_no_overview_to_zoom_in(browser: Browser, tmp_path: 
         assert tab.value_of(buttons) == ["6 hours"]
 
 
-def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(browser: Browser, tmp_path: Path) -> None:
+def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(
+    browser: Browser, tmp_path: Path
+) -> None:
     past = history(tmp_path, {0: 60, 1: 40}, {0: 1})
     store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
-    earlier = HistoryBin.of(*origin, FINE_S, NEWEST - 30 * HOUR, 1, [0, 60], [0, 60], [0, 2, 360, 1, 1, 40])
+    earlier = HistoryBin.of(
+        *origin, FINE_S, NEWEST - 30 * HOUR, 1, [0, 60], [0, 60], [0, 2, 360, 1, 1, 40]
+    )
     store.apply([HistoryRecord(earlier.record_key, earlier)])
     store.close()
     with shown(browser, the_status(), past) as (tab, _):
@@ -240,7 +303,10 @@ def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(browser
 
 def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
     regions = (Region("north", 40), Region("north/harbour", 12), Region("south", 75))
-    clients = (ClientStatus("north", NOW + 3600, 9, 1_640, 2.0), ClientStatus("south", NOW - 40, 9, 640, 0.0))
+    clients = (
+        ClientStatus("north", NOW + 3600, 9, 1_640, 2.0),
+        ClientStatus("south", NOW - 40, 9, 640, 0.0),
+    )
     with shown(browser, the_status(clients=clients, regions=regions)) as (tab, _):
         rows = "[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
         tab.until(f"{rows}.length === 3")
@@ -252,7 +318,9 @@ def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
             "[...document.querySelectorAll('#regions tbody .name')].map(name => name.getBoundingClientRect().left)"
         )
         assert indents[0] == indents[2] < indents[1]
-        assert "127 clients in 3 regions" in tab.value_of("document.getElementById('regions-note').textContent")
+        assert "127 clients in 3 regions" in tab.value_of(
+            "document.getElementById('regions-note').textContent"
+        )
         tab.until(f"{rows}[2][2] !== {json.dumps(south[2])}")  # time goes on without another status
         fits_everywhere(tab)
 
@@ -275,4 +343,7 @@ def test_without_regions_there_is_nothing_of_them(browser: Browser) -> None:
 def test_the_status_has_the_regions_in_their_order() -> None:
     regions = (Region("north", 40), Region("north/harbour", 12))
     content = PageRenderer().render(the_status(regions=regions)).content
-    assert content["regions"] == [{"path": "north", "clients": 40}, {"path": "north/harbour", "clients": 12}]
+    assert content["regions"] == [
+        {"path": "north", "clients": 40},
+        {"path": "north/harbour", "clients": 12},
+    ]

@@ -14,9 +14,28 @@ from shoal.protocol.quarantine import QuarantinedClient
 from shoal.server_node.clusters.lineage import Cluster, Lineage
 from shoal.server_node.status import ClientStatus, HistoryPoint, ServerStatus
 from shoal.server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
-from shoal.server_node.web.page_renderer import HISTORY_MAX, RECENT_MAX, VALUES_MAX, PageRenderer, cluster_counts
-from shoal.server_node.web.tables import CLIENTS_MAX, CLUSTERS_MAX, clients_table, colour_slots, whole_percents
-from tests.server_node.web_statuses import NOW, a_contract, a_lineage, a_snapshot, a_status, some_nodes
+from shoal.server_node.web.page_renderer import (
+    HISTORY_MAX,
+    RECENT_MAX,
+    VALUES_MAX,
+    PageRenderer,
+    cluster_counts,
+)
+from shoal.server_node.web.tables import (
+    CLIENTS_MAX,
+    CLUSTERS_MAX,
+    clients_table,
+    colour_slots,
+    whole_percents,
+)
+from tests.server_node.web_statuses import (
+    NOW,
+    a_contract,
+    a_lineage,
+    a_snapshot,
+    a_status,
+    some_nodes,
+)
 
 
 def rendered(status: ServerStatus, renderer: PageRenderer | None = None) -> dict[str, Any]:
@@ -74,7 +93,10 @@ def test_many_features_are_projected_on_labelled_axes() -> None:
     arrays["weight"][:, 1] = np.linspace(0, 1, 20)
     arrays["weight"][:, 3] = np.linspace(1, 0, 20)
     status = one(a_contract(5), arrays)
-    assert mapped(status)["axes"][0] in ("more humidity, less voltage →", "more voltage, less humidity →")
+    assert mapped(status)["axes"][0] in (
+        "more humidity, less voltage →",
+        "more voltage, less humidity →",
+    )
     assert mapped(status)["explained_variance"] == 1.0
     assert rendered(status)["models"][0]["clustering"]["features_total"] == 5
 
@@ -84,9 +106,12 @@ def test_values_and_centres_are_in_units_rounded_to_a_thousandth_of_the_bounds()
     status = one(a_contract(5), arrays)
     clustering = rendered(status)["models"][0]["clustering"]
     assert [feature["digits"] for feature in clustering["features"]] == [2, 1, 0, 3, 1]
-    low, span = np.array([-20, 0, 0, 2, 900]), np.array([80, 100, 2000, 1, 200])
+    low = np.array([-20, 0, 0, 2, 900])
+    span = np.array([80, 100, 2000, 1, 200])
     slack = 10.0 ** -np.array([2, 1, 0, 3, 1])
-    assert np.all(np.abs(mapped(status)["nodes"]["values"] - (low + span * arrays["weight"])) <= slack)
+    assert np.all(
+        np.abs(mapped(status)["nodes"]["values"] - (low + span * arrays["weight"])) <= slack
+    )
     centres = [cluster["centre"] for cluster in clustering["clusters"].values()]
     assert np.all(np.abs(centres - (low + span * arrays["centre"])) <= slack)
 
@@ -95,7 +120,8 @@ def test_the_size_of_the_json_is_bounded() -> None:
     arrays = some_nodes(VALUES_MAX + 4, 5, NODES_MAX + 500)
     clients = [ClientStatus(f"client {i:04}", NOW, 1, 1, 0.0) for i in range(CLIENTS_MAX + 50)]
     learnt = one(a_contract(VALUES_MAX + 4), arrays, clients=clients)
-    status, drawn = rendered(learnt), mapped(learnt)
+    status = rendered(learnt)
+    drawn = mapped(learnt)
     model = status["models"][0]
     assert model["nodes_total"] == NODES_MAX + 500
     nodes = drawn["nodes"]
@@ -111,7 +137,8 @@ def test_the_size_of_the_json_is_bounded() -> None:
 def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an_identity() -> None:
     arrays = some_nodes(2, CLUSTERS_MAX + 30, 2 * (CLUSTERS_MAX + 30))
     status = one(a_contract(2), arrays)
-    clusters, drawn = rendered(status)["models"][0]["clustering"]["clusters"], mapped(status)
+    clusters = rendered(status)["models"][0]["clustering"]["clusters"]
+    drawn = mapped(status)
     assert len(clusters) == CLUSTERS_MAX
     lightest = np.sort(arrays["centre_weight"])[30] / arrays["centre_weight"].sum()
     assert min(cluster["share"] for cluster in clusters.values()) >= lightest - 1e-4
@@ -119,7 +146,10 @@ def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an
 
 
 def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
-    clients = [ClientStatus(f"client-{i:04}", NOW - i, 1, 1, 0.0) for i in reversed(range(CLIENTS_MAX + 50))]
+    clients = [
+        ClientStatus(f"client-{i:04}", NOW - i, 1, 1, 0.0)
+        for i in reversed(range(CLIENTS_MAX + 50))
+    ]
     listed = rendered(one(a_contract(2), some_nodes(2, 2, 4), clients=clients))["clients"]["name"]
     assert listed == [f"client-{i:04}" for i in range(CLIENTS_MAX)]
 
@@ -127,7 +157,9 @@ def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
 def test_a_cluster_has_the_time_it_appeared() -> None:
     status = one(a_contract(2), some_nodes(2, 2, 4))
     clustering = rendered(status)["models"][0]["clustering"]
-    assert {cluster["identity"]: cluster["since"] for cluster in clustering["clusters"].values()} == {
+    assert {
+        cluster["identity"]: cluster["since"] for cluster in clustering["clusters"].values()
+    } == {
         0: NOW,
         1: NOW - 60,
     }
@@ -145,7 +177,9 @@ def test_edges_connect_the_same_nodes_when_some_nodes_are_left_out() -> None:
     ids = np.array(clustering["nodes"]["id"])
     ends = ids[np.array(clustering["edges"]).reshape(-1, 2)]
     there = {tuple(pair) for pair in arrays["node_id"][arrays["edge"]].tolist()}
-    assert {tuple(pair) for pair in ends.tolist()} == {pair for pair in there if set(pair) <= set(ids.tolist())}
+    assert {tuple(pair) for pair in ends.tolist()} == {
+        pair for pair in there if set(pair) <= set(ids.tolist())
+    }
 
 
 def test_the_etag_ignores_only_the_clock() -> None:
@@ -159,12 +193,18 @@ def test_the_etag_ignores_only_the_clock() -> None:
 
 def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
     renderer = PageRenderer()
-    contract, arrays = a_contract(3), some_nodes(3, 4, 40)
+    contract = a_contract(3)
+    arrays = some_nodes(3, 4, 40)
     first = one(contract, arrays)
     before = mapped(first, renderer)
-    alive = arrays["cluster"] > 0  # the oldest cluster is gone, and the others are counted from the other end
+    # the oldest cluster is gone, and the others are counted from the other end
+    alive = arrays["cluster"] > 0
     after = {name: arrays[name][alive] for name in ("node_id", "weight", "count", "sigma")}
-    after |= {"cluster": 3 - arrays["cluster"][alive], "edge": arrays["edge"][:0], "edge_age": arrays["edge_age"][:0]}
+    after |= {
+        "cluster": 3 - arrays["cluster"][alive],
+        "edge": arrays["edge"][:0],
+        "edge_age": arrays["edge_age"][:0],
+    }
     after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
     second = one(contract, after)
     snapshot = second.models["fcac"].snapshot
@@ -179,7 +219,8 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
 
 def _colours(clustering: dict[str, Any]) -> dict[int, int]:
     """id of a node -> colour slot of its cluster."""
-    ids, clusters = clustering["nodes"]["id"], clustering["nodes"]["cluster"]
+    ids = clustering["nodes"]["id"]
+    clusters = clustering["nodes"]["cluster"]
     return {node: clustering["slots"][number] for node, number in zip(ids, clusters, strict=True)}
 
 
@@ -190,7 +231,10 @@ def test_the_history_keeps_its_ends_and_every_change_up_to_a_limit() -> None:
     assert cluster_counts([*still, HistoryPoint(1000.0, 4, 10, 1)]) == [[0.0, 3], [1000.0, 4]]
     restless = [HistoryPoint(float(i), i % 7, 10, i) for i in range(1000)]
     assert len(cluster_counts(restless)) == HISTORY_MAX
-    assert (cluster_counts(restless)[0], cluster_counts(restless)[-1]) == ([0.0, 0], [999.0, 999 % 7])
+    assert (cluster_counts(restless)[0], cluster_counts(restless)[-1]) == (
+        [0.0, 0],
+        [999.0, 999 % 7],
+    )
 
 
 # Colours
@@ -259,17 +303,27 @@ def test_axes_that_must_change_rotate_as_little_as_possible() -> None:
 
 def test_only_the_model_shown_has_its_clustering() -> None:
     contract = a_contract(models=("fcac", "other"))
-    status = a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 9), model=name) for name in ("fcac", "other")])
+    status = a_status(
+        contract,
+        [a_snapshot(contract, some_nodes(2, 3, 9), model=name) for name in ("fcac", "other")],
+    )
     renderer = PageRenderer()
-    for shown, expected in ((None, [True, True]), ("fcac", [True, False]), ("other", [False, True])):
+    for shown, expected in (
+        (None, [True, True]),
+        ("fcac", [True, False]),
+        ("other", [False, True]),
+    ):
         content = renderer.render(status, shown).content
         assert content["shown"] == shown
         assert [model["clustering"] is not None for model in content["models"]] == expected
 
 
 def test_statuses_of_late_are_found_by_their_etags() -> None:
-    renderer, status = PageRenderer(), one(a_contract(2), some_nodes(2, 3, 9))
-    etags = [renderer.render(replace(status, lag_records=i), "fcac").etag for i in range(RECENT_MAX + 1)]
+    renderer = PageRenderer()
+    status = one(a_contract(2), some_nodes(2, 3, 9))
+    etags = [
+        renderer.render(replace(status, lag_records=i), "fcac").etag for i in range(RECENT_MAX + 1)
+    ]
     assert renderer.recent("fcac", etags[0]) is None
     assert renderer.recent(None, etags[1]) is None
     assert [renderer.recent("fcac", etag) is not None for etag in etags[1:]] == [True] * RECENT_MAX
@@ -284,12 +338,23 @@ def test_clients_in_quarantine_are_named_once_whatever_models_exclude_them() -> 
 
 @pytest.mark.parametrize(
     ("shares", "percents"),
-    [([], []), ([1.0], [100]), ([1 / 3] * 3, [34, 33, 33]), ([0.005, 0.005, 0.99], [1, 0, 99]), ([0.1, 0.2], [10, 20])],
+    [
+        ([], []),
+        ([1.0], [100]),
+        ([1 / 3] * 3, [34, 33, 33]),
+        ([0.005, 0.005, 0.99], [1, 0, 99]),
+        ([0.1, 0.2], [10, 20]),
+    ],
 )
-def test_whole_percents_add_up_to_those_of_the_sum(shares: list[float], percents: list[int]) -> None:
+def test_whole_percents_add_up_to_those_of_the_sum(
+    shares: list[float], percents: list[int]
+) -> None:
     assert [percent for _, percent in whole_percents(list(enumerate(shares)))] == percents
 
 
 def test_a_client_is_inactive_after_three_of_its_usual_intervals_and_half_a_minute() -> None:
-    clients = [ClientStatus("fast", NOW, 1, 1, 1.0, 2.0), ClientStatus("hourly", NOW, 1, 1, 0.0, 3600.0)]
+    clients = [
+        ClientStatus("fast", NOW, 1, 1, 1.0, 2.0),
+        ClientStatus("hourly", NOW, 1, 1, 0.0, 3600.0),
+    ]
     assert clients_table(clients)["inactive_after_s"] == [30, 10_800]

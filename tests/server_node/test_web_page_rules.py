@@ -15,7 +15,9 @@ HIDDEN = "document.getElementById('rules-panel').hidden"
 ITEMS = "[...document.querySelectorAll('#rules li')].map(item => item.textContent)"
 
 
-def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(browser: Browser) -> None:
+def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(
+    browser: Browser,
+) -> None:
     board = StatusBoard(a_status(CONTRACT))
     web = page_server(board, CollectorRegistry())
     port = web.start()
@@ -29,7 +31,9 @@ def test_the_page_shows_the_rules_of_a_model_that_predicts_and_of_no_other(brows
         tab.until(f"!{HIDDEN}")
         items = tab.value_of(ITEMS)
         assert len(items) == 3
-        assert all(item.startswith("if temperature is ") and " then humidity = " in item for item in items)
+        assert all(
+            item.startswith("if temperature is ") and " then humidity = " in item for item in items
+        )
         assert all(item.endswith(" % of the rows") for item in items)
         tab.shows("humidity is predicted from the other features. Predictions are off by ")
         assert tab.value_of(LOWEST_TEXT_CONTRAST)[0] >= 4.5

@@ -1,4 +1,5 @@
-"""The page on a server with a token, in a real browser: the form, the session, naming, and the end of the session."""
+"""The page on a server with a token, in a real browser: the form, the session, naming, and the end
+of the session."""
 
 from __future__ import annotations
 
@@ -27,9 +28,13 @@ def log_in(tab: Tab, token: str = TOKEN) -> None:
     tab.value_of(f"{FORM}.token.value = '{token}'; {FORM}.querySelector('button').click()")
 
 
-def test_a_person_logs_in_under_another_host_name_names_a_cluster_and_logs_out(browser: Browser) -> None:
+def test_a_person_logs_in_under_another_host_name_names_a_cluster_and_logs_out(
+    browser: Browser,
+) -> None:
     requests: list[ClusterName] = []
-    web = page_server(StatusBoard(STATUS), CollectorRegistry(), publish_request=requests.append, access=ACCESS)
+    web = page_server(
+        StatusBoard(STATUS), CollectorRegistry(), publish_request=requests.append, access=ACCESS
+    )
     port = web.start()
     try:
         tab = browser.tab()

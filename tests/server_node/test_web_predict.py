@@ -30,7 +30,9 @@ from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, som
 CONTRACT = a_contract(2)
 ARRAYS = some_nodes(2, 3, 30)
 SNAPSHOT = a_snapshot(CONTRACT, ARRAYS, version=9)
-LEARNT = WebClient(create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict))
+LEARNT = WebClient(
+    create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), predict)
+)
 SECRET = 31.41592
 
 
@@ -66,7 +68,12 @@ def test_a_node_is_in_its_own_cluster() -> None:
     nodes = LEARNT.get("/v1/snapshot").json()["nodes"]
     answer = LEARNT.post("/v1/predict", json={"rows": [node["position"] for node in nodes]})
     numbers = [node["cluster"] for node in nodes]
-    assert answer.json() == {"model": "fcac", "clusters": numbers, "identities": numbers, "version": 9}
+    assert answer.json() == {
+        "model": "fcac",
+        "clusters": numbers,
+        "identities": numbers,
+        "version": 9,
+    }
 
 
 def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> None:
@@ -75,7 +82,11 @@ def test_a_prediction_has_the_identity_of_its_cluster_whatever_its_number() -> N
     status = replace(status, models={"fcac": replace(status.models["fcac"], lineage=renumbered)})
     client = WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
     body = client.get("/v1/snapshot").json()
-    assert {cluster["cluster"]: cluster["identity"] for cluster in body["clusters"]} == {0: 8, 1: 2, 2: 5}
+    assert {cluster["cluster"]: cluster["identity"] for cluster in body["clusters"]} == {
+        0: 8,
+        1: 2,
+        2: 5,
+    }
     answer = client.post("/v1/predict", json=[node["position"] for node in body["nodes"]]).json()
     assert answer["identities"] == [renumbered.of_number[node["cluster"]] for node in body["nodes"]]
 
@@ -91,8 +102,12 @@ def test_readings_in_units_are_predicted_as_the_algorithm_predicts_them_in_unit_
 
 
 def test_a_reading_outside_the_bounds_is_clipped_as_clients_do() -> None:
-    beyond, at_the_bound = [[1e308, -1e308], [-500, 50]], [[60, 0], [-20, 50]]
-    assert LEARNT.post("/v1/predict", json=beyond).json() == LEARNT.post("/v1/predict", json=at_the_bound).json()
+    beyond = [[1e308, -1e308], [-500, 50]]
+    at_the_bound = [[60, 0], [-20, 50]]
+    assert (
+        LEARNT.post("/v1/predict", json=beyond).json()
+        == LEARNT.post("/v1/predict", json=at_the_bound).json()
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,12 +161,18 @@ def test_a_failing_prediction_reveals_nothing() -> None:
     def failing(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:
         raise InvalidState(f"a secret {SECRET}")
 
-    client = WebClient(create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing))
+    client = WebClient(
+        create_app(StatusBoard(a_status(CONTRACT, [SNAPSHOT])), CollectorRegistry(), failing)
+    )
     answer = client.post("/v1/predict", json=[[1.0, 1.0]])
-    assert (answer.status_code, answer.json()["detail"]) == (503, "the server cannot answer this now")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "the server cannot answer this now",
+    )
 
 
-PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+ARROW = "application/vnd.apache.arrow.stream"
 TABLE = pa.table({"note": ["a", "b"], "humidity": [50, 20], "temperature": [20.0, -3.5]})
 
 
@@ -160,14 +181,19 @@ def stored(table: pa.Table, kind: str, compression: str | None = None) -> bytes:
     if kind == PARQUET:
         parquet.write_table(table, out, compression=compression or "snappy")
     else:
-        with ipc.new_stream(out, table.schema, options=ipc.IpcWriteOptions(compression=compression)) as stream:
+        with ipc.new_stream(
+            out, table.schema, options=ipc.IpcWriteOptions(compression=compression)
+        ) as stream:
             stream.write_table(table)
     return out.getvalue()
 
 
 def test_readings_by_name_get_the_answer_of_readings_in_order() -> None:
     expected = LEARNT.post("/v1/predict", json=[[20.0, 50.0], [-3.5, 20.0]]).json()
-    rows = [{"humidity": 50, "note": "a", "temperature": 20}, {"humidity": 20.0, "temperature": -3.5}]
+    rows = [
+        {"humidity": 50, "note": "a", "temperature": 20},
+        {"humidity": 20.0, "temperature": -3.5},
+    ]
     assert LEARNT.post("/v1/predict", json={"rows": rows}).json() == expected
     bodies = {
         "text/csv; charset=utf-8": b"humidity,note,temperature\r\n50,a,20\r\n\r\n20,b,-3.5\r\n",
@@ -183,7 +209,12 @@ def test_readings_by_name_get_the_answer_of_readings_in_order() -> None:
         ARROW: stored(TABLE[:0], ARROW),
     }
     for media_type, body in empty.items():
-        assert LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type}).json()["clusters"] == []
+        assert (
+            LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type}).json()[
+                "clusters"
+            ]
+            == []
+        )
 
 
 MANY = pa.table({"temperature": np.zeros(ROWS_MAX + 1), "humidity": np.zeros(ROWS_MAX + 1)})
@@ -196,19 +227,28 @@ TEXTS = pa.table({"temperature": [str(SECRET)], "humidity": [1.0]})
     [
         ("text/csv", b"", "there is no column 'temperature'"),
         ("text/csv", b"temperature\n31.41592\n", "there is no column 'humidity'"),
-        ("text/csv", b"temperature,humidity\n1,2\n31.41592,\n", "row 1, humidity: not a finite number"),
+        (
+            "text/csv",
+            b"temperature,humidity\n1,2\n31.41592,\n",
+            "row 1, humidity: not a finite number",
+        ),
         ("text/csv", b"temperature,humidity\n31.41592\n", "row 0 has 1 values"),
         ("text/csv", b"temperature,temperature,humidity\n", "several columns 'temperature'"),
         ("text/csv", b"temperature,humidity\n\xff,1\n", "not CSV"),
         ("text/csv", b"temperature,humidity\n" + b"1,1\n" * (ROWS_MAX + 1), "send at most"),
         *((kind, b"31.41592", "not a") for kind in (PARQUET, ARROW)),
         *((kind, stored(MANY, kind), "send at most") for kind in (PARQUET, ARROW)),
-        *((kind, stored(NULL, kind), "row 1, temperature: not a finite number") for kind in (PARQUET, ARROW)),
+        *(
+            (kind, stored(NULL, kind), "row 1, temperature: not a finite number")
+            for kind in (PARQUET, ARROW)
+        ),
         *((kind, stored(TEXTS, kind), "must have integers or floats") for kind in (PARQUET, ARROW)),
         *((kind, stored(TABLE, kind, "zstd"), "compressed") for kind in (PARQUET, ARROW)),
     ],
 )
-def test_a_table_that_has_no_readings_is_refused_without_quoting_it(media_type: str, body: bytes, message: str) -> None:
+def test_a_table_that_has_no_readings_is_refused_without_quoting_it(
+    media_type: str, body: bytes, message: str
+) -> None:
     answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": media_type})
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
@@ -232,7 +272,8 @@ def changed_footer(table: pa.Table, before: bytes, after: bytes) -> bytes:
 
 
 def test_a_parquet_file_whose_types_contradict_its_statistics_ends_no_server() -> None:
-    # Texts declared as booleans: pyarrow ends the process where it is asked for the codec of this column.
+    # Texts declared as booleans: pyarrow ends the process where it is asked for the codec of this
+    # column.
     body = changed_footer(TABLE, b"\x15\x0c", b"\x15\x00")
     answer = LEARNT.post("/v1/predict", content=body, headers={"content-type": PARQUET})
     assert answer.status_code in (200, 422), answer.text
@@ -266,7 +307,9 @@ def mixed() -> WebClient:
     arrays = some_nodes(2, 4, 4)
     arrays |= {"weight": FOUR["position"], "cluster": FOUR["cluster"]}
     snapshot = a_snapshot(MIXED, arrays, version=9)
-    return WebClient(create_app(StatusBoard(a_status(MIXED, [snapshot])), CollectorRegistry(), predict))
+    return WebClient(
+        create_app(StatusBoard(a_status(MIXED, [snapshot])), CollectorRegistry(), predict)
+    )
 
 
 CLOSED_OPEN = [
@@ -276,7 +319,10 @@ CLOSED_OPEN = [
     *(
         (kind, stored(pa.table({"temperature": [-4, -4, 44], "valve": column}), kind))
         for kind in (PARQUET, ARROW)
-        for column in (["closed", "open", "closed"], pa.array(["closed", "open", "closed"]).dictionary_encode())
+        for column in (
+            ["closed", "open", "closed"],
+            pa.array(["closed", "open", "closed"]).dictionary_encode(),
+        )
     ),
 ]
 
@@ -296,7 +342,9 @@ def test_a_category_is_posted_as_its_value_or_its_place(media_type: str, body: b
           for kind in (PARQUET, ARROW)),
     ],
 )  # fmt: skip
-def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(media_type: str, body: bytes) -> None:
+def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(
+    media_type: str, body: bytes
+) -> None:
     answer = mixed().post("/v1/predict", content=body, headers={"content-type": media_type})
     assert answer.json()["clusters"] == [2, 1, 0], answer.text
 
@@ -304,19 +352,34 @@ def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(media
 @pytest.mark.parametrize(
     ("media_type", "body", "message"),
     [
-        ("application/json", b'[[31.41592, "31.41592"]]', "row 0, value 1: not one of closed, open"),
+        (
+            "application/json",
+            b'[[31.41592, "31.41592"]]',
+            "row 0, value 1: not one of closed, open",
+        ),
         ("application/json", b"[[31.41592, 5]]", "row 0, value 1: not one of closed, open"),
         ("application/json", b"[[31.41592, [1]]]", "row 0, value 1: not one of closed, open"),
         ("application/json", b'[["open", "open"]]', "row 0, value 0: not a finite number"),
         ("application/json", b"[[null, null]]", "row 0 has no value"),
         ("application/json", b"[{}]", "row 0 has no value"),
-        ("text/csv", b"temperature,valve\n1,ajar31.41592\n", "row 0, valve: not one of closed, open"),
+        (
+            "text/csv",
+            b"temperature,valve\n1,ajar31.41592\n",
+            "row 0, valve: not one of closed, open",
+        ),
         ("text/csv", b"temperature,valve\nhot,open\n", "row 0, temperature: not a finite number"),
         ("text/csv", b"humidity\n1\n", "there is no column 'temperature'"),
-        (PARQUET, stored(pa.table({"valve": [[1]], "temperature": [1.0]}), PARQUET), "must have integers or floats"),
+        (
+            PARQUET,
+            stored(pa.table({"valve": [[1]], "temperature": [1.0]}), PARQUET),
+            "must have integers or floats",
+        ),
         (
             ARROW,
-            stored(pa.table({"valve": pa.array(["open"], pa.string_view()), "temperature": [1.0]}), ARROW),
+            stored(
+                pa.table({"valve": pa.array(["open"], pa.string_view()), "temperature": [1.0]}),
+                ARROW,
+            ),
             "must have",
         ),
     ],
@@ -346,7 +409,11 @@ def test_a_long_text_in_every_row_of_a_category_takes_its_memory_once(kind: str)
 
 def test_snapshots_and_clusters_have_the_values_of_a_category() -> None:
     for path in ("/v1/snapshot", "/v1/clusters"):
-        assert mixed().get(path).json()["features"][1] == {"name": "valve", "unit": "", "values": ["closed", "open"]}
+        assert mixed().get(path).json()["features"][1] == {
+            "name": "valve",
+            "unit": "",
+            "values": ["closed", "open"],
+        }
 
 
 def test_readings_of_another_media_type_are_refused() -> None:

@@ -42,16 +42,18 @@ def test_shares_divide_the_budget() -> None:
             "models": [{"name": "fcac", "algorithm": "fcac"}],
         }
     )
-    assert [part["epsilon"] for part in privacy_text(resolve(contract))["epsilon_per_feature"]] == pytest.approx(
-        [0.5, 1.5]
-    )
+    assert [
+        part["epsilon"] for part in privacy_text(resolve(contract))["epsilon_per_feature"]
+    ] == pytest.approx([0.5, 1.5])
 
 
 @pytest.mark.parametrize(
     ("epsilon", "times"),
     [(0.5, "e^0.5 = 1.65 times"), (8.0, "e^8 = 2,981 times"), (400.0, "10¹⁷⁴ times")],
 )
-def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(epsilon: float, times: str) -> None:
+def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(
+    epsilon: float, times: str
+) -> None:
     panel = privacy_text(resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon})))
     assert f"at most {times} likelier" in panel["sentences"][2]
 
@@ -62,12 +64,17 @@ def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> N
     hardly_any = "HARDLY ANY" in protection(epsilon)
     assert (panel["tone"] == "warn") == hardly_any
     assert ("hardly any protection" in panel["title"]) == hardly_any
-    assert (protection(epsilon) in panel["sentences"][2]) == hardly_any, "a good word is for a whole day alone"
-    assert panel["sentences"][2].endswith("how well a device is protected depends on how many it has.")
+    assert (protection(epsilon) in panel["sentences"][2]) == hardly_any, (
+        "a good word is for a whole day alone"
+    )
+    assert panel["sentences"][2].endswith(
+        "how well a device is protected depends on how many it has."
+    )
 
 
 @pytest.mark.parametrize(
-    ("interval_s", "tone", "words"), [(100.0, "warn", "epsilon 17,300 a day"), (1e7, "good", "epsilon 0.173 a day")]
+    ("interval_s", "tone", "words"),
+    [(100.0, "warn", "epsilon 17,300 a day"), (1e7, "good", "epsilon 0.173 a day")],
 )
 def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_that(
     interval_s: float, tone: str, words: str
@@ -88,25 +95,39 @@ def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_th
 
 def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_times() -> None:
     contract = resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": 1.0}))
-    counted, rows = Clients(), Clients()
+    counted = Clients()
+    rows = Clients()
     for number in range(4):  # a hundred readings a day, of which two days are fed in each second
-        made_at, first = 1e9 + number, 5e8 + 172_800 * number
-        counted.take("attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, made_at - 1, made_at))
-        rows.take("attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, first, first + 172_800))
+        made_at = 1e9 + number
+        first = 5e8 + 172_800 * number
+        counted.take(
+            "attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, made_at - 1, made_at)
+        )
+        rows.take(
+            "attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, first, first + 172_800)
+        )
     for models in ([counted, rows], [rows, counted]):
         spent = spent_by_one(contract, client_statuses(models, 1e9))
         assert spent is not None
         assert spent.epsilon == pytest.approx(100.0)
     answers = Clients()  # of a model in rounds, for the same rows again and again
     for number in range(4):
-        answers.take("attic", number + 1, 800, 1e9, Content(b"", 1e9 + number / 10, None, 0, 5e8, 5e8 + 691_200))
+        answers.take(
+            "attic",
+            number + 1,
+            800,
+            1e9,
+            Content(b"", 1e9 + number / 10, None, 0, 5e8, 5e8 + 691_200),
+        )
     (status,) = client_statuses([counted, answers, rows], 1e9)
     assert status.readings == 3200
     assert status.daily is not None
     assert status.daily.readings == pytest.approx(100.0)
     replayed = Clients()
     for number in range(9):
-        replayed.take("attic", number + 1, 400, 1e9, Content(b"", 1e9 + number / 4, None, 0, 1e9, 1e9 + 1))
+        replayed.take(
+            "attic", number + 1, 400, 1e9, Content(b"", 1e9 + number / 4, None, 0, 1e9, 1e9 + 1)
+        )
     assert replayed.daily_rate("attic") is None, "seconds of a replay say nothing of a day"
     rows.forget("attic")
     assert rows.daily_rate("attic") is None
@@ -124,14 +145,21 @@ def test_a_user_spends_in_a_day_what_its_windows_cost() -> None:
             }
         )
     )
-    for readings, windows, epsilon in ((1440, None, 72.0), (3, None, 1.5), (1440, 20, 10.0), (400_000, None, 500.0)):
+    for readings, windows, epsilon in (
+        (1440, None, 72.0),
+        (3, None, 1.5),
+        (1440, 20, 10.0),
+        (400_000, None, 500.0),
+    ):
         spent = spent_in_a_day(contract, readings, windows)
         assert spent is not None
         assert spent.epsilon == epsilon
 
 
 def test_the_noise_of_the_paper_guarantees_nothing() -> None:
-    panel = privacy_text(resolve(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0})))
+    panel = privacy_text(
+        resolve(a_contract(2, {"mode": "paper", "epsilon_nominal_per_feature": 15.0}))
+    )
     assert (panel["title"], panel["tone"]) == ("Noise without a formal guarantee", "warn")
     assert panel["nominal"]
     assert not panel["formal"]
@@ -153,7 +181,9 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
     )
     panel = privacy_text(resolve(contract))
     assert panel["epsilon"] == 5.0
-    assert [(model["name"], model["learns_from"], model["epsilon"]) for model in panel["models"]] == [
+    assert [
+        (model["name"], model["learns_from"], model["epsilon"]) for model in panel["models"]
+    ] == [
         ("clusters", "counts", 4.0),
         ("careful", "counts", 1.0),
     ]

@@ -1,4 +1,5 @@
-"""Regimes on the page and under `/v1`: stays and changes, and clusters that are the regimes of another model."""
+"""Regimes on the page and under `/v1`: stays and changes, and clusters that are the regimes of
+another model."""
 
 from __future__ import annotations
 
@@ -28,15 +29,23 @@ def recent(shares: dict[int, np.ndarray], start: int = 0) -> RecentHistory:
 def test_clusters_are_the_regimes_that_part_the_readings_alike() -> None:
     regimes = recent({0: PART, 1: 1 - PART})
     nearly = np.clip(PART, 0.04, 0.96)
-    assert same_as(recent({5: 1 - nearly, 7: nearly, -1: PART * 0}), regimes, [0, 1]) == {5: 1, 7: 0}
-    assert same_as(recent({5: 1 - nearly[4:], 7: nearly[4:]}, 1_200), regimes, [0, 1]) == {5: 1, 7: 0}
+    assert same_as(recent({5: 1 - nearly, 7: nearly, -1: PART * 0}), regimes, [0, 1]) == {
+        5: 1,
+        7: 0,
+    }
+    assert same_as(recent({5: 1 - nearly[4:], 7: nearly[4:]}, 1_200), regimes, [0, 1]) == {
+        5: 1,
+        7: 0,
+    }
 
 
 def test_clusters_are_no_regimes_if_they_part_otherwise_or_too_little_is_known() -> None:
     regimes = recent({0: PART, 1: 1 - PART})
     half = np.full(len(PART), 0.5)
     assert same_as(recent({5: half, 7: half}), regimes, [0, 1]) == {}
-    assert same_as(recent({5: half, 7: half}), recent({0: half, 1: half}), [0, 1]) == {}, "nothing moves"
+    assert same_as(recent({5: half, 7: half}), recent({0: half, 1: half}), [0, 1]) == {}, (
+        "nothing moves"
+    )
     assert same_as(recent({5: PART, 6: (1 - PART) / 2, 7: (1 - PART) / 2}), regimes, [0, 1]) == {}
     assert same_as(recent({5: PART[:8], 7: 1 - PART[:8]}), regimes, [0, 1]) == {}
     assert same_as(recent({}), regimes, [0, 1]) == {}
@@ -54,10 +63,20 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         box.run_until_idle()
         status = box.server.status()
         history = HistoryReader(config.server.folder / HISTORY_FILE)
-        stays, places_status = status.models["clusters"], status.models["places"]
+        stays = status.models["clusters"]
+        places_status = status.models["places"]
         for suffix in ("svg", "png"):
             pictured = CliRunner().invoke(
-                shoal, ["picture", "--config", str(file), "--of", "regimes", "--out", f"{tmp_path}/changes.{suffix}"]
+                shoal,
+                [
+                    "picture",
+                    "--config",
+                    str(file),
+                    "--of",
+                    "regimes",
+                    "--out",
+                    f"{tmp_path}/changes.{suffix}",
+                ],
             )
             assert pictured.exit_code == 0, pictured.output
         asked = [
@@ -71,7 +90,9 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
             "--model",
             "places",
         ]
-        assert isinstance(CliRunner().invoke(shoal, asked).exception, SettingsError), "its clusters are no regimes"
+        assert isinstance(CliRunner().invoke(shoal, asked).exception, SettingsError), (
+            "its clusters are no regimes"
+        )
         listed = clusters_json(stays, status.contract, None)
         content = PageRenderer(history=history).render(status).content
     drawn = (tmp_path / "changes.svg").read_text(encoding="utf-8")
@@ -93,4 +114,6 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
     beside = models["places"]["beside"]
     assert [one["identity"] for one in beside["regimes"]] == [0, 1]
     assert beside["model"] == "clusters"
-    assert beside_json(places_status, stays, status.contract, None, None) is None, "no history, nothing over time"
+    assert beside_json(places_status, stays, status.contract, None, None) is None, (
+        "no history, nothing over time"
+    )

@@ -1,4 +1,5 @@
-"""A page that stays open while its server is killed and restarted, and then replaced by that of another federation."""
+"""A page that stays open while its server is killed and restarted, and then replaced by that of
+another federation."""
 
 from __future__ import annotations
 
@@ -30,13 +31,17 @@ COUNTED = """({
 def shoal(folder: Path, *arguments: str) -> str:
     """The standard output of a command that succeeded."""
     command = [sys.executable, "-m", "shoal", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900).stdout
+    return subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, text=True, timeout=900
+    ).stdout
 
 
 def a_federation(folder: Path, name: str, port: int) -> str:
     """The federation file `name` in `folder`; its server listens on `port`."""
     (folder / name).mkdir()
-    text = noisy_rows_file("gaussians").replace('name = "gaussians"', f'name = "{name}"') + SERVER.format(port)
+    text = noisy_rows_file("gaussians").replace(
+        'name = "gaussians"', f'name = "{name}"'
+    ) + SERVER.format(port)
     (folder / name / "federation.toml").write_text(text, encoding="utf-8")
     return f"{name}/federation.toml"
 
@@ -45,7 +50,9 @@ def a_federation(folder: Path, name: str, port: int) -> str:
 def serving(folder: Path, file: str) -> Iterator[None]:
     """`shoal server`, killed at the end with SIGKILL."""
     with (folder / "server.log").open("ab") as log:
-        server = subprocess.Popen([sys.executable, "-m", "shoal", "server", "--config", file], cwd=folder, stderr=log)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "server", "--config", file], cwd=folder, stderr=log
+        )
         try:
             yield
         finally:
@@ -54,16 +61,31 @@ def serving(folder: Path, file: str) -> Iterator[None]:
 
 
 def learn(folder: Path, file: str, readings: int) -> None:
-    """Send `readings` more readings of a stream through a real producer and client, which resume where they stopped."""
-    shoal(folder, "producer", "--config", file, "--synthetic", "gaussians", "--speed", "max", "--limit", str(readings))
-    shoal(folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2", "--no-wait")
+    """Send `readings` more readings of a stream through a real producer and client, which resume
+    where they stopped."""
+    shoal(
+        folder,
+        "producer",
+        "--config",
+        file,
+        "--synthetic",
+        "gaussians",
+        "--speed",
+        "max",
+        "--limit",
+        str(readings),
+    )
+    shoal(
+        folder, "client", "--config", file, "--name", "client-1", "--until-idle", "0.2", "--no-wait"
+    )
 
 
 def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federation(
     browser: Browser, tmp_path: Path
 ) -> None:
     port = free_ports(1)
-    file, other = a_federation(tmp_path, "shed", port), a_federation(tmp_path, "barn", port)
+    file = a_federation(tmp_path, "shed", port)
+    other = a_federation(tmp_path, "barn", port)
     learn(tmp_path, file, 2000)
     tab = browser.tab()
     tab.resize(1280, 900)
@@ -75,7 +97,9 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
         happened = tab.value_of(HAPPENED)
         assert happened
     tab.until(f"{CONNECTION} === 'disconnected'")
-    tab.until("/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)")
+    tab.until(
+        "/disconnected since \\d\\d:/.test(document.getElementById('connection').textContent)"
+    )
     assert tab.value_of(FIGURES) == before, "the last values stay"
     learn(tmp_path, file, 4000)
     with serving(tmp_path, file):
@@ -87,9 +111,12 @@ def test_a_page_survives_a_restart_of_its_server_and_reloads_for_another_federat
         fresh.resize(1280, 900)
         _open(fresh, port)
         fresh.until(f"{FIGURES}.Places === '4,000'")
-        assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, "the server has kept what happened before"
+        assert fresh.value_of(HAPPENED)[-len(happened) :] == happened, (
+            "the server has kept what happened before"
+        )
         assert (
-            fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]") == seen.split(" in ")[0]
+            fresh.value_of("document.querySelector('#history svg').ariaLabel.split(' in ')[0]")
+            == seen.split(" in ")[0]
         )
     with serving(tmp_path, other):
         tab.shows("This address now serves federation barn; before, it was shed.")

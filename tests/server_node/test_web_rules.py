@@ -24,13 +24,21 @@ from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_
 
 MODELS = (
     {"name": "clusters", "algorithm": "fcac"},
-    {"name": "damp", "algorithm": "tsk", "options": {"target": "humidity", "clusters": 3, "ridge": 1e-6}},
+    {
+        "name": "damp",
+        "algorithm": "tsk",
+        "options": {"target": "humidity", "clusters": 3, "ridge": 1e-6},
+    },
 )
 SECRET = 31.41592
 
 
 def a_contract() -> Contract:
-    tables: dict[str, Any] = {"federation": {"name": "greenhouse"}, "features": FEATURES[:3], "models": MODELS}
+    tables: dict[str, Any] = {
+        "federation": {"name": "greenhouse"},
+        "features": FEATURES[:3],
+        "models": MODELS,
+    }
     return parse_contract({**tables, "privacy": {"mode": "off"}})
 
 
@@ -40,17 +48,22 @@ CONTRACT = a_contract()
 def readings() -> NDArray[np.float64]:
     """Humidity follows the temperature, and above 20 °C the light too."""
     generator = np.random.default_rng(4)
-    warm, light = generator.uniform(0, 40, 400), generator.uniform(0, 1000, 400)
+    warm = generator.uniform(0, 40, 400)
+    light = generator.uniform(0, 1000, 400)
     return np.column_stack([warm, 30 + warm / 2 + np.where(warm > 20, light / 50, 0.0), light])
 
 
 def unit(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    low, high = (np.array([feature[key] for feature in FEATURES[:3]], dtype=float) for key in ("low", "high"))
+    low, high = (
+        np.array([feature[key] for feature in FEATURES[:3]], dtype=float) for key in ("low", "high")
+    )
     return (table - low) / (high - low)
 
 
 def learnt() -> dict[str, NDArray[Any]]:
-    hint = InitHint(np.zeros(3), np.ones(3), 1, features=[str(feature["name"]) for feature in FEATURES[:3]])
+    hint = InitHint(
+        np.zeros(3), np.ones(3), 1, features=[str(feature["name"]) for feature in FEATURES[:3]]
+    )
     start = TSK.start(MODELS[1]["options"], 3, hint)  # type: ignore[arg-type]  # a table of options
     return dict(run_rounds(TSK, start, [unit(readings())], tolerance=1e-9).params)
 
@@ -65,13 +78,22 @@ def client_of(status: Any) -> WebClient:
     return WebClient(create_app(StatusBoard(status), CollectorRegistry(), predict))
 
 
-LEARNT, EMPTY = client_of(STATUS), client_of(a_status(CONTRACT))
+LEARNT = client_of(STATUS)
+EMPTY = client_of(a_status(CONTRACT))
 
 
 def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() -> None:
     table = readings()[:5]
     answer = LEARNT.post("/v1/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
-    assert list(answer) == ["model", "clusters", "identities", "version", "target", "unit", "predictions"]
+    assert list(answer) == [
+        "model",
+        "clusters",
+        "identities",
+        "version",
+        "target",
+        "unit",
+        "predictions",
+    ]
     assert (answer["target"], answer["unit"], answer["version"]) == ("humidity", "%", 4)
     error = prediction_error(SNAPSHOT, resolve(CONTRACT))
     assert error is not None
@@ -105,7 +127,14 @@ def test_before_the_first_snapshot_there_are_no_predictions() -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [[[SECRET]], [[SECRET, None]], [[1.0, 2.0, 3.0, SECRET]], [["a", SECRET]], [None], [{"temperature": SECRET}]],
+    [
+        [[SECRET]],
+        [[SECRET, None]],
+        [[1.0, 2.0, 3.0, SECRET]],
+        [["a", SECRET]],
+        [None],
+        [{"temperature": SECRET}],
+    ],
 )
 def test_rows_that_cannot_be_predicted_from_are_refused_without_being_quoted(rows: Any) -> None:
     answer = LEARNT.post("/v1/predict?model=damp", json=rows)
@@ -118,12 +147,18 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
         answer = LEARNT.get(path)
         assert answer.status_code == 200
         found = answer.json()
-        assert (found["model"], found["version"], found["target"]) == ("damp", 4, {"name": "humidity", "unit": "%"})
+        assert (found["model"], found["version"], found["target"]) == (
+            "damp",
+            4,
+            {"name": "humidity", "unit": "%"},
+        )
         assert found["conditions_found"]
         assert found["error"] == prediction_error(SNAPSHOT, resolve(CONTRACT))
         assert sum(rule["share"] for rule in found["rules"]) == pytest.approx(1.0)
-    warm, light = 10.0, 500.0
-    strengths, values = [], []
+    warm = 10.0
+    light = 500.0
+    strengths = []
+    values = []
     for rule in found["rules"]:
         assert rule["text"].startswith("if temperature is ")
         assert " then humidity = " in rule["text"]
@@ -135,7 +170,9 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
         ]
         strengths.append(np.exp(-0.5 * np.square(gaps).sum()))
         slopes = rule["then"]["coefficients"]
-        values.append(rule["then"]["constant"] + slopes["temperature"] * warm + slopes["light"] * light)
+        values.append(
+            rule["then"]["constant"] + slopes["temperature"] * warm + slopes["light"] * light
+        )
     predicted = LEARNT.post("/v1/predict?model=damp", json=[[warm, light]]).json()["predictions"][0]
     assert np.average(values, weights=strengths) == pytest.approx(predicted, abs=1e-9)
 

@@ -42,7 +42,9 @@ class Subscription:
 
     def __init__(self, port: int, last_etag: str = "", seen: Event | None = None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-        self._connection.request("GET", "/v1/status/stream", headers={"last-event-id": last_etag} if last_etag else {})
+        self._connection.request(
+            "GET", "/v1/status/stream", headers={"last-event-id": last_etag} if last_etag else {}
+        )
         self.answer = self._connection.getresponse()
         self.heartbeats = 0
         self._last = seen
@@ -127,11 +129,16 @@ def test_it_listens_when_start_returns_and_not_after_stop() -> None:
 
 
 def test_a_port_in_use_is_named_with_what_to_do() -> None:
-    with serving() as (board, port, _), pytest.raises(SettingsError, match=rf"127\.0\.0\.1 port {port}: .* in use"):
+    with (
+        serving() as (board, port, _),
+        pytest.raises(SettingsError, match=rf"127\.0\.0\.1 port {port}: .* in use"),
+    ):
         page_server(board, CollectorRegistry(), port=port).start()
 
 
-@pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("x" * 64, 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("192.0.2.1", 0), ("x" * 64, 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)]
+)
 def test_an_address_that_cannot_be_used_is_refused(host: str, port: int) -> None:
     with pytest.raises(SettingsError):
         page_server(StatusBoard(LEARNT), CollectorRegistry(), host, port).start()
@@ -189,7 +196,10 @@ def test_a_subscriber_that_reconnects_gets_only_what_is_new() -> None:
         with subscribed(port) as subscriber:
             seen = subscriber.next()
         assert seen
-        with subscribed(port, seen.etag, seen) as subscriber, subscribed(port, "something old") as other:
+        with (
+            subscribed(port, seen.etag, seen) as subscriber,
+            subscribed(port, "something old") as other,
+        ):
             fresh = other.next()
             assert fresh
             assert (fresh.kind, fresh.etag) == ("status", seen.etag)
@@ -210,7 +220,10 @@ def test_all_event_streams_end_when_the_server_stops() -> None:
 
 
 def test_a_stream_ends_in_order_when_the_server_stops() -> None:
-    with serving() as (_, port, web), socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as subscriber:
+    with (
+        serving() as (_, port, web),
+        socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as subscriber,
+    ):
         subscriber.sendall(b"GET /v1/status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         received = b""
         while b"event: status" not in received:
@@ -221,7 +234,9 @@ def test_a_stream_ends_in_order_when_the_server_stops() -> None:
         assert received.endswith(b"\r\n0\r\n\r\n")
 
 
-def test_a_subscriber_that_does_not_read_cannot_block_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_does_not_read_cannot_block_the_stop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     more_than_any_buffer = replace(LEARNT, rejected={"x" * 16_000_000: 1})
     with serving(more_than_any_buffer) as (_, port, web), socket.socket() as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -236,9 +251,12 @@ def test_a_subscriber_that_does_not_read_cannot_block_the_stop(caplog: pytest.Lo
 
 
 def test_a_prediction_in_progress_cannot_block_the_stop() -> None:
-    asked, go_on = threading.Event(), threading.Event()
+    asked = threading.Event()
+    go_on = threading.Event()
 
-    def slow(_: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract) -> NDArray[np.int64]:
+    def slow(
+        _: Snapshot, rows: NDArray[np.float64], contract: ResolvedContract
+    ) -> NDArray[np.int64]:
         asked.set()
         go_on.wait(TIMEOUT_S)
         return np.zeros(len(rows), dtype=np.int64)
@@ -246,7 +264,9 @@ def test_a_prediction_in_progress_cannot_block_the_stop() -> None:
     web = WebServer(create_app(StatusBoard(LEARNT), CollectorRegistry(), slow))
     port = web.start()
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as web_client:
-        web_client.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 7\r\n\r\n[[1,1]]")
+        web_client.sendall(
+            b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 7\r\n\r\n[[1,1]]"
+        )
         assert asked.wait(TIMEOUT_S)
         web.stop()
         assert refuses(port)

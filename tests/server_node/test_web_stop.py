@@ -20,7 +20,8 @@ shoal.server_node.web.page.INTERVAL_S = 3600.0
 sys.argv = ["shoal", "server", "--config", "federation.toml"]
 main()
 """
-"""a server whose event streams do not notice for an hour that it stops, as under a load that leaves them no time"""
+"""a server whose event streams do not notice for an hour that it stops, as under a load that leaves
+them no time"""
 
 
 def lines_up_to(server: subprocess.Popen[str], pattern: str) -> str:

@@ -1,4 +1,5 @@
-"""The live page in use: themes, axes, sorting, search; with pointer, keyboard and screen reader, wide and narrow."""
+"""The live page in use: themes, axes, sorting, search; with pointer, keyboard and screen reader,
+wide and narrow."""
 
 from __future__ import annotations
 
@@ -22,16 +23,27 @@ from tests.server_node.web_page_checks import (
     OVERFLOWING,
     WITHOUT_NAME,
 )
-from tests.server_node.web_statuses import FEATURES, NOW, a_contract, a_snapshot, a_status, some_nodes
+from tests.server_node.web_statuses import (
+    FEATURES,
+    NOW,
+    a_contract,
+    a_snapshot,
+    a_status,
+    some_nodes,
+)
 
 LONG = "a-name-as-long-as-one-may-be" + "e" * 36
 CONTRACT = a_contract(12, models=("fcac", LONG), name=LONG)
 ARRAYS = some_nodes(12, 45, 300)
-# The page's clock runs during the tests: clients that must not become inactive are observed an hour in the future.
+# The page's clock runs during the tests: clients that must not become inactive are observed an hour
+# in the future.
 CLIENTS = tuple(
-    ClientStatus(f"client-{i}", NOW + (-500 if i % 100 == 7 else 3600), 1, 10 * i, float(i % 9)) for i in range(1, 1001)
+    ClientStatus(f"client-{i}", NOW + (-500 if i % 100 == 7 else 3600), 1, 10 * i, float(i % 9))
+    for i in range(1, 1001)
 )
-LEARNT = a_status(CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], clients=CLIENTS, rejected={"bounds": 2}, ready=False)
+LEARNT = a_status(
+    CONTRACT, [a_snapshot(CONTRACT, ARRAYS)], clients=CLIENTS, rejected={"bounds": 2}, ready=False
+)
 PICTURE = LEARNT
 
 ROWS = "[...document.querySelectorAll('#{} tbody tr')].map(row => row.cells[{}].innerText.trim())"
@@ -55,7 +67,9 @@ def column(table: str, cell: int) -> str:
 
 def identities(tab: Tab) -> list[int]:
     """The identities behind the titles "what sets it apart (identity)", in the order of the rows."""
-    return [int(title.rstrip(")").rpartition("(")[2]) for title in tab.value_of(column("clusters", 0))]
+    return [
+        int(title.rstrip(")").rpartition("(")[2]) for title in tab.value_of(column("clusters", 0))
+    ]
 
 
 def sort_by(tab: Tab, table: str, heading: str) -> None:
@@ -114,7 +128,9 @@ def test_paper_is_light_and_has_all_rows(tab: Tab) -> None:
     assert not tab.value_of("document.getElementById('theme').checkVisibility()")
     tab.resize(1440, 900)
     tab.prefer("light")
-    tab.until(f"document.documentElement.dataset.theme === 'light' && {MAP} === {json.dumps(drawn)}")
+    tab.until(
+        f"document.documentElement.dataset.theme === 'light' && {MAP} === {json.dumps(drawn)}"
+    )
 
 
 def test_a_chosen_theme_is_kept_over_a_reload(tab: Tab) -> None:
@@ -138,7 +154,9 @@ def test_a_chosen_theme_is_kept_over_a_reload(tab: Tab) -> None:
 
 def test_every_control_is_reached_by_keyboard_has_a_name_and_shows_its_focus(tab: Tab) -> None:
     assert tab.value_of(WITHOUT_NAME) == []
-    controls = "[...document.querySelectorAll('button, a, input, select, canvas, .scroll, summary')]"
+    controls = (
+        "[...document.querySelectorAll('button, a, input, select, canvas, .scroll, summary')]"
+    )
     controls += ".filter(element => element.checkVisibility() && element.tabIndex >= 0)"
     total = tab.value_of(f"{controls}.length")
     tab.value_of("document.activeElement.blur()")
@@ -149,9 +167,7 @@ def test_every_control_is_reached_by_keyboard_has_a_name_and_shows_its_focus(tab
         if tab.value_of("document.activeElement !== document.body"):
             outline = "getComputedStyle(document.activeElement).outlineStyle"
             assert tab.value_of(outline) != "none", tab.value_of("document.activeElement.outerHTML")
-    missed = (
-        f"{controls}.filter(element => !window.reached.has(element)).map(element => element.outerHTML.slice(0, 90))"
-    )
+    missed = f"{controls}.filter(element => !window.reached.has(element)).map(element => element.outerHTML.slice(0, 90))"
     assert tab.value_of(missed) == []
 
 
@@ -183,7 +199,9 @@ def test_a_pinned_cluster_is_highlighted_on_the_map(tab: Tab) -> None:
 
 
 def test_features_can_be_chosen_as_axes_and_the_choice_is_in_the_url(tab: Tab) -> None:
-    choices = tab.value_of("[...document.getElementById('across').options].map(option => option.textContent)")
+    choices = tab.value_of(
+        "[...document.getElementById('across').options].map(option => option.textContent)"
+    )
     assert [*choices[:2], choices[-1]] == ["temperature (°C)", "humidity (%)", "component 1"]
     assert len(choices) == 13
     tab.shows("The axes are two components of 12 features and explain")
@@ -207,14 +225,17 @@ def test_features_can_be_chosen_as_axes_and_the_choice_is_in_the_url(tab: Tab) -
 
 
 def test_a_thousand_clients_can_be_searched_sorted_and_filtered(tab: Tab) -> None:
-    names, search = column("clients", 0), "document.getElementById('client-search')"
+    names = column("clients", 0)
+    search = "document.getElementById('client-search')"
     assert tab.value_of(names)[:3] == ["client-1", "client-2", "client-3"], "2 before 10"
     assert tab.value_of(f"{names}.length") == 100
     tab.shows("100 of 1,000 are listed; search for the others.")
     tab.shows("10 clients inactive: nothing received for three times the usual interval")
     sort_by(tab, "clients", "Places")
     assert tab.value_of(names)[0] == "client-1000"
-    tab.value_of(f"(() => {{{search}.value = 'CLIENT-77'; {search}.dispatchEvent(new Event('input'))}})()")
+    tab.value_of(
+        f"(() => {{{search}.value = 'CLIENT-77'; {search}.dispatchEvent(new Event('input'))}})()"
+    )
     tab.until(f"{names}.length === 11")
     tab.value_of("document.getElementById('only-inactive').click()")
     tab.shows("No client matches.")
@@ -234,7 +255,13 @@ def test_the_page_has_no_animations(tab: Tab) -> None:
 
 def test_screen_readers_get_the_headline_and_not_every_number(tab: Tab) -> None:
     live = "[...document.querySelectorAll('[role=status], [aria-live]')].map(element => element.id)"
-    assert tab.value_of(live) == ["connection", "reload-reason", "headline", "map-announcement", "naming"]
+    assert tab.value_of(live) == [
+        "connection",
+        "reload-reason",
+        "headline",
+        "map-announcement",
+        "naming",
+    ]
     assert tab.value_of("document.getElementById('headline').textContent") == "fcac: 45 clusters"
 
 
@@ -252,7 +279,9 @@ def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab)
     ]
     labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x", "Sound dB(A)"]
     assert [feature_label(feature) for feature in features] == labels
-    tab.value_of("void import('./format.js').then(({featureLabel}) => { window.featureLabel = featureLabel; })")
+    tab.value_of(
+        "void import('./format.js').then(({featureLabel}) => { window.featureLabel = featureLabel; })"
+    )
     tab.until("typeof window.featureLabel === 'function'")
     given = json.dumps([feature_json(feature) for feature in features])
     assert tab.value_of(f"{given}.map(featureLabel)") == labels
@@ -261,7 +290,12 @@ def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab)
 def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:
     tab.value_of("void import('./status.js').then(({applied}) => { window.applied = applied; })")
     tab.until("typeof window.applied === 'function'")
-    before = {"a": [1, {"b": 2}, None, 44, 55, 66], "c": {"d": 1, "e": [1, 2]}, "f": None, "__proto__": {"g": 1}}
+    before = {
+        "a": [1, {"b": 2}, None, 44, 55, 66],
+        "c": {"d": 1, "e": [1, 2]},
+        "f": None,
+        "__proto__": {"g": 1},
+    }
     after = {
         "a": [1, {"b": 3}, {}, 44, 55, 66],
         "c": {"e": []},
@@ -273,10 +307,16 @@ def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:
     assert isinstance(changed["a"], dict)
     assert changed["c"][REMOVED] == ["d"]
     both = ", ".join(f"JSON.parse({json.dumps(as_json(value))})" for value in (before, changed))
-    assert json.loads(tab.value_of(f"JSON.stringify(applied({both}))")) == applied(before, changed) == after
+    assert (
+        json.loads(tab.value_of(f"JSON.stringify(applied({both}))"))
+        == applied(before, changed)
+        == after
+    )
 
 
-def test_a_thousand_nodes_in_each_of_thirty_updates_neither_skip_one_nor_shift_the_page(browser: Browser) -> None:
+def test_a_thousand_nodes_in_each_of_thirty_updates_neither_skip_one_nor_shift_the_page(
+    browser: Browser,
+) -> None:
     updates = 30
     contract = a_contract(4)
     arrays = some_nodes(4, 12, 1000)
@@ -289,19 +329,24 @@ def test_a_thousand_nodes_in_each_of_thirty_updates_neither_skip_one_nor_shift_t
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("document.getElementById('counters')?.textContent.includes('Nodes1,000')")
         tab.value_of("document.getElementById('map').scrollIntoView()")
-        tab.until("document.getElementById('map').ariaLabel === 'Map of 1,000 nodes in 12 clusters'")
+        tab.until(
+            "document.getElementById('map').ariaLabel === 'Map of 1,000 nodes in 12 clusters'"
+        )
         elements = tab.value_of("document.querySelectorAll('*').length")
         tab.value_of(OBSERVE)
         for version in range(2, updates + 2):
             moved = {**arrays, "weight": arrays["weight"] + 0.0002 * version}
             board.post(a_status(contract, [a_snapshot(contract, moved, version)]))
             tab.until(f"[...observed.shown].some(shown => Number(shown) >= {version})")
-        shown = "[...observed.shown].filter(shown => Number(shown) > 1).length"  # its age may change before
+        # its age may change before
+        shown = "[...observed.shown].filter(shown => Number(shown) > 1).length"
         observed = tab.value_of(f"({{...observed, shown: {shown}}})")
         assert observed["shown"] == updates, "each version is shown"
         assert observed["frames"] >= 2 * updates, "frames are painted between updates too"
         assert observed["shift"] < 0.02
-        assert tab.value_of("document.querySelectorAll('*').length") == elements, "elements are reused"
+        assert tab.value_of("document.querySelectorAll('*').length") == elements, (
+            "elements are reused"
+        )
         assert tab.console_errors() == []
     finally:
         web.stop()
@@ -311,20 +356,27 @@ def test_the_ends_of_the_range_of_a_category_are_its_values(browser: Browser) ->
     contract = parse_contract(
         {
             "federation": {"name": "plant"},
-            "features": [FEATURES[0], {"name": "load", "kind": "category", "values": ["off", "part", "full"]}],
+            "features": [
+                FEATURES[0],
+                {"name": "load", "kind": "category", "values": ["off", "part", "full"]},
+            ],
             "privacy": {"mode": "off"},
             "models": [{"name": "fcac", "algorithm": "fcac"}],
         }
     )
     arrays = {**some_nodes(2, 3, 60)}
     arrays["weight"] = np.column_stack([arrays["weight"][:, 0], (arrays["cluster"] + 0.5) / 3])
-    web = page_server(StatusBoard(a_status(contract, [a_snapshot(contract, arrays)])), CollectorRegistry())
+    web = page_server(
+        StatusBoard(a_status(contract, [a_snapshot(contract, arrays)])), CollectorRegistry()
+    )
     try:
         tab = browser.tab()
         tab.open(f"http://127.0.0.1:{web.start()}/")
         ends = tab.until("document.querySelector('#differ tfoot td:last-child')?.innerText")
         assert ends == "off – full"
-        titles = "[...document.querySelectorAll('#differ tbody td:last-child')].map(cell => cell.title)"
+        titles = (
+            "[...document.querySelectorAll('#differ tbody td:last-child')].map(cell => cell.title)"
+        )
         said = sorted(title.split(",")[0] for title in tab.value_of(titles))
         assert said == ["full to full", "off to off", "part to part"]
     finally:

@@ -1,4 +1,5 @@
-"""A real browser, controlled over a pipe by the DevTools protocol; nothing but the browser needs to be installed."""
+"""A real browser, controlled over a pipe by the DevTools protocol; nothing but the browser needs to
+be installed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Tab:
     """One open page."""
 
     def __init__(self, browser: Browser, session: str) -> None:
-        self._browser, self._session = browser, session
+        self._browser = browser
+        self._session = session
         for part in ("Page", "Runtime", "Log"):
             self.call(f"{part}.enable")
 
@@ -55,7 +57,9 @@ class Tab:
 
     def value_of(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -63,7 +67,9 @@ class Tab:
         """Wait until the expression is truthy in the page; its value."""
         deadline = time.monotonic() + TIMEOUT_S
         while not (found := self._value_or_none(expression)):
-            assert time.monotonic() < deadline, f"never true: {expression}; the page shows: {self.value_of(TEXT)}"
+            assert time.monotonic() < deadline, (
+                f"never true: {expression}; the page shows: {self.value_of(TEXT)}"
+            )
             time.sleep(0.02)
         return found
 
@@ -89,7 +95,11 @@ class Tab:
 
     def resize(self, width: int, height: int) -> None:
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
         )
 
     def prefer(self, scheme: str, medium: str = "") -> None:
@@ -104,7 +114,9 @@ class Tab:
     def console_errors(self) -> list[str]:
         """Warnings and errors on the console of the page, and its uncaught exceptions."""
         self.value_of("0")  # earlier events are in the pipe before this result
-        return [error for session, error in self._browser.console_errors if session == self._session]
+        return [
+            error for session, error in self._browser.console_errors if session == self._session
+        ]
 
 
 TEXT = '(document.body?.innerText ?? "")'
@@ -114,7 +126,8 @@ class Browser:
     """A running headless browser."""
 
     def __init__(self, out: int, back: int) -> None:
-        self._out, self._back = out, back
+        self._out = out
+        self._back = back
         self._context: dict[str, str] = {}
         """the profile of its tabs; empty: the one that it was started with"""
         self._number = 0
@@ -123,12 +136,15 @@ class Browser:
 
     def tab(self) -> Tab:
         target = self.call("Target.createTarget", url="about:blank", **self._context)["targetId"]
-        return Tab(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        return Tab(
+            self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        )
 
     @contextlib.contextmanager
     def profile(self) -> Iterator[Browser]:
         """The same browser with an empty profile, whose tabs are closed at the end."""
-        before, self._context = self._context, self.call("Target.createBrowserContext")
+        before = self._context
+        self._context = self.call("Target.createBrowserContext")
         created = self._context
         try:
             yield self
@@ -163,11 +179,16 @@ class Browser:
         return message
 
     def _note(self, message: dict[str, Any]) -> None:
-        method, event = message.get("method"), message.get("params", {})
+        method = message.get("method")
+        event = message.get("params", {})
         session = message.get("sessionId", "")
         if method == "Runtime.exceptionThrown":
             self.console_errors.append((session, json.dumps(event["exceptionDetails"])))
-        elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and event["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.console_errors.append((session, json.dumps(event["args"])))
         elif method == "Log.entryAdded" and event["entry"]["level"] in ("error", "warning"):
             self.console_errors.append((session, json.dumps(event["entry"])))
@@ -180,9 +201,19 @@ def browsing(chromium: str, folder: Path) -> Iterator[Browser]:
     theirs_in, ours_out = os.pipe()
     # The protocol wants file descriptors 3 and 4; a shell puts them there.
     script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
-    command = ["/bin/bash", "-c", script, chromium, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+    command = [
+        "/bin/bash",
+        "-c",
+        script,
+        chromium,
+        *FLAGS,
+        f"--user-data-dir={folder}",
+        "about:blank",
+    ]
     with (folder / "browser.log").open("wb") as log:
-        process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, pass_fds=(theirs_in, theirs_out), stdout=log, stderr=log
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         browser = Browser(ours_out, ours_in)

@@ -16,12 +16,17 @@ PROBLEM = {"type", "title", "status", "detail"}
 class WebClient:
     """Requests to an application, one at a time."""
 
-    def __init__(self, app: Starlette, raise_errors: bool = True, address: str = "127.0.0.1") -> None:
-        """`raise_errors`: an unhandled exception of the application is raised here, as a server would log it.
+    def __init__(
+        self, app: Starlette, raise_errors: bool = True, address: str = "127.0.0.1"
+    ) -> None:
+        """`raise_errors`: an unhandled exception of the application is raised here, as a server
+        would log it.
 
         `address` is that of the client.
         """
-        self._app, self._raise_errors, self._address = app, raise_errors, address
+        self._app = app
+        self._raise_errors = raise_errors
+        self._address = address
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
         return asyncio.run(self._response("GET", path, headers=headers))
@@ -33,7 +38,9 @@ class WebClient:
         content: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        return asyncio.run(self._response("POST", path, json=json, content=content, headers=headers))
+        return asyncio.run(
+            self._response("POST", path, json=json, content=content, headers=headers)
+        )
 
     async def _response(self, method: str, path: str, **parts: Any) -> httpx.Response:
         transport = httpx.ASGITransport(

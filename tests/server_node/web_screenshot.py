@@ -1,4 +1,5 @@
-"""Renews the screenshots of the live page in docs/pictures/: `make screenshots`. It needs Chromium and a minute."""
+"""Renews the screenshots of the live page in docs/pictures/: `make screenshots`. It needs Chromium
+and a minute."""
 
 from __future__ import annotations
 
@@ -24,13 +25,19 @@ READINGS_SHOWN += "?.nextSibling.textContent.replaceAll(',', '') ?? 0)"
 
 def main() -> None:
     """Run the demo and save screenshots of its page."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if chromium is None:
         sys.exit("there is no chromium on the PATH; on Debian: apt install chromium")
     with tempfile.TemporaryDirectory() as folder:
         command = ["demo", "--folder", f"{folder}/demo", "--port", "0", "--seconds", "40", "--json"]
         (Path(folder) / "browser").mkdir()
-        demo = subprocess.Popen([sys.executable, "-m", "shoal", *command], stderr=subprocess.PIPE, text=True)
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "shoal", *command], stderr=subprocess.PIPE, text=True
+        )
         try:
             with browsing(chromium, Path(folder) / "browser") as browser:
                 take_screenshots(browser.tab(), page_url(demo))
@@ -52,13 +59,18 @@ def take_screenshots(tab: Tab, url: str) -> None:
     tab.resize(*SCREENSHOTS["page.png"][:2])
     tab.call("Emulation.setScrollbarsHidden", hidden=True)
     tab.open(url)
-    for number in range(1000, READINGS + 1, 1000):  # on a busy machine all of them take longer than one wait may
+    # on a busy machine all of them take longer than one wait may
+    for number in range(1000, READINGS + 1, 1000):
         tab.until(f"{READINGS_SHOWN} >= {number}")
     for name, (width, height, scheme) in SCREENSHOTS.items():
         tab.resize(width, height)
         tab.prefer(scheme)
-        tab.until(f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'")
-        tab.value_of("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        tab.until(
+            f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'"
+        )
+        tab.value_of(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         Image.open(io.BytesIO(tab.screenshot())).convert("RGB").save(DOCS / name, optimize=True)
         print(f"{DOCS / name}: {(DOCS / name).stat().st_size // 1000} kB")
 

@@ -35,7 +35,9 @@ def a_contract(
     name: str = "greenhouse",
 ) -> Contract:
     """A federation of `width` features: the five above, then numbered ones."""
-    numbered = ({"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width))
+    numbered = (
+        {"name": f"feature {j}", "low": 0.0, "high": 1.0} for j in range(len(FEATURES), width)
+    )
     return parse_contract(
         {
             "federation": {"name": name},
@@ -110,15 +112,24 @@ def a_snapshot(
 
 
 def a_lineage(snapshot: Snapshot, before: Lineage | None = None) -> Lineage:
-    """The lineage after a snapshot, in which every cluster is known at once; each appeared a minute before the next."""
+    """The lineage after a snapshot, in which every cluster is known at once; each appeared a minute
+    before the next."""
     view = load_algorithm(snapshot.algorithm).view(snapshot.arrays)
-    lineage, _ = advance(before or Lineage(), view, snapshot.readings, NOW, LineagePolicy(known_share=1e-12))
-    aged = {number: replace(cluster, since=NOW - 60 * number) for number, cluster in lineage.clusters.items()}
+    lineage, _ = advance(
+        before or Lineage(), view, snapshot.readings, NOW, LineagePolicy(known_share=1e-12)
+    )
+    aged = {
+        number: replace(cluster, since=NOW - 60 * number)
+        for number, cluster in lineage.clusters.items()
+    }
     return replace(lineage, clusters=aged)
 
 
-def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any) -> ServerStatus:
-    """The status with `snapshots` of some models, a history, and three clients, one of them inactive."""
+def a_status(
+    contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool = True, **parts: Any
+) -> ServerStatus:
+    """The status with `snapshots` of some models, a history, and three clients, one of them
+    inactive."""
     history = [HistoryPoint(NOW - 600 + 60 * i, min(i, 6), 12 * i, 5000 * i) for i in range(10)]
     models = {
         snapshot.model: ModelStatus(
@@ -132,11 +143,21 @@ def a_status(contract: Contract, snapshots: Sequence[Snapshot] = (), ready: bool
     }
     for configured in contract.models:
         waiting_for = "1 of 2 clients have sent updates."
-        models.setdefault(configured.name, ModelStatus(configured.name, configured.algorithm, waiting_for=waiting_for))
+        models.setdefault(
+            configured.name,
+            ModelStatus(configured.name, configured.algorithm, waiting_for=waiting_for),
+        )
     clients = (
         ClientStatus("north-wing", NOW - 2, 410, 164_000, 131.4),
         ClientStatus("roof", NOW - 340, 122, 48_800, 0.0),
         ClientStatus("south-wing", NOW - 5, 396, 158_400, 9.26),
     )
     given = {"clients": clients if snapshots else (), **parts}
-    return ServerStatus(contract=resolve(contract), started_at=NOW - 600, now=NOW, ready=ready, models=models, **given)
+    return ServerStatus(
+        contract=resolve(contract),
+        started_at=NOW - 600,
+        now=NOW,
+        ready=ready,
+        models=models,
+        **given,
+    )

@@ -1,4 +1,5 @@
-"""Every event that is logged has a constant name and a row in docs/reference/events.md, with its level and fields."""
+"""Every event that is logged has a constant name and a row in docs/reference/events.md, with its
+level and fields."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from shoal.server_node.models.base import ModelEvent
 
 TOP = Path(__file__).parents[2]
 PACKAGES = ("shoal", "producers", "client_nodes", "helper_node", "server_node", "onebox")
-ROW = re.compile(r"^\| `(?P<event>\w+)` \| (?P<level>debug|info|warning|error) \| (?P<fields>[^|]*)\|", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `(?P<event>\w+)` \| (?P<level>debug|info|warning|error) \| (?P<fields>[^|]*)\|",
+    re.MULTILINE,
+)
 
 
 def _calls() -> Iterator[tuple[str, ast.Call]]:
@@ -27,17 +31,22 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
             if not any(f"{name}(" in text for name in LOGGING):
                 continue
             for node in ast.walk(ast.parse(text)):
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOGGING):
+                if not (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id in LOGGING
+                ):
                     continue
                 if node.args and ast.unparse(node.args[0]) not in NAMED_ELSEWHERE:
                     yield f"{path.relative_to(TOP)}:{node.lineno}", node
 
 
 LOGGING = ("log_event", "Report", "Applied")
-"""what is called with the name, the level and the fields of an event; reports and what was applied are logged by
-monitoring"""
+"""what is called with the name, the level and the fields of an event; reports and what was applied
+are logged by monitoring"""
 NAMED_ELSEWHERE = ("request.event", "event.event", "report.event", "self.event")
-"""events whose names are no literals where they are logged: classes of requests and of what models do, and reports"""
+"""events whose names are no literals where they are logged: classes of requests and of what models
+do, and reports"""
 DECLARED = {kind.event: kind for kind in (*REQUESTS, *ModelEvent.__subclasses__()) if kind.event}
 TABLE = (TOP / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 DOCUMENTED = {row["event"]: row for row in ROW.finditer(TABLE)}
@@ -52,7 +61,9 @@ def calls() -> dict[str, ast.Call]:
 
 def event_of(call: ast.Call) -> str:
     name = call.args[0]
-    assert isinstance(name, ast.Constant), "an event's name is a literal, so that it can be searched for"
+    assert isinstance(name, ast.Constant), (
+        "an event's name is a literal, so that it can be searched for"
+    )
     assert isinstance(name.value, str)
     return name.value
 
@@ -75,8 +86,16 @@ def tables(call: ast.Call) -> list[ast.expr]:
 
 def given_fields(call: ast.Call) -> set[str]:
     """The names of fields that a call shows: keywords, and the keys of a table."""
-    keys = {str(ast.literal_eval(key)) for one in tables(call) if isinstance(one, ast.Dict) for key in one.keys if key}
-    return keys | {keyword.arg for keyword in call.keywords if keyword.arg not in (None, TABLE_KEYWORD)}
+    keys = {
+        str(ast.literal_eval(key))
+        for one in tables(call)
+        if isinstance(one, ast.Dict)
+        for key in one.keys
+        if key
+    }
+    return keys | {
+        keyword.arg for keyword in call.keywords if keyword.arg not in (None, TABLE_KEYWORD)
+    }
 
 
 def is_open_ended(call: ast.Call) -> bool:
@@ -105,8 +124,12 @@ def test_the_event_of_a_class_is_documented_with_its_level(event: str) -> None:
 
 
 def test_every_documented_event_and_field_is_logged() -> None:
-    logged: dict[str, set[str]] = {kind.event: set(kind.event_fields) for kind in REQUESTS if kind.event}
-    logged |= {kind.event: {field.name for field in fields(kind)} for kind in ModelEvent.__subclasses__()}
+    logged: dict[str, set[str]] = {
+        kind.event: set(kind.event_fields) for kind in REQUESTS if kind.event
+    }
+    logged |= {
+        kind.event: {field.name for field in fields(kind)} for kind in ModelEvent.__subclasses__()
+    }
     open_ended = set()
     for call in calls().values():
         logged.setdefault(event_of(call), set()).update(given_fields(call))

@@ -33,12 +33,19 @@ def test_every_line_of_a_client_names_it_in_json() -> None:
     start_logging("attic", as_json=True, stream=stream, client="attic")
     log_event("happened", model="clusters")
     line = json.loads(stream.getvalue())
-    assert (line["process"], line["client"], line["model"], line["level"]) == ("attic", "attic", "clusters", "info")
+    assert (line["process"], line["client"], line["model"], line["level"]) == (
+        "attic",
+        "attic",
+        "clusters",
+        "info",
+    )
 
 
 def test_fields_are_in_the_order_given() -> None:
     line = logged(False, model="clusters", sequence=3, seconds=0.123456789, at=None, new=True)
-    assert line.endswith(" attic happened model=clusters sequence=3 seconds=0.123457 at=None new=True\n")
+    assert line.endswith(
+        " attic happened model=clusters sequence=3 seconds=0.123457 at=None new=True\n"
+    )
 
 
 def test_warnings_and_errors_show_their_level() -> None:
@@ -86,7 +93,8 @@ def test_reserved_field_names_are_rejected() -> None:
 
 
 def test_starting_twice_logs_everything_once() -> None:
-    first, second = io.StringIO(), io.StringIO()
+    first = io.StringIO()
+    second = io.StringIO()
     start_logging("a", as_json=False, stream=first)
     start_logging("b", as_json=False, stream=second)
     log_event("happened")

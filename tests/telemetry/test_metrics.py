@@ -14,7 +14,9 @@ from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 TOP = Path(__file__).parents[2]
 NO_METRICS = {"on_site", "registry", "put_off", "counted", "novel_counted", "rejected_counted"}
 """attributes of `ClientMetrics` and `ServerMetrics` that are not metrics"""
-CLIENT, SERVER, BOTH = {ClientMetrics}, {ServerMetrics}, {ClientMetrics, ServerMetrics}
+CLIENT = {ClientMetrics}
+SERVER = {ServerMetrics}
+BOTH = {ClientMetrics, ServerMetrics}
 STABLE: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
     "shoal_readings_total": (BOTH, "counter", "result"),
     "shoal_updates_total": (BOTH, "counter", "result"),
@@ -33,7 +35,8 @@ STABLE: dict[str, tuple[set[type[ClientMetrics | ServerMetrics]], str, str]] = {
     "shoal_end_to_end_latency_seconds": (SERVER, "histogram", ""),
     "shoal_round_duration_seconds": (SERVER, "histogram", "algorithm"),
 }
-"""names that dashboards and alerts may rely on: which process serves it, its Prometheus type, its labels"""
+"""names that dashboards and alerts may rely on: which process serves it, its Prometheus type, its
+labels"""
 MORE_LABELS = {"shoal_cluster_events_total": "model", "shoal_snapshot_version": "model"}
 """each model of a federation has its own snapshots and clusters"""
 
@@ -51,14 +54,22 @@ def exposed(metrics: ClientMetrics | ServerMetrics) -> str:
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_a_process_that_has_done_nothing_has_a_page(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_a_process_that_has_done_nothing_has_a_page(
+    kind: type[ClientMetrics | ServerMetrics],
+) -> None:
     assert "shoal_build_info" in generate_latest(kind().registry).decode()
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_promtool_accepts_the_page(kind: type[ClientMetrics | ServerMetrics], promtool: str) -> None:
+def test_promtool_accepts_the_page(
+    kind: type[ClientMetrics | ServerMetrics], promtool: str
+) -> None:
     checked = subprocess.run(
-        [promtool, "check", "metrics"], input=exposed(kind()), capture_output=True, text=True, check=False
+        [promtool, "check", "metrics"],
+        input=exposed(kind()),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
@@ -70,14 +81,18 @@ def test_a_stable_name_is_served_by_its_process_with_its_type_and_labels(name: s
     assert {kind for kind, page in pages.items() if f"# TYPE {name} {type_}\n" in page} == processes
     expected = {label for label in (*labels.split(","), MORE_LABELS.get(name, "")) if label}
     for kind in processes:
-        series = re.findall(rf"^{name}(?:_bucket|_count|_sum)?(?:{{(.*)}})? ", pages[kind], re.MULTILINE)
+        series = re.findall(
+            rf"^{name}(?:_bucket|_count|_sum)?(?:{{(.*)}})? ", pages[kind], re.MULTILINE
+        )
         assert series
         for one in series:
             assert set(re.findall(r'(\w+)="', one)) - {"le"} == expected
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_every_name_has_a_known_prefix_and_a_help_text(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_every_name_has_a_known_prefix_and_a_help_text(
+    kind: type[ClientMetrics | ServerMetrics],
+) -> None:
     page = exposed(kind())
     names = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
     assert len(names) == len(set(names))
@@ -86,13 +101,21 @@ def test_every_name_has_a_known_prefix_and_a_help_text(kind: type[ClientMetrics 
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])
-def test_a_process_serves_its_memory_and_cpu_time(kind: type[ClientMetrics | ServerMetrics]) -> None:
+def test_a_process_serves_its_memory_and_cpu_time(
+    kind: type[ClientMetrics | ServerMetrics],
+) -> None:
     value = kind().registry.get_sample_value
-    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"):
+    for name in (
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
+        "process_start_time_seconds",
+    ):
         assert (value(name) or 0) > 0, name
 
 
-@pytest.mark.parametrize("name", sorted((vars(ClientMetrics()).keys() | vars(ServerMetrics()).keys()) - NO_METRICS))
+@pytest.mark.parametrize(
+    "name", sorted((vars(ClientMetrics()).keys() | vars(ServerMetrics()).keys()) - NO_METRICS)
+)
 def test_a_metric_is_declared_once_and_observed_in_one_module_of_a_process(name: str) -> None:
     declared = (TOP / "shoal/telemetry/metrics.py").read_text("utf-8")
     assert len(re.findall(rf"^        self\.{name} = ", declared, re.MULTILINE)) == 1
@@ -100,13 +123,16 @@ def test_a_metric_is_declared_once_and_observed_in_one_module_of_a_process(name:
         if not hasattr(kind(), name):
             continue
         observing = [
-            path for path in (TOP / process).rglob("*.py") if re.search(rf"metrics\.{name}\.", path.read_text("utf-8"))
+            path
+            for path in (TOP / process).rglob("*.py")
+            if re.search(rf"metrics\.{name}\.", path.read_text("utf-8"))
         ]
         assert len(observing) == 1, observing
 
 
 def test_two_nodes_in_one_process_have_separate_metrics() -> None:
-    first, second = ServerMetrics(), ServerMetrics()
+    first = ServerMetrics()
+    second = ServerMetrics()
     first.updates.labels(result="absorbed").inc()
     assert second.registry.get_sample_value("shoal_updates_total", {"result": "absorbed"}) is None
 

@@ -25,7 +25,9 @@ class Clock:
 
 
 @contextmanager
-def opened(path: Path, settings: TopicSettings | None = None, **options: object) -> Iterator[SqliteLog]:
+def opened(
+    path: Path, settings: TopicSettings | None = None, **options: object
+) -> Iterator[SqliteLog]:
     with closing(SqliteLog(path, **options)) as log:  # type: ignore[arg-type]  # of several types
         log.ensure(TOPIC, settings)
         yield log

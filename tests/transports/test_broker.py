@@ -18,7 +18,9 @@ COMMAND = Path(__file__).parents[2] / "deploy" / "kafka" / "broker.py"
 
 
 def broker_py(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(COMMAND), *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, str(COMMAND), *words], capture_output=True, text=True, check=False
+    )
 
 
 def test_a_broker_that_never_ran_is_stopped_already(tmp_path: Path) -> None:
@@ -35,7 +37,9 @@ def test_a_process_id_that_another_process_has_now_is_left_alone(tmp_path: Path)
         assert bystander.returncode == 0
 
 
-def test_a_broker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
     command = [sys.executable, "-c", ignores, str(tmp_path.resolve() / "server.properties")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as stuck:
@@ -43,7 +47,8 @@ def test_a_broker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytes
         stuck.stdout.readline()
         (tmp_path / "pid").write_text(str(stuck.pid), encoding="utf-8")
         monkeypatch.setattr(broker, "STOP_S", 0.1)
-        with ThreadPoolExecutor(1) as pool:  # one that waits for its child to be reaped, as init does for a service
+        # one that waits for its child to be reaped, as init does for a service
+        with ThreadPoolExecutor(1) as pool:
             pool.submit(stuck.wait)
             broker.stop(tmp_path)
     assert stuck.returncode == -signal.SIGKILL
@@ -70,7 +75,9 @@ def test_it_starts_once_and_stops(nodes: int, can_run_kafka: None, tmp_path: Pat
     assert [pid_of(home) for home in homes] == [None] * nodes
 
 
-def test_an_archive_of_classes_that_was_cut_off_is_not_kept(can_run_kafka: None, tmp_path: Path) -> None:
+def test_an_archive_of_classes_that_was_cut_off_is_not_kept(
+    can_run_kafka: None, tmp_path: Path
+) -> None:
     jars = broker.jars()
     whole = broker._archive(jars)
     if not whole.exists():  # jars of before there was one

@@ -1,4 +1,5 @@
-"""A broker that stops and starts again, in order or killed: the log raises, and loses nothing that it has stored."""
+"""A broker that stops and starts again, in order or killed: the log raises, and loses nothing that
+it has stored."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def open_log(broker: Broker, **more: int) -> KafkaLog:
 def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
     with (
         closing(KafkaLog(f"//127.0.0.1:{free_ports()}")) as log,
-        pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:\d+ cannot be reached: no server listens"),
+        pytest.raises(
+            LogUnavailable, match=r"127\.0\.0\.1:\d+ cannot be reached: no server listens"
+        ),
     ):
         log.ensure("topic")
     with (
@@ -51,7 +54,8 @@ def test_a_broker_that_is_not_there_is_named_with_the_reason() -> None:
 
 def test_a_broker_that_is_away_for_a_night_costs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 0.2)
-    nowhere, before = f"//127.0.0.1:{free_ports()}", threading.active_count()
+    nowhere = f"//127.0.0.1:{free_ports()}"
+    before = threading.active_count()
     for _ in range(5):  # as a process does: after an error all is built again
         with suppress(LogUnavailable), closing(KafkaLog(nowhere)) as log:
             log.ensure("topic")
@@ -59,7 +63,9 @@ def test_a_broker_that_is_away_for_a_night_costs_no_thread(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("ended", ["stop", "kill"])
-def test_what_was_stored_is_there_when_the_broker_is_back_and_the_same_log_goes_on(broker: Broker, ended: str) -> None:
+def test_what_was_stored_is_there_when_the_broker_is_back_and_the_same_log_goes_on(
+    broker: Broker, ended: str
+) -> None:
     with closing(open_log(broker)) as log:
         log.ensure(ended)
         log.publish(ended, b"stored")
@@ -104,7 +110,8 @@ def test_a_reader_that_waits_while_the_broker_is_away_misses_nothing(broker: Bro
 
 
 def test_bytes_in_flight_are_bounded_and_closing_reports_what_is_lost(broker: Broker) -> None:
-    log, other = open_log(broker, in_flight_bytes_max=100_000), open_log(broker)
+    log = open_log(broker, in_flight_bytes_max=100_000)
+    other = open_log(broker)
     for one in (log, other):
         one.ensure("bounded")
         one.publish("bounded", b"first")
@@ -122,7 +129,9 @@ def test_bytes_in_flight_are_bounded_and_closing_reports_what_is_lost(broker: Br
     broker.start()
 
 
-def test_closing_with_everything_stored_never_raises_though_the_broker_is_gone(broker: Broker) -> None:
+def test_closing_with_everything_stored_never_raises_though_the_broker_is_gone(
+    broker: Broker,
+) -> None:
     log = open_log(broker)
     log.ensure("closing")
     log.publish("closing", b"stored")

@@ -1,4 +1,5 @@
-"""A topic after the brokers' own cleaner has been through it: most offsets are gone, and nothing is lost."""
+"""A topic after the brokers' own cleaner has been through it: most offsets are gone, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from shoal.transports.base import Record, TopicSettings, beginning, latest
 from shoal.transports.kafka.log import KafkaLog
 
-KEYS, WRITTEN = 4, 400
+KEYS = 4
+WRITTEN = 400
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,8 @@ def log(kafka_bootstrap: str) -> Iterator[KafkaLog]:
 
 @pytest.fixture(scope="module")
 def cleaned(log: KafkaLog, kafka_bootstrap: str) -> str:
-    """A compacted topic of 400 records and a tombstone, in which the cleaner has been: only the newest of each key."""
+    """A compacted topic of 400 records and a tombstone, in which the cleaner has been: only the
+    newest of each key."""
     topic = f"cleaned-{uuid.uuid4().hex}"
     log.ensure(topic, TopicSettings(compact=True))
     hurry = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
@@ -47,7 +50,8 @@ def cleaned(log: KafkaLog, kafka_bootstrap: str) -> str:
 
 def everything(log: KafkaLog, topic: str, at: int | None = None, limit: int = 500) -> list[Record]:
     position = beginning(log, topic) if at is None else {0: at}
-    end, found = log.bounds(topic)[0][1], []
+    end = log.bounds(topic)[0][1]
+    found = []
     while position[0] < end:
         records, position = log.read(topic, position, limit, timeout_s=30.0)
         found += records
@@ -60,7 +64,9 @@ def test_the_bounds_do_not_move_when_records_between_them_go(log: KafkaLog, clea
     assert end > WRITTEN + 1
 
 
-def test_reading_goes_over_the_gaps_from_anywhere_and_by_any_step(log: KafkaLog, cleaned: str) -> None:
+def test_reading_goes_over_the_gaps_from_anywhere_and_by_any_step(
+    log: KafkaLog, cleaned: str
+) -> None:
     kept = everything(log, cleaned, 0)
     offsets = [record.offset for record in kept]
     assert offsets == sorted(set(offsets))
@@ -69,7 +75,9 @@ def test_reading_goes_over_the_gaps_from_anywhere_and_by_any_step(log: KafkaLog,
     for limit in (1, 2, 3):
         assert everything(log, cleaned, 0, limit) == kept
     for start in (1, 7, offsets[0], offsets[0] + 1, offsets[1], WRITTEN // 2, WRITTEN):
-        assert everything(log, cleaned, start) == [record for record in kept if record.offset >= start]
+        assert everything(log, cleaned, start) == [
+            record for record in kept if record.offset >= start
+        ]
 
 
 def test_a_position_in_a_gap_is_no_lost_position(log: KafkaLog, cleaned: str) -> None:
@@ -79,6 +87,10 @@ def test_a_position_in_a_gap_is_no_lost_position(log: KafkaLog, cleaned: str) ->
     assert log.read(cleaned, {0: 5}, 1, timeout_s=30.0) == (records, after)
 
 
-def test_the_newest_of_each_key_is_what_it_was_and_a_tombstone_removes_its_key(log: KafkaLog, cleaned: str) -> None:
-    newest = {key: record.value for key, record in latest(log, cleaned).items() if key.startswith(b"key")}
+def test_the_newest_of_each_key_is_what_it_was_and_a_tombstone_removes_its_key(
+    log: KafkaLog, cleaned: str
+) -> None:
+    newest = {
+        key: record.value for key, record in latest(log, cleaned).items() if key.startswith(b"key")
+    }
     assert newest == {b"key%d" % key: b"%d" % (WRITTEN - KEYS + key) for key in range(1, KEYS)}

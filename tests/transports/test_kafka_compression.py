@@ -40,7 +40,8 @@ def stored_bytes(bootstrap: str, topic: str) -> int:
 
 
 def everything(log: Log, topic: str) -> list[bytes | None]:
-    at, found = beginning(log, topic), []
+    at = beginning(log, topic)
+    found = []
     while (read := log.read(topic, at))[1] != at:
         found += [record.value for record in read[0]]
         at = read[1]
@@ -48,7 +49,9 @@ def everything(log: Log, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("compression", WAYS)
-def test_what_is_stored_is_packed_and_what_is_read_is_not(compression: str, kafka_bootstrap: str) -> None:
+def test_what_is_stored_is_packed_and_what_is_read_is_not(
+    compression: str, kafka_bootstrap: str
+) -> None:
     topic = f"packed-{uuid.uuid4().hex}"
     with closing(log_of(kafka_bootstrap, compression)) as log:
         log.ensure(topic)
@@ -61,7 +64,8 @@ def test_what_is_stored_is_packed_and_what_is_read_is_not(compression: str, kafk
 
 
 def test_writers_of_every_way_share_a_topic_and_every_reader_reads_it(kafka_bootstrap: str) -> None:
-    topic, published = f"mixed-{uuid.uuid4().hex}", []
+    topic = f"mixed-{uuid.uuid4().hex}"
+    published = []
     for number in range(2):
         for compression in WAYS:
             with closing(log_of(kafka_bootstrap, compression)) as log:

@@ -1,4 +1,5 @@
-"""What was found out about kafka-python and Kafka the hard way, where no other test would say that it was forgotten."""
+"""What was found out about kafka-python and Kafka the hard way, where no other test would say that
+it was forgotten."""
 
 from __future__ import annotations
 
@@ -37,22 +38,27 @@ def topic(log: KafkaLog) -> str:
 
 
 def test_the_library_is_one_of_those_that_were_tried_and_has_its_fast_checksums() -> None:
-    (needed,) = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]["kafka"]
-    # Versions before deliver nothing after a rebalance or hang in a flush; without crc32c all is twenty times slower.
+    (needed,) = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]["kafka"]
+    # Versions before deliver nothing after a rebalance or hang in a flush; without crc32c all is
+    # twenty times slower.
     assert needed == "kafka-python[crc32c]>=3.0.12,<3.1"
     assert re.fullmatch(r"3\.0\.(1[2-9]|[2-9]\d)", version("kafka-python"))
     assert version("crc32c")
 
 
-def test_every_kind_of_client_comes_back_within_a_second_of_its_broker(log: KafkaLog, topic: str) -> None:
+def test_every_kind_of_client_comes_back_within_a_second_of_its_broker(
+    log: KafkaLog, topic: str
+) -> None:
     clients = {
         "writer": log._writer._producer.config,
         "reader": log._reader._client.config,
         "topics": log._topics._client.config,
     }
-    assert {name: config["reconnect_backoff_max_ms"] for name, config in clients.items()} == dict.fromkeys(
-        clients, 1000
-    )
+    assert {
+        name: config["reconnect_backoff_max_ms"] for name, config in clients.items()
+    } == dict.fromkeys(clients, 1000)
 
 
 def test_a_reader_is_in_no_group_and_jumps_nowhere(log: KafkaLog, topic: str) -> None:
@@ -70,7 +76,9 @@ def test_memory_is_bounded_at_both_ends(log: KafkaLog, topic: str) -> None:
 def test_a_transaction_that_a_stranger_left_open_hides_nothing_from_who_comes_later(
     log: KafkaLog, topic: str, kafka_bootstrap: str
 ) -> None:
-    with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=topic)) as stranger:
+    with closing(
+        KafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=topic)
+    ) as stranger:
         stranger.init_transactions()
         stranger.begin_transaction()
         stranger.send(topic, b"not yet", b"stranger")

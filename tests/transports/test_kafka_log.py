@@ -1,4 +1,5 @@
-"""What only the Kafka log has to get right, on a real broker that stays up; the laws of every log are in tests/laws."""
+"""What only the Kafka log has to get right, on a real broker that stays up; the laws of every log
+are in tests/laws."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def topic(log: KafkaLog) -> str:
 
 
 def values(log: KafkaLog, topic: str) -> list[bytes | None]:
-    at, found = beginning(log, topic), []
+    at = beginning(log, topic)
+    found = []
     while (read := log.read(topic, at))[1] != at:
         found += [record.value for record in read[0]]
         at = read[1]
@@ -54,7 +56,16 @@ def values(log: KafkaLog, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize(
-    "address", ["//", "//host", "host:9092", "//host:port", "//a:1,", "//user:secret@host:9092", "//a:1/topic"]
+    "address",
+    [
+        "//",
+        "//host",
+        "host:9092",
+        "//host:port",
+        "//a:1,",
+        "//user:secret@host:9092",
+        "//a:1/topic",
+    ],
 )
 def test_an_address_that_names_no_brokers_is_refused(address: str) -> None:
     with pytest.raises(SettingsError, match="kafka://host:port"):
@@ -67,7 +78,9 @@ def test_an_unused_log_can_be_closed(kafka_bootstrap: str) -> None:
     log.close()
 
 
-def test_a_first_read_finds_what_is_there_however_short_it_may_wait(kafka_bootstrap: str, topic: str) -> None:
+def test_a_first_read_finds_what_is_there_however_short_it_may_wait(
+    kafka_bootstrap: str, topic: str
+) -> None:
     with closing(KafkaLog(f"//{kafka_bootstrap}")) as writer:
         writer.publish(topic, b"there")
     for timeout_s in (0.0, 0.001, 0.005):
@@ -103,7 +116,9 @@ def test_a_record_beyond_any_request_is_refused_and_harms_nothing(log: KafkaLog)
     assert values(log, name) == [b"after"]
 
 
-def test_a_record_of_the_largest_size_travels_and_is_read_beyond_any_fetch_size(log: KafkaLog) -> None:
+def test_a_record_of_the_largest_size_travels_and_is_read_beyond_any_fetch_size(
+    log: KafkaLog,
+) -> None:
     name = f"kafka-{uuid.uuid4().hex}"
     log.ensure(name, TopicSettings(record_bytes_max=32 * 1024 * 1024))
     large = bytes(range(256)) * (32 * 4096)
@@ -113,7 +128,9 @@ def test_a_record_of_the_largest_size_travels_and_is_read_beyond_any_fetch_size(
     assert values(log, name) == [large, b"next"]
 
 
-def test_more_than_may_be_on_its_way_waits_and_is_stored_all_the_same(kafka_bootstrap: str, topic: str) -> None:
+def test_more_than_may_be_on_its_way_waits_and_is_stored_all_the_same(
+    kafka_bootstrap: str, topic: str
+) -> None:
     with closing(KafkaLog(f"//{kafka_bootstrap}", in_flight_bytes_max=10_000)) as log:
         for number in range(200):
             log.publish(topic, b"%d" % number + b"." * 3000)
@@ -130,7 +147,9 @@ def test_records_removed_between_two_questions_are_an_error_and_not_a_silent_jum
     log.flush()
     asked = log._topics.bounds
 
-    def asked_just_before_retention(name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    def asked_just_before_retention(
+        name: str, partitions: Iterable[int]
+    ) -> dict[int, tuple[int, int]]:
         found = asked(name, partitions)
         monkeypatch.undo()
         admin.delete_records({TopicPartition(topic, 0): 12})
@@ -152,7 +171,9 @@ def test_a_topic_created_again_while_the_log_is_open_is_another_topic(
         pass
     with pytest.raises(LogError, match="declare it"):
         log.identity(topic)
-    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    admin.create_topics(
+        {topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True
+    )
     with pytest.raises(LogError, match="created again"):
         log.identity(topic)
 
@@ -167,7 +188,12 @@ def test_a_topic_created_by_another_program_is_checked_by_name_and_replication(
         log.ensure(name)
         with pytest.raises(LogError) as caught:
             log.ensure(name, TopicSettings())
-    for difference in ("partitions is 3", "retain_s is 5.0", "record_bytes_max is 34464", "replication is 1, not 2"):
+    for difference in (
+        "partitions is 3",
+        "retain_s is 5.0",
+        "record_bytes_max is 34464",
+        "replication is 1, not 2",
+    ):
         assert difference in str(caught.value)
 
 
@@ -179,17 +205,23 @@ def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
             careful.ensure(topic, TopicSettings())
         assert "min.insync.replicas is 1, not 2" in str(caught.value)
     log.ensure(topic, TopicSettings())
-    by_the_senders_clock = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "CreateTime"})
+    by_the_senders_clock = ConfigResource(
+        ConfigResourceType.TOPIC, topic, {"message.timestamp.type": "CreateTime"}
+    )
     admin.alter_configs([by_the_senders_clock])
     # A broker answers before it has applied a changed setting.
     setting = ConfigResource(ConfigResourceType.TOPIC, topic, {"message.timestamp.type": None})
     while "CreateTime" not in str(admin.describe_configs([setting])):
         pass
-    with pytest.raises(LogError, match=r"declared: message.timestamp.type is CreateTime, not LogAppendTime"):
+    with pytest.raises(
+        LogError, match=r"declared: message.timestamp.type is CreateTime, not LogAppendTime"
+    ):
         log.ensure(topic, TopicSettings())
 
 
-def test_a_topic_is_retained_by_the_clock_of_the_brokers(log: KafkaLog, topic: str, kafka_bootstrap: str) -> None:
+def test_a_topic_is_retained_by_the_clock_of_the_brokers(
+    log: KafkaLog, topic: str, kafka_bootstrap: str
+) -> None:
     with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap)) as stranger:
         stranger.send(topic, b"old", timestamp_ms=1).get(WAIT_S)
     ((record,), _) = log.read(topic, {0: 0}, timeout_s=WAIT_S)
@@ -200,7 +232,11 @@ def test_an_undecodable_record_is_returned_as_such_and_stops_no_reader(
     log: KafkaLog, topic: str, kafka_bootstrap: str
 ) -> None:
     with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap)) as stranger:
-        for value, headers in ((b"a", []), (b"b", [(NotUtf8("name"), b"")]), (b"c", [("fine", b"")])):
+        for value, headers in (
+            (b"a", []),
+            (b"b", [(NotUtf8("name"), b"")]),
+            (b"c", [("fine", b"")]),
+        ):
             stranger.send(topic, value, headers=headers)
             stranger.flush()  # each in a batch of its own
         stranger.send(topic, b"d", headers=[(NotUtf8("name"), b"")])
@@ -210,7 +246,9 @@ def test_an_undecodable_record_is_returned_as_such_and_stops_no_reader(
     assert (record.offset, after) == (1, {0: 2})
 
 
-def test_a_header_without_a_value_is_an_empty_one(log: KafkaLog, topic: str, kafka_bootstrap: str) -> None:
+def test_a_header_without_a_value_is_an_empty_one(
+    log: KafkaLog, topic: str, kafka_bootstrap: str
+) -> None:
     with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap)) as stranger:
         stranger.send(topic, b"a", headers=[("", b"")])
     assert log.read(topic, {0: 0}, timeout_s=WAIT_S)[0][0].headers == (("", b""),)
@@ -219,7 +257,9 @@ def test_a_header_without_a_value_is_an_empty_one(log: KafkaLog, topic: str, kaf
 def test_the_compacted_view_ends_at_a_gap_that_a_transaction_left(
     log: KafkaLog, topic: str, kafka_bootstrap: str
 ) -> None:
-    with closing(KafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=topic)) as stranger:
+    with closing(
+        KafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=topic)
+    ) as stranger:
         stranger.init_transactions()
         stranger.begin_transaction()
         stranger.send(topic, b"v", b"k")

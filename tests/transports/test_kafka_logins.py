@@ -1,4 +1,5 @@
-"""Logins by password and by bearer token, over TLS, on a real broker: which succeed, and the errors of the others."""
+"""Logins by password and by bearer token, over TLS, on a real broker: which succeed, and the errors
+of the others."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ SECRET = "battery staple"
 SESSION_S = 2
 """a connection must show its token again after this many seconds, or sooner when the token ends"""
 
-# Without a handler of its own the broker takes unsigned tokens, and checks when they end: enough to try
-# what a client does, and for tests only.
+# Without a handler of its own the broker takes unsigned tokens, and checks when they end: enough to
+# try what a client does, and for tests only.
 FURTHER = f"""
 sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN,OAUTHBEARER
 listener.name.clients.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \\
@@ -52,7 +53,13 @@ def token(seconds: float, user: str = "attic") -> str:
     """A bearer token that ends after so many seconds, unsigned."""
     now = time.time()
     parts = ({"alg": "none"}, {"sub": user, "iat": now - 60, "exp": now + seconds})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
+    return (
+        ".".join(
+            base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+            for part in parts
+        )
+        + "."
+    )
 
 
 def log_of(broker: Broker, sasl: str, user: str, secret_file: Path) -> KafkaLog:
@@ -95,7 +102,9 @@ def test_who_may_come_in_writes_and_reads(
         assert_round_trip(log, sasl, b"by " + sasl.encode())
 
 
-def test_a_token_renewed_on_disk_works_after_the_old_one_expires(broker: Broker, tmp_path: Path) -> None:
+def test_a_token_renewed_on_disk_works_after_the_old_one_expires(
+    broker: Broker, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text(token(2 * SESSION_S), encoding="utf-8")
     ends_at = time.time() + 2 * SESSION_S
@@ -105,14 +114,17 @@ def test_a_token_renewed_on_disk_works_after_the_old_one_expires(broker: Broker,
         renewed.write_text(token(3600), encoding="utf-8")
         renewed.replace(file)
         number = 0
-        while time.time() < ends_at + SESSION_S:  # beyond the end of the first, and of any session that it began
+        # beyond the end of the first, and of any session that it began
+        while time.time() < ends_at + SESSION_S:
             number += 1
             assert_round_trip(log, "renewed", b"%d" % number)
             time.sleep(0.2)
         assert number > 1
 
 
-def test_a_token_that_is_not_renewed_stops_the_log_with_a_reason(broker: Broker, tmp_path: Path) -> None:
+def test_a_token_that_is_not_renewed_stops_the_log_with_a_reason(
+    broker: Broker, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text(token(2 * SESSION_S), encoding="utf-8")
     with closing(log_of(broker, "oauthbearer", "", file)) as log:
@@ -137,7 +149,9 @@ def until_refused(broker: Broker, file: Path) -> None:
         ("oauthbearer", "", token(-3600)),
     ],
 )
-def test_a_failed_login_has_its_reason(sasl: str, user: str, secret: str, broker: Broker, tmp_path: Path) -> None:
+def test_a_failed_login_has_its_reason(
+    sasl: str, user: str, secret: str, broker: Broker, tmp_path: Path
+) -> None:
     file = tmp_path / "secret"
     file.write_text(secret, encoding="utf-8")
     with (

@@ -1,4 +1,5 @@
-"""TLS, passwords and access rules on a real broker: what is allowed, and that the rest fails soon, with a reason."""
+"""TLS, passwords and access rules on a real broker: what is allowed, and that the rest fails soon,
+with a reason."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker, with topics `updates` and `snapshots` and a user `attic` who may write one and read the other."""
+    """One broker, with topics `updates` and `snapshots` and a user `attic` who may write one and
+    read the other."""
     broker = secure_broker(tmp_path_factory.mktemp("kafka-secure"))
     with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
         log.ensure("updates")
@@ -58,7 +60,9 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         log.publish("snapshots", b"a snapshot")
     reach = log._topics._client_config
     with closing(KafkaAdminClient(**reach)) as admin:
-        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("attic", "SCRAM-SHA-512", SECRET)])
+        admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("attic", "SCRAM-SHA-512", SECRET)]
+        )
         rules = (("updates", ACLOperation.WRITE), ("snapshots", ACLOperation.READ))
         admin.create_acls([allow("attic", topic, operation) for topic, operation in rules])
     yield broker
@@ -66,7 +70,13 @@ def broker(can_run_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def allow(user: str, topic: str, operation: ACLOperation) -> ACL:
-    return ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, topic))
+    return ACL(
+        f"User:{user}",
+        "*",
+        operation,
+        ACLPermissionType.ALLOW,
+        ResourcePattern(ResourceType.TOPIC, topic),
+    )
 
 
 def settings_of(broker: Broker, user: str, password: str, /, **more: Any) -> LogSettings:
@@ -113,25 +123,41 @@ def rules_on_the_page(federation: str) -> list[ACL]:
         if "kafka-acls.sh" not in line:
             continue
         words = shlex.split(line)
-        pairs = [(words[place], words[place + 1]) for place in range(len(words) - 1) if words[place].startswith("--")]
+        pairs = [
+            (words[place], words[place + 1])
+            for place in range(len(words) - 1)
+            if words[place].startswith("--")
+        ]
         options = dict(pairs)
-        kind, name = ("group", options["--group"]) if "--group" in options else ("topic", options["--topic"])
-        pattern = ResourcePattern(ResourceType[kind.upper()], name.replace("office.", f"{federation}."))
-        for operation in (ACLOperation[value.upper()] for option, value in pairs if option == "--operation"):
-            rules.append(ACL(options["--allow-principal"], "*", operation, ACLPermissionType.ALLOW, pattern))
+        kind, name = (
+            ("group", options["--group"]) if "--group" in options else ("topic", options["--topic"])
+        )
+        pattern = ResourcePattern(
+            ResourceType[kind.upper()], name.replace("office.", f"{federation}.")
+        )
+        for operation in (
+            ACLOperation[value.upper()] for option, value in pairs if option == "--operation"
+        ):
+            rules.append(
+                ACL(options["--allow-principal"], "*", operation, ACLPermissionType.ALLOW, pattern)
+            )
     return rules
 
 
 def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work(
     broker: Broker, tmp_path: Path
 ) -> None:
-    file = create_federation(tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}")
+    file = create_federation(
+        tmp_path, ["attic"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}"
+    )
     admin_log = log_of(broker, ADMIN, ADMIN_PASSWORD)
     with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._client_config)) as admin:
         contract = load_config(file).contract
         ensure_topics(admin_log, contract)
         for user in ("mill", "centre"):
-            admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, "SCRAM-SHA-512", SECRET)])
+            admin.alter_user_scram_credentials(
+                [UserScramCredentialUpsertion(user, "SCRAM-SHA-512", SECRET)]
+            )
         admin.create_acls(rules_on_the_page(contract.federation))
     config = load_config(file)
     as_client = config.model_copy(update={"log": settings_of(broker, "mill", SECRET)})
@@ -148,7 +174,10 @@ def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work
         assert server.status().rejected == {"malformed": 1}
     with resumed(open_client(as_client, "attic")) as client:
         assert client.totals["learned"] == 100
-        with pytest.raises(LogError, match="TopicAuthorizationFailed"), resumed(open_server(as_client)) as server:
+        with (
+            pytest.raises(LogError, match="TopicAuthorizationFailed"),
+            resumed(open_server(as_client)) as server,
+        ):
             server.step()
 
 
@@ -156,24 +185,38 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
     broker: Broker, tmp_path: Path
 ) -> None:
     file = create_federation(
-        tmp_path, ["attic", "cellar"], readings=100, pool_clients=1, address=f"kafka://{broker.bootstrap}"
+        tmp_path,
+        ["attic", "cellar"],
+        readings=100,
+        pool_clients=1,
+        address=f"kafka://{broker.bootstrap}",
     )
-    text = file.read_text(encoding="utf-8").replace("label = true", 'signing_key_file = "{client}.key"')
+    text = file.read_text(encoding="utf-8").replace(
+        "label = true", 'signing_key_file = "{client}.key"'
+    )
     file.write_text(text + 'client_keys = "keys"\n', encoding="utf-8")
     config = load_config(file)
     for client, key in (("attic", b"a" * 32), ("cellar", b"c" * 32)):
         write_keys(tmp_path / f"{client}.key", [key])
         write_keys(tmp_path / "keys" / f"{client}.key", [key])
-    contract, admin_log = config.contract, log_of(broker, ADMIN, ADMIN_PASSWORD)
+    contract = config.contract
+    admin_log = log_of(broker, ADMIN, ADMIN_PASSWORD)
     with closing(admin_log), closing(KafkaAdminClient(**admin_log._topics._client_config)) as admin:
         ensure_topics(admin_log, contract)
-        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("cellar", "SCRAM-SHA-512", SECRET)])
-        rules = ((contract.updates_topic, ACLOperation.WRITE), (contract.snapshots_topic, ACLOperation.READ))
+        admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("cellar", "SCRAM-SHA-512", SECRET)]
+        )
+        rules = (
+            (contract.updates_topic, ACLOperation.WRITE),
+            (contract.snapshots_topic, ACLOperation.READ),
+        )
         others = (contract.rejected_topic, contract.events_topic, contract.history_topic)
         rules += tuple((topic, ACLOperation.DESCRIBE) for topic in others)
         admin.create_acls([allow(user, *rule) for user in ("attic", "cellar") for rule in rules])
     with resumed(
-        open_client(config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar")
+        open_client(
+            config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)}), "cellar"
+        )
     ) as cellar:
         assert cellar.step()
     # The login and the key of attic, with cellar's name and next number in the update.
@@ -187,10 +230,15 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
             log.publish(contract.updates_topic, forged, b"clusters", headers)
         log.flush()
     as_cellar = config.model_copy(update={"log": settings_of(broker, "cellar", SECRET)})
-    with pytest.raises(SettingsError, match="accept_unseen"), resumed(open_client(as_cellar, "cellar")):
+    with (
+        pytest.raises(SettingsError, match="accept_unseen"),
+        resumed(open_client(as_cellar, "cellar")),
+    ):
         pass
     accepting = as_cellar.client.model_copy(update={"accept_unseen": True})
-    with resumed(open_client(as_cellar.model_copy(update={"client": accepting}), "cellar")) as cellar:
+    with resumed(
+        open_client(as_cellar.model_copy(update={"client": accepting}), "cellar")
+    ) as cellar:
         while cellar.step():
             pass
         learnt = cellar.totals["updates"]
@@ -201,7 +249,9 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         assert server.status().rejected == {"signature": 2}
         (absorbed,) = server.models()["clusters"].clients.totals()
         assert absorbed[:3] == ("cellar", learnt, 100)
-        count = server.metrics.registry.get_sample_value("shoal_rejected_messages_total", {"reason": "signature"})
+        count = server.metrics.registry.get_sample_value(
+            "shoal_rejected_messages_total", {"reason": "signature"}
+        )
         assert count == 2.0
 
 
@@ -212,7 +262,12 @@ def test_an_update_in_another_clients_name_is_rejected_and_the_other_clients_is_
         ("attic", {}, LogError, "user and secret_file"),
         ("attic", {"ca_file": None}, LogError, "ca_file"),
         ("attic", {"ca_file": "other.crt"}, LogError, "ca_file"),
-        ("attic", {"tls": False, "ca_file": None}, LogUnavailable, "connection was closed at once: check tls"),
+        (
+            "attic",
+            {"tls": False, "ca_file": None},
+            LogUnavailable,
+            "connection was closed at once: check tls",
+        ),
         ("attic", {"sasl": "plain"}, LogError, "check sasl"),
         ("attic", {"sasl": "none", "user": "", "secret_file": None}, LogError, "check sasl"),
     ],
@@ -222,7 +277,10 @@ def test_a_failed_login_has_its_reason(
 ) -> None:
     if more.get("ca_file"):
         more = more | {"ca_file": authority(broker.folder, "other")}
-    with closing(log_of(broker, user, "a guess", **more)) as log, pytest.raises(error, match=expected) as caught:
+    with (
+        closing(log_of(broker, user, "a guess", **more)) as log,
+        pytest.raises(error, match=expected) as caught,
+    ):
         log.ensure("updates")
     assert "a guess" not in f"{caught.value!r} {caught.value.__cause__!r} {vars(log)}"
 
@@ -232,17 +290,26 @@ def test_a_failed_login_is_reported_soon_though_an_unavailable_broker_is_waited_
 ) -> None:
     monkeypatch.setattr("shoal.transports.kafka.connection.CONNECT_S", 3600.0)
     for more in ({}, {"ca_file": authority(broker.folder, "other")}, {"sasl": "plain"}):
-        with closing(log_of(broker, "stranger", "a guess", **more)) as log, pytest.raises(LogError, match="check"):
+        with (
+            closing(log_of(broker, "stranger", "a guess", **more)) as log,
+            pytest.raises(LogError, match="check"),
+        ):
             log.ensure("updates")
 
 
-@pytest.mark.parametrize("command", [["topics", "ensure"], ["client", "--name", "attic"], ["server", "--no-page"]])
-def test_a_process_of_a_stranger_ends_with_the_reason(command: list[str], broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [["topics", "ensure"], ["client", "--name", "attic"], ["server", "--no-page"]]
+)
+def test_a_process_of_a_stranger_ends_with_the_reason(
+    command: list[str], broker: Broker, tmp_path: Path
+) -> None:
     file = write_federation(tmp_path, address=f"kafka://{broker.bootstrap}")
     secret = tmp_path / "secret"
     secret.write_text("a guess", encoding="utf-8")
     how = f'tls = true\nca_file = "{broker.folder}/authority.crt"\nsasl = "scram-sha-512"\nuser = "stranger"\n'
-    text = file.read_text(encoding="utf-8").replace("[client]", f'{how}secret_file = "{secret}"\n[client]')
+    text = file.read_text(encoding="utf-8").replace(
+        "[client]", f'{how}secret_file = "{secret}"\n[client]'
+    )
     file.write_text(text, encoding="utf-8")
     process = Process([*command, "--config", str(file)], tmp_path / "output.txt")
     process.end(LOG_ERROR)
@@ -290,6 +357,8 @@ def test_incomplete_login_settings_are_refused(section: dict[str, Any], expected
 
 def test_a_secret_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path) -> None:
     secret = tmp_path / "gone"
-    missing = log_settings(address="kafka://a:1", sasl="scram-sha-512", user="a", secret_file=secret)
+    missing = log_settings(
+        address="kafka://a:1", sasl="scram-sha-512", user="a", secret_file=secret
+    )
     with pytest.raises(SettingsError, match="gone: cannot be read"):
         open_log(missing)

@@ -11,8 +11,12 @@ from shoal.transports import open_log
 from shoal.transports.base import Log
 
 
-@pytest.mark.parametrize("address", ["sqlite:{}/log.db", "SQLite:{}/log.db", "{}/log.db", "sqlite:{}/no-ending"])
-def test_an_address_opens_a_log_and_the_same_address_opens_it_again(tmp_path: Path, address: str) -> None:
+@pytest.mark.parametrize(
+    "address", ["sqlite:{}/log.db", "SQLite:{}/log.db", "{}/log.db", "sqlite:{}/no-ending"]
+)
+def test_an_address_opens_a_log_and_the_same_address_opens_it_again(
+    tmp_path: Path, address: str
+) -> None:
     log = open_log(address.format(tmp_path))
     assert isinstance(log, Log)
     log.ensure("readings")
@@ -23,7 +27,9 @@ def test_an_address_opens_a_log_and_the_same_address_opens_it_again(tmp_path: Pa
     again.close()
 
 
-def test_a_path_may_be_relative_and_may_start_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_be_relative_and_may_start_with_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for address in ("one.db", "sqlite:two.db", "~/three.db"):

@@ -1,4 +1,5 @@
-"""The embedded log stays as small as its settings say: retention, compaction, the file and its write-ahead log."""
+"""The embedded log stays as small as its settings say: retention, compaction, the file and its
+write-ahead log."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from shoal.transports.sqlite.schema import connect
 from tests.transports.embedded import MIB, TOPIC, Clock, disk_bytes, everything, opened, values
 
 
-def test_a_file_at_its_limit_takes_no_more_until_it_has_more_room_and_loses_nothing(path: Path) -> None:
+def test_a_file_at_its_limit_takes_no_more_until_it_has_more_room_and_loses_nothing(
+    path: Path,
+) -> None:
     log = SqliteLog(path, file_bytes_max=MIB)
     log.ensure(TOPIC)
     stored = 0
@@ -76,7 +79,8 @@ def test_another_number_of_bytes_can_be_kept_from_now_on_and_nothing_else(path: 
 def test_a_long_stream_stays_within_bounds_on_disk(path: Path, value_bytes: int) -> None:
     settings = TopicSettings(retain_bytes=4 * MIB)
     with opened(path, settings, durable=False, buffer_bytes_max=MIB) as log, opened(path) as reader:
-        at, most = beginning(reader, TOPIC), 0
+        at = beginning(reader, TOPIC)
+        most = 0
         for number in range(150 * MIB // value_bytes):
             log.publish(TOPIC, bytes(value_bytes))
             if number % (MIB // value_bytes) == 0:
@@ -114,7 +118,9 @@ def test_a_file_that_was_large_gives_its_pages_back(path: Path, clock: Clock) ->
     assert path.stat().st_size < 20 * MIB
 
 
-def test_a_reader_who_never_ends_lets_the_write_ahead_log_grow_but_only_while_it_lasts(path: Path) -> None:
+def test_a_reader_who_never_ends_lets_the_write_ahead_log_grow_but_only_while_it_lasts(
+    path: Path,
+) -> None:
     with opened(path, TopicSettings(retain_bytes=MIB), durable=False) as log:
         with closing(connect(path, durable=False, file_bytes_max=None, wait_s=0)) as stuck:
             stuck.execute("BEGIN")
@@ -136,13 +142,18 @@ def test_retention_by_age_drops_what_is_too_old_and_only_that(path: Path, clock:
             log.publish(TOPIC, text)
             log.flush()
             clock.now_s += 6
-        assert [record.timestamp_ms for record in everything(log)] == [1_800_000_006_000, 1_800_000_012_000]
+        assert [record.timestamp_ms for record in everything(log)] == [
+            1_800_000_006_000,
+            1_800_000_012_000,
+        ]
         assert values(log) == [b"6 s", b"12 s"]
         with pytest.raises(OffsetOutOfRange):
             log.read(TOPIC, {0: 0})
 
 
-def test_offsets_go_on_where_they_were_when_retention_has_emptied_a_topic(path: Path, clock: Clock) -> None:
+def test_offsets_go_on_where_they_were_when_retention_has_emptied_a_topic(
+    path: Path, clock: Clock
+) -> None:
     settings = TopicSettings(retain_s=10.0)
     with opened(path, settings, clock=clock) as log:
         log.publish(TOPIC, b"old")
@@ -166,7 +177,9 @@ def test_what_retention_removes_is_nowhere_in_the_file(path: Path, together: int
         for first in range(0, 3900 if together == 1 else 12_000, together):
             numbers = range(first, first + together)
             marked = [b"value %09d" % number + b"." * 150 for number in numbers]
-            log.publish_batch(TOPIC, RecordBatch(marked, (), [("n", [b"%d" % number for number in numbers])]), 0)
+            log.publish_batch(
+                TOPIC, RecordBatch(marked, (), [("n", [b"%d" % number for number in numbers])]), 0
+            )
             log.flush()
         kept, end = log.bounds(TOPIC)[0]
     found = {int(number) for number in re.findall(rb"value (\d{9})", path.read_bytes())}
@@ -174,7 +187,9 @@ def test_what_retention_removes_is_nowhere_in_the_file(path: Path, together: int
     assert found == set(range(kept, end))
 
 
-def test_a_clock_set_back_drops_nothing_too_soon_and_does_not_end_retention(path: Path, clock: Clock) -> None:
+def test_a_clock_set_back_drops_nothing_too_soon_and_does_not_end_retention(
+    path: Path, clock: Clock
+) -> None:
     with opened(path, TopicSettings(retain_s=10.0), clock=clock) as log:
         log.publish(TOPIC, b"ahead")
         log.flush()
@@ -189,7 +204,9 @@ def test_a_clock_set_back_drops_nothing_too_soon_and_does_not_end_retention(path
         assert values(log) == []
 
 
-def test_tombstones_stay_for_a_day_and_are_then_forgotten_without_a_loss(path: Path, clock: Clock) -> None:
+def test_tombstones_stay_for_a_day_and_are_then_forgotten_without_a_loss(
+    path: Path, clock: Clock
+) -> None:
     with opened(path, TopicSettings(compact=True), clock=clock) as log:
         for key, value in ((b"gone", b"1"), (b"here", b"2"), (b"gone", None)):
             log.publish(TOPIC, value, key)

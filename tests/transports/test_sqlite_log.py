@@ -1,4 +1,5 @@
-"""What the embedded log promises beyond the laws that every log keeps (`tests/laws/test_log_contract.py`)."""
+"""What the embedded log promises beyond the laws that every log keeps
+(`tests/laws/test_log_contract.py`)."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def test_two_busy_partitions_are_read_side_by_side(path: Path) -> None:
 
 def test_a_read_at_the_end_asks_only_whether_the_file_has_changed(path: Path) -> None:
     statements: list[str] = []
-    with opened(path, TopicSettings(partitions=2)) as reader, opened(path, TopicSettings(partitions=2)) as writer:
+    with (
+        opened(path, TopicSettings(partitions=2)) as reader,
+        opened(path, TopicSettings(partitions=2)) as writer,
+    ):
         assert reader._connection is not None
         reader._connection.set_trace_callback(statements.append)
         for round_ in range(3):
@@ -123,7 +127,9 @@ def test_a_batch_that_finds_no_room_has_not_taken_a_record(path: Path) -> None:
         assert values(log) == [b"1" * 2000, *batch.values]
 
 
-def test_a_lock_held_too_long_is_worth_a_retry_and_the_retry_stores_everything_once(path: Path) -> None:
+def test_a_lock_held_too_long_is_worth_a_retry_and_the_retry_stores_everything_once(
+    path: Path,
+) -> None:
     with opened(path) as log:
         log.publish(TOPIC, b"a")
         with locked(path):
@@ -152,7 +158,8 @@ def test_one_read_is_bounded_in_bytes_but_always_advances(path: Path) -> None:
         for size in (20_000, 4000, 4000, 4000, 20_000):
             log.publish(TOPIC, bytes(size))
         log.flush()
-        at, sizes = {0: 0}, []
+        at = {0: 0}
+        sizes = []
         while at[0] < 5:
             records, at = log.read(TOPIC, at)
             sizes.append([len(record.value or b"") for record in records])
@@ -164,7 +171,8 @@ def test_one_read_is_bounded_in_bytes_but_always_advances(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["naïve ☃ 温度 🐟", "records; DROP TABLE topics; --", "\"'`[]\\%_?*", "nul\x00nul", "é" * 249]
+    "name",
+    ["naïve ☃ 温度 🐟", "records; DROP TABLE topics; --", "\"'`[]\\%_?*", "nul\x00nul", "é" * 249],
 )
 def test_a_name_is_only_ever_a_value(path: Path, name: str) -> None:
     with opened(path) as log:
@@ -200,7 +208,9 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, replace])
-def test_a_file_deleted_or_replaced_while_open_is_noticed(path: Path, lose: Callable[[Path], None]) -> None:
+def test_a_file_deleted_or_replaced_while_open_is_noticed(
+    path: Path, lose: Callable[[Path], None]
+) -> None:
     log = SqliteLog(path)
     log.ensure(TOPIC)
     log.publish(TOPIC, b"a")
@@ -219,7 +229,9 @@ def test_a_flush_is_on_the_disk_unless_durability_was_waived(path: Path) -> None
     assert synchronous == {True: 2, False: 1}
 
 
-def test_a_flush_that_need_not_be_synced_is_seen_by_others_and_syncs_the_next_one_again(path: Path) -> None:
+def test_a_flush_that_need_not_be_synced_is_seen_by_others_and_syncs_the_next_one_again(
+    path: Path,
+) -> None:
     with opened(path) as log, opened(path) as other:
         traced: list[str] = []
         assert log._connection is not None
@@ -229,12 +241,22 @@ def test_a_flush_that_need_not_be_synced_is_seen_by_others_and_syncs_the_next_on
             flush()
             records, _ = other.read(TOPIC, {0: 0})
             assert records[-1].value == value
-        pragmas = [one for one in traced if one.startswith("PRAGMA synchronous =") or one == "COMMIT"]
-        assert pragmas == ["PRAGMA synchronous = NORMAL", "COMMIT", "PRAGMA synchronous = 2", "COMMIT"]
+        pragmas = [
+            one for one in traced if one.startswith("PRAGMA synchronous =") or one == "COMMIT"
+        ]
+        assert pragmas == [
+            "PRAGMA synchronous = NORMAL",
+            "COMMIT",
+            "PRAGMA synchronous = 2",
+            "COMMIT",
+        ]
 
 
 def test_a_transaction_broken_off_leaves_nothing_behind_and_the_file_free(path: Path) -> None:
-    with opened(path) as log, closing(connect(path, durable=False, file_bytes_max=None, wait_s=0)) as db:
+    with (
+        opened(path) as log,
+        closing(connect(path, durable=False, file_bytes_max=None, wait_s=0)) as db,
+    ):
         with suppress(KeyboardInterrupt), writing(db):
             db.execute("UPDATE marks SET next = 7")
             raise KeyboardInterrupt
@@ -244,7 +266,9 @@ def test_a_transaction_broken_off_leaves_nothing_behind_and_the_file_free(path: 
         assert log.bounds(TOPIC) == {0: (0, 1)}
 
 
-def test_a_power_cut_at_any_byte_leaves_a_prefix_of_whole_flushes(path: Path, tmp_path: Path) -> None:
+def test_a_power_cut_at_any_byte_leaves_a_prefix_of_whole_flushes(
+    path: Path, tmp_path: Path
+) -> None:
     with opened(path) as log:
         for number in range(10):
             for _ in range(3):
@@ -252,7 +276,9 @@ def test_a_power_cut_at_any_byte_leaves_a_prefix_of_whole_flushes(path: Path, tm
             log.flush()
         wal = path.with_name("log.db-wal")
         found: list[int] = []
-        for number, size in enumerate(itertools.chain(range(0, wal.stat().st_size, 7001), [wal.stat().st_size])):
+        for number, size in enumerate(
+            itertools.chain(range(0, wal.stat().st_size, 7001), [wal.stat().st_size])
+        ):
             torn = tmp_path / f"torn{number}.db"
             shutil.copy(path, torn)
             torn.with_name(torn.name + "-wal").write_bytes(wal.read_bytes()[:size])
@@ -267,7 +293,9 @@ def test_a_power_cut_at_any_byte_leaves_a_prefix_of_whole_flushes(path: Path, tm
         assert (found[0], found[-1]) == (0, 30)
 
 
-def test_a_log_keeps_little_of_its_file_in_memory_however_much_goes_through_it(tmp_path: Path) -> None:
+def test_a_log_keeps_little_of_its_file_in_memory_however_much_goes_through_it(
+    tmp_path: Path,
+) -> None:
     with closing(SqliteLog(tmp_path / "log.db")) as log:
         assert log._connection is not None
         (kept,) = log._connection.execute("PRAGMA cache_size").fetchone()
@@ -307,7 +335,10 @@ HEADERS: dict[str, Callable[[int], Headers]] = {
         ("s", b"ab"[number % 2 :]),
         ("number", b"x" * number),
     ),
-    "names of equal length differ": lambda number: (("type", b"reading"), (("row", "raw")[number % 2], b"%d" % number)),
+    "names of equal length differ": lambda number: (
+        ("type", b"reading"),
+        (("row", "raw")[number % 2], b"%d" % number),
+    ),
     "some have none": lambda number: (("number", b"1"),) * (number % 2),
     "all forms differ": lambda number: (("source", b"%d" % number), ("number", b"1")),
     "one without content": lambda number: (("number", b""),),
@@ -317,7 +348,11 @@ HEADERS: dict[str, Callable[[int], Headers]] = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_many_records_of_one_read_are_those_of_reads_one_by_one(path: Path, name: str) -> None:
     published = [
-        (b"v" * (number % 3) if number % 5 else None, b"key" if number % 7 == 0 else None, HEADERS[name](number))
+        (
+            b"v" * (number % 3) if number % 5 else None,
+            b"key" if number % 7 == 0 else None,
+            HEADERS[name](number),
+        )
         for number in range(40)
     ]
     with opened(path) as log:
@@ -326,7 +361,9 @@ def test_many_records_of_one_read_are_those_of_reads_one_by_one(path: Path, name
         log.flush()
         records, _ = log.read(TOPIC, {0: 0})
         one_by_one = [log.read(TOPIC, {0: offset}, 1)[0][0] for offset in range(40)]
-        assert [(record.value, record.headers) for record in records] == [(value, own) for value, _, own in published]
+        assert [(record.value, record.headers) for record in records] == [
+            (value, own) for value, _, own in published
+        ]
         assert records == one_by_one
         assert [records[place] for place in range(-40, 40)] == one_by_one * 2
         assert list(records[3:30:4]) == one_by_one[3:30:4]
@@ -347,7 +384,9 @@ def both_ways(log: SqliteLog, batches: Sequence[RecordBatch]) -> None:
 def numbered(first: int, n: int, *more: str) -> RecordBatch:
     numbers = [b"%d" % number for number in range(first, first + n)]
     return RecordBatch(
-        [number * 7 for number in numbers], (("type", b"x"),), [(name, numbers) for name in ("n", *more)]
+        [number * 7 for number in numbers],
+        (("type", b"x"),),
+        [(name, numbers) for name in ("n", *more)],
     )
 
 
@@ -365,10 +404,27 @@ def test_records_of_rows_of_many_are_read_from_any_position_as_far_as_the_limit(
             ],
         )
         apart = [(one.offset, one[3:]) for one in log.read("single", {0: 0}, 10_000)[0]]
-        for position in (0, 1, 2, 999, 1000, 1001, 2400, 2500, 2501, 2551, 2553, 2555, 2560, len(apart)):
+        for position in (
+            0,
+            1,
+            2,
+            999,
+            1000,
+            1001,
+            2400,
+            2500,
+            2501,
+            2551,
+            2553,
+            2555,
+            2560,
+            len(apart),
+        ):
             for limit in (1, 2, 3, 700, 10_000):
                 records, after = log.read(TOPIC, {0: position}, limit)
-                assert [(one.offset, one[3:]) for one in records] == apart[position : position + limit]
+                assert [(one.offset, one[3:]) for one in records] == apart[
+                    position : position + limit
+                ]
                 assert after == {0: min(position + limit, len(apart))}
 
 
@@ -377,7 +433,8 @@ def test_a_read_of_rows_of_many_is_bounded_in_bytes_and_always_advances(path: Pa
         log.publish_batch(TOPIC, RecordBatch([b"." * 2990] * 20, (("type", b"xxxxxx"),)), 0)
         log.publish(TOPIC, bytes(20_000))
         log.flush()
-        at, sizes = {0: 0}, []
+        at = {0: 0}
+        sizes = []
         while at[0] < 21:
             records, at = log.read(TOPIC, at)
             sizes.append(len(records))
@@ -432,7 +489,9 @@ LAYOUT_2 = """
 
 def test_a_log_of_the_layout_before_is_read_and_written_on(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
-        db.executescript("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;")
+        db.executescript(
+            "PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
+        )
         db.executescript(LAYOUT_2)
         with closing(SqliteLog(path)) as log, closing(SqliteLog(path)) as other:
             assert log.bounds(TOPIC) == {0: (3, 5), 1: (0, 0)}
@@ -443,12 +502,16 @@ def test_a_log_of_the_layout_before_is_read_and_written_on(path: Path) -> None:
             log.publish_batch(TOPIC, RecordBatch([b"a", b"b"], (), [("n", [b"5", b"6"])]), 0)
             log.publish("keys", b"new", b"a")
             log.flush()
-            assert [one[2:] for one in everything(other, TOPIC, {0: 3})][:2] == [one[2:] for one in kept]
+            assert [one[2:] for one in everything(other, TOPIC, {0: 3})][:2] == [
+                one[2:] for one in kept
+            ]
             assert [(one.value, one.headers) for one in other.read(TOPIC, after)[0]] == [
                 (b"a", (("n", b"5"),)),
                 (b"b", (("n", b"6"),)),
             ]
-            assert [(one.offset, one.value) for one in other.read("keys", {0: 0})[0]] == [(8, b"new")]
+            assert [(one.offset, one.value) for one in other.read("keys", {0: 0})[0]] == [
+                (8, b"new")
+            ]
             for _ in range(3):
                 log.publish(TOPIC, bytes(200), partition=0)
             log.flush()

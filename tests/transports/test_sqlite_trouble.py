@@ -194,7 +194,9 @@ def test_a_log_half_made_when_the_power_was_cut_is_made_whole(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("page", range(1, 20))
-def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(tmp_path: Path, page: int) -> None:
+def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(
+    tmp_path: Path, page: int
+) -> None:
     path = written(tmp_path / "log.db", records=200)
     pages = bytearray(path.read_bytes())
     assert len(pages) > 12 * 16384
@@ -211,7 +213,10 @@ def test_a_damaged_page_is_refused_or_harmless_but_never_another_error(tmp_path:
 def test_a_truncated_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db", records=200)
     os.truncate(path, 3 * 16384)
-    with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
+    with (
+        pytest.raises(LogError, match="damaged; move it away"),
+        closing(open_log(str(path))) as log,
+    ):
         log.read(TOPIC, beginning(log, TOPIC))
 
 
@@ -220,7 +225,10 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
     content = path.read_bytes()
     assert b"rows_1_0" in content
     path.write_bytes(content.replace(b"rows_1_0", b"\x8cows_1_0", 1))
-    with pytest.raises(LogError, match="damaged; move it away"), closing(open_log(str(path))) as log:
+    with (
+        pytest.raises(LogError, match="damaged; move it away"),
+        closing(open_log(str(path))) as log,
+    ):
         log.ensure(TOPIC)
 
 

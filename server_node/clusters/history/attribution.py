@@ -1,7 +1,8 @@
 """Attribution of the readings behind updates to clusters, as far as their points show it.
 
-All updates since the last look are worked out together, array by array, as a call of NumPy for each of them would cost
-several times as much. What one of them gets does not depend on the others: their sums are of whole numbers.
+All updates since the last look are worked out together, array by array, as a call of NumPy for each
+of them would cost several times as much. What one of them gets does not depend on the others: their
+sums are of whole numbers.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.history import FINE_S, NO_CLUSTER, PLACE_MAX, PLACE_MIN, PLACE_UNITS, PLACES_FEATURES_MAX
+from shoal.protocol.history import (
+    FINE_S,
+    NO_CLUSTER,
+    PLACE_MAX,
+    PLACE_MIN,
+    PLACE_UNITS,
+    PLACES_FEATURES_MAX,
+)
 
-POINTS_MIN, POINTS_MAX = 16, 128
-"""fewest and most points of an update that are compared with the nodes: fewer where there are more nodes"""
+POINTS_MIN = 16
+POINTS_MAX = 128
+"""fewest and most points of an update that are compared with the nodes: fewer where there are more
+nodes"""
 COORDINATES_COMPARED = 2**16
-"""coordinates of nodes that the points of an update are compared with; `POINTS_MIN` points are compared in any case"""
+"""coordinates of nodes that the points of an update are compared with; `POINTS_MIN` points are
+compared in any case"""
 COORDINATES_MAX = 2**18
 """coordinates of the points of updates that wait (2 MiB)"""
 UPDATES_MAX = 256
@@ -26,7 +37,8 @@ UPDATES_MAX = 256
 PARTS_MAX = 8
 """moments over which the readings of an update are spread"""
 LARGEST_WEIGHT = 2**32
-"""the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of 2^31 of them"""
+"""the largest weight of an update, when its weights are made whole numbers; 64 bits hold the sum of
+2^31 of them"""
 READINGS_PLACED_MAX = 2**31
 """readings of an update in a cluster beyond which their place counts no more"""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -51,7 +63,8 @@ class WaitingUpdate(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Places of the readings of updates. Each update is one whole, at the time of its newest reading."""
+    """Places of the readings of updates. Each update is one whole, at the time of its newest
+    reading."""
 
     at: Floats
     """(w,) times of the updates, seconds since 1970, in the order in which they came"""
@@ -68,15 +81,17 @@ class Placed(NamedTuple):
     cluster: Ints
     """(r,) identity of a known cluster"""
     sums: Ints
-    """(r, 1 + f + c): the readings of the update that fell to the cluster, and the sums of their places in each
-    feature; of the c circular features sums of cosines of directions, and behind all features those of sines"""
+    """(r, 1 + f + c): the readings of the update that fell to the cluster, and the sums of their
+    places in each feature; of the c circular features sums of cosines of directions, and behind all
+    features those of sines"""
 
 
 class Attribution(NamedTuple):
     """The readings of updates by the cluster that they fell to."""
 
     at: Floats
-    """(u,) times of the readings, seconds since 1970; updates, or the parts of one, in the order in which they came"""
+    """(u,) times of the readings, seconds since 1970; updates, or the parts of one, in the order in
+    which they came"""
     clients: Sequence[str]
     """client of each update"""
     numbers: Ints
@@ -89,7 +104,8 @@ class Attribution(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The points of updates that are looked at, those of one update in the order in which it has them."""
+    """The points of updates that are looked at, those of one update in the order in which it has
+    them."""
 
     place: Ints
     """(m,) among the points of all updates"""
@@ -115,21 +131,28 @@ class WaitingUpdates:
         return self._coordinates >= COORDINATES_MAX or len(self._updates) >= UPDATES_MAX
 
     def take(
-        self, predict: Callable[[Floats], Ints], of_number: Mapping[int, int], points_max: int = POINTS_MAX
+        self,
+        predict: Callable[[Floats], Ints],
+        of_number: Mapping[int, int],
+        points_max: int = POINTS_MAX,
     ) -> Attribution | None:
         """Attribute the readings of the updates that wait, and empty the list; None if none waits.
 
-        At most `points_max` points of each are looked at. `predict` gives points (n, d) their clusters (n,), and
-        `of_number` gives a cluster its identity. Readings near points of other clusters count as those of `NO_CLUSTER`,
-        and so do all readings of an update that has no points, or no positive weight.
+        At most `points_max` points of each are looked at. `predict` gives points (n, d) their
+        clusters (n,), and `of_number` gives a cluster its identity. Readings near points of other
+        clusters count as those of `NO_CLUSTER`, and so do all readings of an update that has no
+        points, or no positive weight.
         """
         updates = self._updates
         self.clear()
-        return attributed(updates, predict, of_number, points_max, self._circular) if updates else None
+        return (
+            attributed(updates, predict, of_number, points_max, self._circular) if updates else None
+        )
 
     def clear(self) -> None:
         """Drop them."""
-        self._updates, self._coordinates = [], 0
+        self._updates = []
+        self._coordinates = 0
 
 
 def attributed(
@@ -155,19 +178,26 @@ def attributed(
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     names, readings = divided_readings(claimed, sample, identities)
     at = np.array([one.at for one in updates])
-    where = placed_readings(sample, points, names.searchsorted(identities), names, readings, circular)
+    where = placed_readings(
+        sample, points, names.searchsorted(identities), names, readings, circular
+    )
     placed = Placed(at, [one.client for one in updates], numbers, names, readings, *where)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
 
 
 def placed_readings(
-    sample: Sample, points: Floats, column: Ints, identities: Ints, readings: Ints, circular: Sequence[int] = ()
+    sample: Sample,
+    points: Floats,
+    column: Ints,
+    identities: Ints,
+    readings: Ints,
+    circular: Sequence[int] = (),
 ) -> tuple[Ints, Ints, Ints]:
-    """Updates (r,), known clusters (r,) and sums (r, 1 + f + c) of `Placed`, of sampled points (m, d), the place of the
-    identity of each (m,) among `identities` (k,), and readings (w, k).
+    """Updates (r,), known clusters (r,) and sums (r, 1 + f + c) of `Placed`, of sampled points (m,
+    d), the place of the identity of each (m,) among `identities` (k,), and readings (w, k).
 
-    The mean place of an update's points in a cluster stands for its readings there. Sums are of whole numbers, so the
-    order of points and updates changes no bit.
+    The mean place of an update's points in a cluster stands for its readings there. Sums are of
+    whole numbers, so the order of points and updates changes no bit.
     """
     features = min(points.shape[1], PLACES_FEATURES_MAX)
     circles = [each for each in circular if each < features]
@@ -180,7 +210,8 @@ def placed_readings(
         )
     key = sample.update[kept] * len(identities) + column[kept]
     order = np.argsort(key, kind="stable")
-    kept, key = kept[order], key[order]
+    kept = kept[order]
+    key = key[order]
     starts = np.append(0, (key[1:] != key[:-1]).nonzero()[0] + 1)
     places = points[kept, :features]
     # Whole units: sums of whole numbers are the same in every order, and rounding happens once.
@@ -198,10 +229,12 @@ def placed_readings(
 
 
 def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints:
-    """Places (n, f) in whole units, those of circular features (n, c) in unit coordinates -> (n, f + c).
+    """Places (n, f) in whole units, those of circular features (n, c) in unit coordinates -> (n, f
+    + c).
 
-    A circular feature has the cosine of its direction in its own column, and the sine behind all features: so sums
-    show the mean direction, also of readings on both sides of the place where the circle is cut.
+    A circular feature has the cosine of its direction in its own column, and the sine behind all
+    features: so sums show the mean direction, also of readings on both sides of the place where the
+    circle is cut.
     """
     turns = 2.0 * np.pi * places
     found = np.column_stack([units, np.rint(PLACE_UNITS * np.sin(turns)).astype(np.int64)])
@@ -209,11 +242,15 @@ def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints
     return found
 
 
-def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, readings: Ints) -> Attribution:
-    """Readings (u, k) of updates, with their numbers (u,), spread evenly over the time that each spans.
+def spread(
+    updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, readings: Ints
+) -> Attribution:
+    """Readings (u, k) of updates, with their numbers (u,), spread evenly over the time that each
+    spans.
 
-    An update becomes parts, one for each bin of `FINE_S` in its span and each reading, and at most `PARTS_MAX`. Like
-    readings at equal intervals, the first part is at the oldest time and the last one at the newest.
+    An update becomes parts, one for each bin of `FINE_S` in its span and each reading, and at most
+    `PARTS_MAX`. Like readings at equal intervals, the first part is at the oldest time and the last
+    one at the newest.
     """
     bins = np.array([one.span_s for one in updates]) // FINE_S + 1
     if (bins == 1).all():
@@ -222,17 +259,23 @@ def spread(updates: Sequence[WaitingUpdate], numbers: Ints, identities: Ints, re
     parts = np.clip(np.minimum(bins, readings.sum(axis=1)), 1, PARTS_MAX).astype(np.int64)
     update = np.repeat(np.arange(len(updates)), parts)
     part = np.arange(len(update)) - np.repeat(np.cumsum(parts) - parts, parts)
-    whole, total = parts[update, None], readings[update]
-    # Whole numbers, so that the parts add up; quotient and rest apart, as claims may be near the largest number.
-    quotient, rest = total // whole, total % whole
+    whole = parts[update, None]
+    total = readings[update]
+    # Whole numbers, so that the parts add up; quotient and rest apart, as claims may be near the
+    # largest number.
+    quotient = total // whole
+    rest = total % whole
     counts = quotient + rest * (part[:, None] + 1) // whole - rest * part[:, None] // whole
     newest, span = np.array([(one.at, one.span_s) for one in updates])[update].T
     at = newest - span * (1.0 - part / np.maximum(1, parts[update] - 1)) * (parts[update] > 1)
-    return Attribution(at, [updates[one].client for one in update.tolist()], numbers[update], identities, counts)
+    return Attribution(
+        at, [updates[one].client for one in update.tolist()], numbers[update], identities, counts
+    )
 
 
 def whole_weights(weights: Floats, having: Ints) -> Ints:
-    """weights (n,) of all updates, how many each of them has (u,) -> (n,) in whole numbers up to `LARGEST_WEIGHT`.
+    """weights (n,) of all updates, how many each of them has (u,) -> (n,) in whole numbers up to
+    `LARGEST_WEIGHT`.
 
     All of an update are 0 where clients claim what are no weights, or none above 0.
     """
@@ -241,21 +284,26 @@ def whole_weights(weights: Floats, having: Ints) -> Ints:
     some = np.flatnonzero(having)
     starts = np.cumsum(having[some]) - having[some]
     largest = np.repeat(np.maximum.reduceat(weights, starts), having[some])
-    shares = np.divide(weights, largest, out=np.zeros(len(weights)), where=(largest > 0) & (largest < math.inf))
+    shares = np.divide(
+        weights, largest, out=np.zeros(len(weights)), where=(largest > 0) & (largest < math.inf)
+    )
     whole: Ints = np.rint(np.maximum(shares, 0.0) * LARGEST_WEIGHT).astype(np.int64)
     return whole
 
 
 def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Sample:
-    """weights (n,) of the points of all updates, how many each of them has (u,), numbers (u,) of the updates.
+    """weights (n,) of the points of all updates, how many each of them has (u,), numbers (u,) of
+    the updates.
 
-    An update with more points than `points_max` gives those at that many equal steps through the sum of its weights
-    (systematic sampling), each with the same weight: what a point is counted differs from its share by less than one
-    step. Where the first step begins depends on the number of the update, so that over many updates points with small
-    weights get their shares too. Of the others all points, with their own weights.
+    An update with more points than `points_max` gives those at that many equal steps through the
+    sum of its weights (systematic sampling), each with the same weight: what a point is counted
+    differs from its share by less than one step. Where the first step begins depends on the number
+    of the update, so that over many updates points with small weights get their shares too. Of the
+    others all points, with their own weights.
     """
     update = np.repeat(np.arange(len(having)), having)
-    ends, reached = np.cumsum(having), np.append(0, np.cumsum(weights))
+    ends = np.cumsum(having)
+    reached = np.append(0, np.cumsum(weights))
     before = reached[ends - having]
     total = reached[ends] - before
     many = np.flatnonzero((having > points_max) & (total > 0))
@@ -273,15 +321,19 @@ def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Samp
 
 
 def divided_readings(claimed: Ints, sample: Sample, identities: Ints) -> tuple[Ints, Ints]:
-    """The readings claimed by updates (u,), divided over the identities (m,) of their points by the weights of these.
+    """The readings claimed by updates (u,), divided over the identities (m,) of their points by the
+    weights of these.
 
-    -> identities (k,) in their order, each once, `NO_CLUSTER` among them, and readings (u, k). They are whole numbers
-    that add up to those claimed: each is the rounded share so far less those before it.
+    -> identities (k,) in their order, each once, `NO_CLUSTER` among them, and readings (u, k). They
+    are whole numbers that add up to those claimed: each is the rounded share so far less those
+    before it.
     """
     names, column = np.unique(np.append(identities, NO_CLUSTER), return_inverse=True)
     shape = len(claimed), len(names)
     # A sum of whole numbers, which 64-bit floats hold exactly.
-    mass = np.bincount(sample.update * shape[1] + column[:-1], sample.weight, math.prod(shape)).reshape(shape)
+    mass = np.bincount(
+        sample.update * shape[1] + column[:-1], sample.weight, math.prod(shape)
+    ).reshape(shape)
     # NO_CLUSTER is the first: it gets all where no weight says otherwise.
     mass[~mass.any(axis=1), 0] = 1.0
     reached = np.cumsum(mass, axis=1)

@@ -1,6 +1,8 @@
-"""Changes of a model's clusters between two spans of time: new, gone, parted, merged, moved, and shares that moved.
+"""Changes of a model's clusters between two spans of time: new, gone, parted, merged, moved, and
+shares that moved.
 
-Everything is found in the history of clusters and in the cluster events, so it is made of what was published before.
+Everything is found in the history of clusters and in the cluster events, so it is made of what was
+published before.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class HistorySource(Protocol):
         """The bins of this width that start from `first` to `last`, oldest first."""
         ...
 
-    def places(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryPlaces]:
+    def places(
+        self, model: str, width_s: int, first: float, last: float
+    ) -> Iterator[HistoryPlaces]:
         """Those that hold places."""
         ...
 
@@ -137,7 +141,8 @@ class Moved:
     by: float
     """the difference, at the same times of the day where the spans are long enough"""
     chance: float
-    """probability of a difference as large in any feature or share of any cluster where nothing has changed"""
+    """probability of a difference as large in any feature or share of any cluster where nothing has
+    changed"""
     values: tuple[str, str] | None = None
     """values of a category that are nearest to both means"""
 
@@ -153,7 +158,8 @@ class ShareMoved:
     by: float
     chance: float
     clients: ByClient
-    """part of each client's readings in the difference of shares, the largest first; empty where it is not known"""
+    """part of each client's readings in the difference of shares, the largest first; empty where it
+    is not known"""
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,8 @@ class Changes:
     shares: list[ShareMoved]
     """the same"""
     compared: int
-    """features and shares of clusters that were compared, for which chances are corrected (Bonferroni)"""
+    """features and shares of clusters that were compared, for which chances are corrected
+    (Bonferroni)"""
     bins: tuple[int, int]
     """bins with readings of each span"""
 
@@ -182,7 +189,13 @@ class Changes:
             {"from": span.first, "to": span.end, "readings": readings, "bins": bins}
             for span, readings, bins in zip((before, after), self.readings, self.bins, strict=True)
         ]
-        head = {"model": self.model, "before": spans[0], "after": spans[1], "bin_s": width, "compared": self.compared}
+        head = {
+            "model": self.model,
+            "before": spans[0],
+            "after": spans[1],
+            "bin_s": width,
+            "compared": self.compared,
+        }
         return {
             **head,
             "chance": chance,
@@ -201,10 +214,12 @@ def spans_of(
 ) -> Spans:
     """The spans to compare, of (first, end) as they are asked for; None where they are not.
 
-    By default the two halves of the history, of a year at most. A later span alone is compared with the time as long
-    before it. Raises `SettingsError` for spans that are empty or overlap, or without any history.
+    By default the two halves of the history, of a year at most. A later span alone is compared with
+    the time as long before it. Raises `SettingsError` for spans that are empty or overlap, or
+    without any history.
     """
-    fine, coarse = source.extent(model, FINE_S), source.extent(model, COARSE_S)
+    fine = source.extent(model, FINE_S)
+    coarse = source.extent(model, COARSE_S)
     if fine is None or coarse is None:
         raise SettingsError(f"model {model} has no history yet")
     newest = fine[1] + FINE_S
@@ -223,8 +238,11 @@ def spans_of(
                 f"the {name} span is empty; {model} has a history from {utc_text(oldest)} to {utc_text(newest)} (UTC)"
             )
     if until > first:
-        raise SettingsError("the spans overlap: the earlier one must end before the later one begins")
-    # Both spans in bins of one width: those of a wider one are means of more readings, and vary less.
+        raise SettingsError(
+            "the spans overlap: the earlier one must end before the later one begins"
+        )
+    # Both spans in bins of one width: those of a wider one are means of more readings, and vary
+    # less.
     width = FINE_S if since >= newest - FINE_SPAN_S else PLACES_S
     # A bin belongs to the span in which it begins.
     edges = [int(-(-at // width) * width) for at in (since, until, first, end)]
@@ -236,10 +254,15 @@ def find_changes(
 ) -> Changes:
     """Changes between two spans of a model's history; `events` of its clusters, the oldest first."""
     counts = [_counts(source, model, span, spans.width_s) for span in spans[:2]]
-    places = [list(source.places(model, spans.width_s, span.first, span.end - 1)) for span in spans[:2]]
+    places = [
+        list(source.places(model, spans.width_s, span.first, span.end - 1)) for span in spans[:2]
+    ]
     names = source.names(model)
     titles = _Titles(names)
-    pairs = [_pairs(source, model, span, spans.width_s, held) for span, held in zip(spans[:2], places, strict=True)]
+    pairs = [
+        _pairs(source, model, span, spans.width_s, held)
+        for span, held in zip(spans[:2], places, strict=True)
+    ]
     clients = [] if names is None else names.clients
     shares = _shares_moved(counts, spans.width_s, titles, pairs, clients)
     moved = _moved(places, spans.width_s, contract, titles)
@@ -280,11 +303,16 @@ class _Titles:
 
 
 def _counts(source: HistorySource, model: str, span: Span, width: int) -> Counts:
-    """Those of no known cluster are left out: while a model begins, all are, and shares would move by that alone."""
+    """Those of no known cluster are left out: while a model begins, all are, and shares would move
+    by that alone."""
     counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
     finest = FINE_S if width == FINE_S else COARSE_S
     for one in source.each_bin(model, finest, span.first, span.end - 1):
-        known = {identity: n for identity, n in readings_table(one.clusters).tolist() if identity != NO_CLUSTER and n}
+        known = {
+            identity: n
+            for identity, n in readings_table(one.clusters).tolist()
+            if identity != NO_CLUSTER and n
+        }
         counts[one.start // width * width].update(known)
     return {start: count for start, count in sorted(counts.items()) if count}
 
@@ -300,10 +328,15 @@ Pairs = Mapping[tuple[int, int], int]
 """number of a client and identity -> readings"""
 
 
-def _pairs(source: HistorySource, model: str, span: Span, width: int, held: Sequence[HistoryPlaces]) -> Pairs | None:
+def _pairs(
+    source: HistorySource, model: str, span: Span, width: int, held: Sequence[HistoryPlaces]
+) -> Pairs | None:
     """The readings by client and cluster in a span; None where bins lack them."""
     if width == FINE_S:
-        tables = [cells_table(one.cells) for one in source.each_bin(model, FINE_S, span.first, span.end - 1)]
+        tables = [
+            cells_table(one.cells)
+            for one in source.each_bin(model, FINE_S, span.first, span.end - 1)
+        ]
     elif not held or any(one.cells == EMPTY[3] for one in held):
         return None
     else:
@@ -316,14 +349,20 @@ def _pairs(source: HistorySource, model: str, span: Span, width: int, held: Sequ
 
 
 def _shares_moved(
-    counts: Sequence[Counts], width: int, titles: _Titles, pairs: Sequence[Pairs | None], clients: Sequence[str]
+    counts: Sequence[Counts],
+    width: int,
+    titles: _Titles,
+    pairs: Sequence[Pairs | None],
+    clients: Sequence[str],
 ) -> list[ShareMoved]:
     """The difference of each cluster's share."""
     present = [set(_totals(each)) for each in counts]
     identities = sorted(present[0] & present[1])
     if not identities:
         return []
-    found = difference(_share_series(counts[0], identities), _share_series(counts[1], identities), width)
+    found = difference(
+        _share_series(counts[0], identities), _share_series(counts[1], identities), width
+    )
     columns = zip(identities, found.before, found.after, found.moved, found.chance, strict=True)
     return [
         ShareMoved(
@@ -340,29 +379,42 @@ def _shares_moved(
 
 
 def _share_series(counts: Counts, identities: Sequence[int]) -> Series:
-    table = np.array([[one[identity] for identity in identities] for one in counts.values()], dtype=np.float64)
+    table = np.array(
+        [[one[identity] for identity in identities] for one in counts.values()], dtype=np.float64
+    )
     totals = np.array([one.total() for one in counts.values()], dtype=np.float64)
     return Series(np.array(list(counts), dtype=np.int64), table / totals[:, None], totals)
 
 
-def _by_client_moved(identity: int, pairs: Sequence[Pairs | None], clients: Sequence[str], by: float) -> ByClient:
+def _by_client_moved(
+    identity: int, pairs: Sequence[Pairs | None], clients: Sequence[str], by: float
+) -> ByClient:
     before, after = pairs
     if before is None or after is None:
         return []
-    totals = [max(1, sum(n for (_, one), n in each.items() if one != NO_CLUSTER)) for each in (before, after)]
+    totals = [
+        max(1, sum(n for (_, one), n in each.items() if one != NO_CLUSTER))
+        for each in (before, after)
+    ]
     numbers = sorted({client for each in (before, after) for client, of in each if of == identity})
     added = {
-        client: after.get((client, identity), 0) / totals[1] - before.get((client, identity), 0) / totals[0]
+        client: after.get((client, identity), 0) / totals[1]
+        - before.get((client, identity), 0) / totals[0]
         for client in numbers
     }
     # Clients whose share went the other way do not explain the difference.
     with_it = [client for client in numbers if added[client] * by > 0]
     # Stable: of equal shares the client with the smaller number, in every run.
     ordered = sorted(with_it, key=lambda client: -abs(added[client]))
-    return [(client_name(client, list(clients)), added[client]) for client in ordered[:CLIENTS_NAMED_MAX]]
+    return [
+        (client_name(client, list(clients)), added[client])
+        for client in ordered[:CLIENTS_NAMED_MAX]
+    ]
 
 
-def _moved(places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Contract, titles: _Titles) -> list[Moved]:
+def _moved(
+    places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Contract, titles: _Titles
+) -> list[Moved]:
     """The difference of each feature of each cluster that has readings in both spans."""
     earlier, later = (_place_series(each) for each in places)
     moved = []
@@ -371,14 +423,22 @@ def _moved(places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Cont
         found = difference(*pair, width)
         for j, feature in enumerate(contract.features[: len(found.moved)]):
             scale = feature.high - feature.low
-            before, after = (feature.low + scale * float(each[j]) for each in (found.before, found.after))
+            before, after = (
+                feature.low + scale * float(each[j]) for each in (found.before, found.after)
+            )
             if feature.kind == "circular":
-                before, after = before % feature.period, after % feature.period
+                before = before % feature.period
+                after = after % feature.period
             moved_by = float(found.moved[j])
             if feature.kind == "circular":  # the shorter way round
                 moved_by -= round(moved_by)
-            by, chance = scale * moved_by, float(found.chance[j])
-            names = (category_text(before, feature), category_text(after, feature)) if feature.values else None
+            by = scale * moved_by
+            chance = float(found.chance[j])
+            names = (
+                (category_text(before, feature), category_text(after, feature))
+                if feature.values
+                else None
+            )
             facts = (feature.name, feature.unit, before, after, by, chance, names)
             moved.append(Moved(identity, titles(identity), *facts))
     return moved
@@ -406,7 +466,8 @@ def _corrected(found: Sequence[Found], compared: int) -> list[Found]:
 
 
 def _lineage(events: Iterable[PastEvent], spans: Spans) -> dict[int, dict[str, PastEvent]]:
-    """identity -> kind -> the newest event that says how it began or ended, from the earlier span to the later one."""
+    """identity -> kind -> the newest event that says how it began or ended, from the earlier span
+    to the later one."""
     found: defaultdict[int, dict[str, PastEvent]] = defaultdict(dict)
     for event in events:
         # Oldest first, so the newest event of a kind is the one that stays.
@@ -425,13 +486,23 @@ def _begun_and_ended(
     """Clusters with readings in one of the spans only, the largest first."""
     before, after = totals
     sums = [max(1, each.total()) for each in totals]
-    new, gone = [], []
+    new = []
+    gone = []
     # By identity where readings are equal, so that two runs list them alike.
     for identity in sorted(after.keys() - before.keys(), key=lambda one: (-after[one], one)):
         parted = lineage.get(identity, {}).get("parted")
         kind, other = ("new", "") if parted is None else ("parted", titles(parted.other))
         share = after[identity] / sums[1]
-        new.append(Begun(identity, titles(identity), kind, other, share, _by_client(identity, pairs[1], clients)))
+        new.append(
+            Begun(
+                identity,
+                titles(identity),
+                kind,
+                other,
+                share,
+                _by_client(identity, pairs[1], clients),
+            )
+        )
     for identity in sorted(before.keys() - after.keys(), key=lambda one: (-before[one], one)):
         found = lineage.get(identity, {})
         # A merge first: of a cluster that merged, "gone" would hide into which one.
@@ -445,13 +516,18 @@ def _by_client(identity: int, pairs: Pairs | None, clients: Sequence[str]) -> By
     own = {client: n for (client, of), n in (pairs or {}).items() if of == identity and n > 0}
     total = sum(own.values())
     ordered = sorted(own, key=lambda client: (-own[client], client))
-    return [(client_name(client, list(clients)), own[client] / total) for client in ordered[:CLIENTS_NAMED_MAX]]
+    return [
+        (client_name(client, list(clients)), own[client] / total)
+        for client in ordered[:CLIENTS_NAMED_MAX]
+    ]
 
 
 def _json(one: Begun | Ended | Moved | ShareMoved) -> dict[str, Any]:
     table = asdict(one)
     if "clients" in table:
-        table["clients"] = [{"client": client, "share": share} for client, share in table["clients"]]
+        table["clients"] = [
+            {"client": client, "share": share} for client, share in table["clients"]
+        ]
     return table
 
 

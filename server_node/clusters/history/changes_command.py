@@ -1,4 +1,5 @@
-"""`shoal changes`: what has changed in a model's clusters between two spans of time, as text, JSON or a picture."""
+"""`shoal changes`: what has changed in a model's clusters between two spans of time, as text, JSON
+or a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.figures import FORMATS, QUIET, heading, saved, without_frame, wrapped
+from shoal.server_node.clusters.figures import (
+    FORMATS,
+    QUIET,
+    heading,
+    saved,
+    without_frame,
+    wrapped,
+)
 from shoal.server_node.clusters.history.changes import (
     CHANCE,
     Begun,
@@ -113,22 +121,31 @@ def _percent(share: float) -> str:
 ROWS_MAX: Final = 12
 """clusters, and moved features, in one picture: the others are in the text of `shoal changes`"""
 LINE_CHARS: Final = 62
-BEFORE, AFTER, STILL = "#93a1b3", "#2f6fde", "#c5ccd6"
+BEFORE = "#93a1b3"
+AFTER = "#2f6fde"
+STILL = "#c5ccd6"
 """colours of the earlier span, of the later one, and of what has not moved"""
 
 
 def draw_changes(changes: Changes, contract: Contract, chance: float, path: Path) -> None:
     """Draw to `path`, whose suffix is the format. Raises as `saved` does."""
-    saved(path, lambda figure_type: changes_figure(figure_type, changes, contract, chance), changes.spans.after.text())
+    saved(
+        path,
+        lambda figure_type: changes_figure(figure_type, changes, contract, chance),
+        changes.spans.after.text(),
+    )
 
 
 def changes_figure(figure_type: Any, changes: Changes, contract: Contract, chance: float) -> Any:
-    """A figure of matplotlib: shares of clusters, features that have moved, and all changes in words."""
+    """A figure of matplotlib: shares of clusters, features that have moved, and all changes in
+    words."""
     shares = _shares(changes, chance)
     moved = [one for one in changes.moved if one.chance < chance][:ROWS_MAX]
     rows = max(3, len(shares), len(moved))
     words = [line for each in lines_of(changes, chance) for line in _broken(each)]
-    figure = figure_type(figsize=(13, max(1.6 + 0.42 * rows, 1.4 + 0.2 * len(words))), layout="constrained")
+    figure = figure_type(
+        figsize=(13, max(1.6 + 0.42 * rows, 1.4 + 0.2 * len(words))), layout="constrained"
+    )
     heading(figure, f"{contract.federation}, {changes.model}: what has changed")
     left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 4))
     _draw_shares(left, shares)
@@ -154,7 +171,9 @@ def _shares(changes: Changes, chance: float) -> list[Share]:
     ended: list[Share] = [(one.title, one.share, 0.0, True) for one in changes.gone]
     apart = {one.cluster for one in changes.new} | {one.cluster for one in changes.gone}
     stayed: list[Share] = [
-        (one.title, one.before, one.after, one.chance < chance) for one in changes.shares if one.cluster not in apart
+        (one.title, one.before, one.after, one.chance < chance)
+        for one in changes.shares
+        if one.cluster not in apart
     ]
     return sorted([*begun, *ended, *stayed], key=lambda share: -max(share[1:3]))[:ROWS_MAX]
 
@@ -172,21 +191,40 @@ def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
     features = {feature.name: feature for feature in contract.features}
     for place, one in enumerate(moved):
         feature = features[one.feature]
-        before, after = ((value - feature.low) / (feature.high - feature.low) for value in (one.before, one.after))
-        words = f"{one.by:+.3g} {one.unit}".rstrip() if one.values is None else " to ".join(dict.fromkeys(one.values))
+        before, after = (
+            (value - feature.low) / (feature.high - feature.low)
+            for value in (one.before, one.after)
+        )
+        words = (
+            f"{one.by:+.3g} {one.unit}".rstrip()
+            if one.values is None
+            else " to ".join(dict.fromkeys(one.values))
+        )
         if feature.kind == "circular":
-            before, after = before % 1.0, after % 1.0
-        _dumbbell(chart, place, before, after, AFTER, around=feature.kind == "circular" and abs(after - before) > 0.5)
+            before = before % 1.0
+            after = after % 1.0
+        _dumbbell(
+            chart,
+            place,
+            before,
+            after,
+            AFTER,
+            around=feature.kind == "circular" and abs(after - before) > 0.5,
+        )
         chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
     _rows(chart, [f"{one.feature}\n{one.title}" for one in moved], "none")
     chart.set(xlim=(0, 1.25), xticks=[])
 
 
-def _dumbbell(chart: Any, place: int, before: float, after: float, colour: str, around: bool = False) -> None:
+def _dumbbell(
+    chart: Any, place: int, before: float, after: float, colour: str, around: bool = False
+) -> None:
     """`around`: the way leads over the ends of a circle, 0 and 1."""
     low, high = sorted((before, after))
     for ends in [(0.0, low), (high, 1.0)] if around else [(low, high)]:
-        chart.plot(ends, [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1)
+        chart.plot(
+            ends, [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1
+        )
     chart.scatter([before], [place], color=BEFORE, s=36, zorder=2)
     chart.scatter([after], [place], color=colour, s=46, zorder=3)
 
@@ -231,7 +269,9 @@ class LoggedHistory:
         within = (one for one in self._bins.get(width_s, ()) if first <= one.start <= last)
         yield from sorted(within, key=lambda one: one.start)
 
-    def places(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryPlaces]:
+    def places(
+        self, model: str, width_s: int, first: float, last: float
+    ) -> Iterator[HistoryPlaces]:
         """Those that hold places."""
         within = (one for one in self._places.get(width_s, ()) if first <= one.start <= last)
         yield from sorted(within, key=lambda one: one.start)
@@ -246,10 +286,16 @@ NOT_ASKED: Final[Asked] = (None, None)
 
 
 def logged_changes(
-    log: Log, contract: ResolvedContract, model: str, after: Asked = NOT_ASKED, before: Asked = NOT_ASKED
+    log: Log,
+    contract: ResolvedContract,
+    model: str,
+    after: Asked = NOT_ASKED,
+    before: Asked = NOT_ASKED,
 ) -> Changes:
-    """The changes between two spans, as `spans_of` takes them; the log has the topics. Raises `SettingsError`."""
-    source, agreed = LoggedHistory(log, contract_in(log, contract), model), contract.contract
+    """The changes between two spans, as `spans_of` takes them; the log has the topics. Raises
+    `SettingsError`."""
+    source = LoggedHistory(log, contract_in(log, contract), model)
+    agreed = contract.contract
     spans = spans_of(source, model, after, before)
     return find_changes(source, agreed, model, spans, past_events(log, agreed, model))
 
@@ -275,7 +321,10 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
 @config_option
 @model_option
 @click.option(
-    "--from", "first", type=MOMENT, help="Start of the later span (UTC). [default: the middle of the history]"
+    "--from",
+    "first",
+    type=MOMENT,
+    help="Start of the later span (UTC). [default: the middle of the history]",
 )
 @click.option("--to", "end", type=MOMENT, help="End of the later span (UTC). [default: now]")
 @click.option(
@@ -283,7 +332,11 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
     type=MOMENT,
     help="Start of the earlier span (UTC). [default: as long before its end as the later span is]",
 )
-@click.option("--before-to", type=MOMENT, help="End of the earlier span (UTC). [default: the start of the later one]")
+@click.option(
+    "--before-to",
+    type=MOMENT,
+    help="End of the earlier span (UTC). [default: the start of the later one]",
+)
 @click.option(
     "--chance",
     type=click.FloatRange(0, 1),
@@ -291,8 +344,18 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
     show_default=True,
     help="Show what has moved if its chance is below this.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json", *FORMATS]), default="text", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", *FORMATS]),
+    default="text",
+    show_default=True,
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file. [default: standard output]",
+)
 def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Path,
     model: str | None,
@@ -306,9 +369,10 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
 ) -> None:
     """Show what has changed in the clusters of a model between two spans of time.
 
-    New, gone, parted and merged clusters; features whose mean in a cluster has moved, in units, and shares of clusters
-    that have, with the chance of so large a difference where nothing has changed; by which client. Without options the
-    two halves of the history are compared. Pictures need the extra `plot`, and --out.
+    New, gone, parted and merged clusters; features whose mean in a cluster has moved, in units, and
+    shares of clusters that have, with the chance of so large a difference where nothing has
+    changed; by which client. Without options the two halves of the history are compared. Pictures
+    need the extra `plot`, and --out.
     """
     config = load_config(file)
     contract = config.contract
@@ -317,12 +381,15 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         raise SettingsError(f"a picture needs --out FILE.{form}")
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, contract, config.log)
-        after, before = (_seconds(first), _seconds(end)), (_seconds(before_from), _seconds(before_to))
+        after = (_seconds(first), _seconds(end))
+        before = (_seconds(before_from), _seconds(before_to))
         found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
         draw_changes(found, contract, chance, out)
     else:
-        _write(_json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out)
+        _write(
+            _json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out
+        )
     chances = [one.chance for one in found.moved] + [one.chance for one in found.shares]
     moved = sum(each < chance for each in chances)
     note_written(out, len(found.new) + len(found.gone) + moved, "change")

@@ -1,9 +1,10 @@
 """Differences of means between two spans of time, and the chance of each where nothing has changed.
 
-Successive bins of a sensor are alike, so that many bins are worth few independent ones: with a correlation r of
-neighbours, n bins are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate 8, 1995), and Welch's t-test counts
-what they are worth. r is estimated from both spans, with the bias of short series taken off (Marriott and Pope,
-Biometrika 41, 1954). Spans of at least two days are compared at the same times of the day.
+Successive bins of a sensor are alike, so that many bins are worth few independent ones: with a
+correlation r of neighbours, n bins are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate
+8, 1995), and Welch's t-test counts what they are worth. r is estimated from both spans, with the
+bias of short series taken off (Marriott and Pope, Biometrika 41, 1954). Spans of at least two days
+are compared at the same times of the day.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class Difference(NamedTuple):
 
 
 def unrolled(before: Series, after: Series, circular: Sequence[int]) -> tuple[Series, Series]:
-    """Both series with their `circular` features, in turns, within half a turn of the mean direction of all bins.
+    """Both series with their `circular` features, in turns, within half a turn of the mean
+    direction of all bins.
 
-    So bins on both sides of the place where a circle is cut lie beside each other, and may lie below 0 or above 1.
+    So bins on both sides of the place where a circle is cut lie beside each other, and may lie
+    below 0 or above 1.
     """
     found = [before.means.copy(), after.means.copy()]
     weights = np.concatenate([before.weights, after.weights])
@@ -77,7 +80,10 @@ def difference(before: Series, after: Series, width_s: int) -> Difference:
         return Difference(means[0], means[1], means[1] - means[0], np.ones(features))
     weights = [even_weights(series.weights) for series in (before, after)]
     values, slots = _at_the_same_times(before, after, weights, width_s)
-    centred, centres, worths, errors = [], [], [], []
+    centred = []
+    centres = []
+    worths = []
+    errors = []
     for value, weight in zip(values, weights, strict=True):
         centres.append(_mean(value, weight))
         centred.append((value - centres[-1]) * weight[:, None] / weight.mean())
@@ -86,10 +92,12 @@ def difference(before: Series, after: Series, width_s: int) -> Difference:
     for each in centred:
         n = len(each)
         worths.append(np.maximum(n / inflation, WORTH_MIN))
-        # The mean of correlated bins follows them, so that they vary around it less than around the true one.
+        # The mean of correlated bins follows them, so that they vary around it less than around the
+        # true one.
         variance = (each**2).sum(axis=0) / np.maximum(n - inflation - slots / 2, n / 8)
         errors.append(variance / worths[-1])
-    moved, whole = centres[1] - centres[0], errors[0] + errors[1]
+    moved = centres[1] - centres[0]
+    whole = errors[0] + errors[1]
     t = np.divide(np.abs(moved), np.sqrt(whole), out=np.full(features, math.inf), where=whole > 0)
     lost = sum(error**2 / (worth - 1) for error, worth in zip(errors, worths, strict=True))
     degrees = np.divide(whole**2, lost, out=np.ones(features), where=whole > 0)
@@ -100,7 +108,8 @@ def difference(before: Series, after: Series, width_s: int) -> Difference:
 
 
 def even_weights(weights: Floats) -> Floats:
-    """Weights (b,) of at most their median: bins with few readings count less, and no bin counts for many."""
+    """Weights (b,) of at most their median: bins with few readings count less, and no bin counts
+    for many."""
     return np.minimum(weights, np.median(weights)).astype(np.float64)
 
 
@@ -112,11 +121,15 @@ def _mean(values: Floats, weights: Floats) -> Floats:
     return mean
 
 
-def _at_the_same_times(before: Series, after: Series, weights: list[Floats], width_s: int) -> tuple[list[Floats], int]:
-    """The values of both spans less what each time of the day adds to them, and how many such times there are.
+def _at_the_same_times(
+    before: Series, after: Series, weights: list[Floats], width_s: int
+) -> tuple[list[Floats], int]:
+    """The values of both spans less what each time of the day adds to them, and how many such times
+    there are.
 
-    A difference between spans in which the day is not covered alike would be that of day and night. None is taken off
-    spans of less than `DAYS_MIN` days, in which the hours cannot be told from the days.
+    A difference between spans in which the day is not covered alike would be that of day and night.
+    None is taken off spans of less than `DAYS_MIN` days, in which the hours cannot be told from the
+    days.
     """
     values = [before.means, after.means]
     lengths = [series.starts[-1] - series.starts[0] + width_s for series in (before, after)]
@@ -134,12 +147,17 @@ def _at_the_same_times(before: Series, after: Series, weights: list[Floats], wid
     of_slot = fitted[1:]
     # Around the mean of all times, so that the level of a span stays what it is.
     less = (of_slot - of_slot.mean(axis=0))[slot]
-    return [values[0] - less[: len(before.starts)], values[1] - less[len(before.starts) :]], number - 1
+    return [
+        values[0] - less[: len(before.starts)],
+        values[1] - less[len(before.starts) :],
+    ], number - 1
 
 
 def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Floats:
     """(f,) correlation of neighbouring bins, from both spans, at least 0."""
-    products, squares, pairs = 0.0, 0.0, 0
+    products = 0.0
+    squares = 0.0
+    pairs = 0
     for at, each in zip(starts, centred, strict=True):
         next_to = np.flatnonzero(np.diff(at) == width_s)
         products = products + (each[next_to + 1] * each[next_to]).sum(axis=0)
@@ -152,18 +170,22 @@ def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Flo
 
 
 def careful_correlation(raw: Floats, pairs: int) -> Floats:
-    """Correlations of neighbours by those of this number of pairs: without the bias of short series, at least 0."""
+    """Correlations of neighbours by those of this number of pairs: without the bias of short
+    series, at least 0."""
     unbiased = raw + 2 * (1 + 4 * raw) / (pairs + 2)
-    # Half a standard error more: what is taken for less than it is makes chances too small, in short series by far.
+    # Half a standard error more: what is taken for less than it is makes chances too small, in
+    # short series by far.
     error = np.sqrt(np.maximum(1 - raw**2, 0.0) / pairs)
     correlation: Floats = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)
     return correlation
 
 
 def two_sided(t: Floats, degrees: Floats) -> Floats:
-    """Chance that Student's t with these degrees of freedom (at least 1) is beyond t on either side.
+    """Chance that Student's t with these degrees of freedom (at least 1) is beyond t on either
+    side.
 
-    With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that from a to pi / 2.
+    With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that
+    from a to pi / 2.
     """
     # Above 500 degrees the chance hardly changes any more.
     v = np.clip(degrees, 1.0, 500.0)
@@ -171,6 +193,11 @@ def two_sided(t: Floats, degrees: Floats) -> Floats:
     half = (math.pi / 2 - angle) / 2
     points = angle[..., None] + half[..., None] * (1 + _NODES)
     inner = (np.cos(points) ** (v[..., None] - 1) * _WEIGHTS).sum(axis=-1) * half
-    whole = np.array([math.sqrt(math.pi) * math.exp(math.lgamma(each / 2) - math.lgamma(each / 2 + 0.5)) for each in v])
+    whole = np.array(
+        [
+            math.sqrt(math.pi) * math.exp(math.lgamma(each / 2) - math.lgamma(each / 2 + 0.5))
+            for each in v
+        ]
+    )
     found: Floats = np.where(np.isfinite(t), np.clip(2 * inner / whole, 0.0, 1.0), 0.0)
     return found

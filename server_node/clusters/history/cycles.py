@@ -1,13 +1,15 @@
-"""The usual day and week of each feature: how much of its variance the time of the day, or the day of the week, is.
+"""The usual day and week of each feature: how much of its variance the time of the day, or the day
+of the week, is.
 
-A feature without clusters often follows the clock. The means of all readings in bins of six hours, as the history holds
-them, are divided into a trend (the centred moving average over one period), a mean for each phase of the period, and
-the rest: the classical decomposition. The share of variance is corrected for what as many phases explain by chance.
+A feature without clusters often follows the clock. The means of all readings in bins of six hours,
+as the history holds them, are divided into a trend (the centred moving average over one period), a
+mean for each phase of the period, and the rest: the classical decomposition. The share of variance
+is corrected for what as many phases explain by chance.
 
-The chance of a profile as large where there is none is that of shuffled periods: each day (week) of the series would
-begin at a phase of its own. It has a closed form, so nothing is drawn. Successive periods of a sensor are alike, which
-makes a mean of them vary more: with a correlation r of neighbours, n of them are worth n (1 - r) / (1 + r) (Zwiers and
-von Storch, J. Climate 8, 1995).
+The chance of a profile as large where there is none is that of shuffled periods: each day (week) of
+the series would begin at a phase of its own. It has a closed form, so nothing is drawn. Successive
+periods of a sensor are alike, which makes a mean of them vary more: with a correlation r of
+neighbours, n of them are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate 8, 1995).
 """
 
 from __future__ import annotations
@@ -54,13 +56,17 @@ class Cycle:
     periods: int
     """whole periods that were looked at"""
     chance: float
-    """probability of so large a profile in any feature and period that was looked at, where there is none"""
+    """probability of so large a profile in any feature and period that was looked at, where there
+    is none"""
 
     def text(self) -> str:
         """The cycle in a sentence."""
-        low, high = int(np.argmin(self.profile)), int(np.argmax(self.profile))
+        low = int(np.argmin(self.profile))
+        high = int(np.argmax(self.profile))
         unit = f" {self.unit}" if self.unit else ""
-        ends = (f"{phase_text(self.period, one)} ({self.profile[one]:.4g}{unit})" for one in (low, high))
+        ends = (
+            f"{phase_text(self.period, one)} ({self.profile[one]:.4g}{unit})" for one in (low, high)
+        )
         what = {"day": "time of the day", "week": "day of the week"}[self.period]
         chance = "below 0.1 %" if self.chance < 1e-3 else f"{100 * self.chance:.1g} %"
         share = "less than 1 %" if self.share < 0.01 else f"{100 * self.share:.0f} %"
@@ -96,7 +102,9 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
         for start, mean in means.items():
             series[(start - first) // phase_s] = mean
         found += _described(series, period, period_s // phase_s, contract)
-    corrected = [Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found]
+    corrected = [
+        Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found
+    ]
     return sorted(corrected, key=lambda one: (-one.share, one.chance, one.feature))
 
 
@@ -113,7 +121,9 @@ def lines_of(model: str, found: Sequence[Cycle], chance: float = CHANCE) -> list
             "hours; an update counts at the time of its newest reading, so in a replay make publish_readings smaller."
         ]
     lines = [one.text() for one in found if one.chance < chance]
-    looked = ", ".join(f"{one.periods} {one.period}s" for one in {one.period: one for one in found}.values())
+    looked = ", ".join(
+        f"{one.periods} {one.period}s" for one in {one.period: one for one in found}.values()
+    )
     return [
         f"{model}: times are UTC; {looked} were looked at",
         *lines,
@@ -129,7 +139,9 @@ def _means(bins: Iterable[HistoryPlaces], phase_s: int) -> dict[int, Floats]:
         if len(table):
             readings = table[:, -1:]
             start = one.start // phase_s * phase_s
-            added = np.concatenate([(table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS, readings.sum(axis=0)])
+            added = np.concatenate(
+                [(table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS, readings.sum(axis=0)]
+            )
             sums[start] = sums[start] + added if start in sums else added
     return {start: total[:-1] / total[-1] for start, total in sums.items() if total[-1] > 0}
 
@@ -150,7 +162,8 @@ class Profiles(NamedTuple):
 
 
 def cycles_of(series: Floats, phases: int) -> Profiles | None:
-    """Cycles of a series (n, f) of successive phases that begins with a period; NaN where a phase has no readings.
+    """Cycles of a series (n, f) of successive phases that begins with a period; NaN where a phase
+    has no readings.
 
     None with fewer than `PERIODS_MIN` whole periods.
     """
@@ -163,7 +176,13 @@ def cycles_of(series: Floats, phases: int) -> Profiles | None:
     # What is as small as the rounding of sums is no cycle.
     whole[np.abs(whole) <= ROUNDING * np.nanmax(np.abs(series), axis=0)] = 0.0
     means = whole.mean(axis=0)
-    return Profiles(means, whole.std(axis=0, ddof=1), _shares(series, whole, means), _chances(whole, means), len(whole))
+    return Profiles(
+        means,
+        whole.std(axis=0, ddof=1),
+        _shares(series, whole, means),
+        _chances(whole, means),
+        len(whole),
+    )
 
 
 def _described(series: Floats, period: str, phases: int, contract: Contract) -> list[Cycle]:
@@ -173,20 +192,28 @@ def _described(series: Floats, period: str, phases: int, contract: Contract) -> 
     level = np.nanmean(series, axis=0)
     cycles = []
     for j, feature in enumerate(contract.features[: series.shape[1]]):
-        if feature.kind != "number":  # the mean of a category, or across the cut of a circle, is no value of it
+        # the mean of a category, or across the cut of a circle, is no value of it
+        if feature.kind != "number":
             continue
         span = feature.high - feature.low
-        profile, spread = feature.low + span * (level[j] + found.means[:, j]), span * found.spreads[:, j]
-        share, chance = float(found.shares[j]), float(found.chances[j])
+        profile = feature.low + span * (level[j] + found.means[:, j])
+        spread = span * found.spreads[:, j]
+        share = float(found.shares[j])
+        chance = float(found.chances[j])
         values = profile.tolist(), spread.tolist(), share, found.periods, chance
         cycles.append(Cycle(feature.name, feature.unit, period, *values))
     return cycles
 
 
 def _less_trend(series: Floats, phases: int) -> Floats:
-    """The series without its centred moving average over one period; NaN where a value of that is missing."""
+    """The series without its centred moving average over one period; NaN where a value of that is
+    missing."""
     even = phases % 2 == 0
-    weights = np.concatenate([[0.5], np.ones(phases - 1), [0.5]]) / phases if even else np.full(phases, 1 / phases)
+    weights = (
+        np.concatenate([[0.5], np.ones(phases - 1), [0.5]]) / phases
+        if even
+        else np.full(phases, 1 / phases)
+    )
     half = len(weights) // 2
     rest = np.full(series.shape, np.nan)
     if len(series) >= len(weights):
@@ -196,23 +223,28 @@ def _less_trend(series: Floats, phases: int) -> Floats:
 
 
 def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
-    """(f,) part of the variance of the series that the profiles explain, less what they would by chance."""
+    """(f,) part of the variance of the series that the profiles explain, less what they would by
+    chance."""
     number, phases, _ = whole.shape
     left = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
     explained = (profiles**2).sum(axis=0) / phases - left * (phases - 1) / (phases * number)
     variance = np.nanvar(series, axis=0)
     # What chance explains is taken off, which can leave less than nothing.
-    shares: Floats = np.clip(np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0), 0.0, 1.0)
+    shares: Floats = np.clip(
+        np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0), 0.0, 1.0
+    )
     return shares
 
 
 def _chances(whole: Floats, means: Floats) -> Floats:
-    """(f,) chance that the mean of shuffled periods (n, phases, f) is as large as the one that was found.
+    """(f,) chance that the mean of shuffled periods (n, phases, f) is as large as the one that was
+    found.
 
-    Shuffling gives each Fourier coefficient of each period a phase of its own, so that the mean of n is a complex
-    normal number, and its square exponential, with a mean of 1 / n of that of one period. The coefficient at half the
-    phases is real; the tail of its square is that of an exponential of twice its mean. A gamma distribution with the
-    sum's mean and the scale of its largest term is at least as heavy in the tail as the sum.
+    Shuffling gives each Fourier coefficient of each period a phase of its own, so that the mean of
+    n is a complex normal number, and its square exponential, with a mean of 1 / n of that of one
+    period. The coefficient at half the phases is real; the tail of its square is that of an
+    exponential of twice its mean. A gamma distribution with the sum's mean and the scale of its
+    largest term is at least as heavy in the tail as the sum.
     """
     number, phases, _ = whole.shape
     squares = (np.abs(np.fft.rfft(whole, axis=1)[:, 1:]) ** 2).sum(axis=0) / number**2
@@ -231,7 +263,8 @@ def _chances(whole: Floats, means: Floats) -> Floats:
 
 def gamma_tail(shape: Floats, x: Floats) -> Floats:
     """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
-    # The integral is less exact below the mean, where the chance is large anyway: there it is that of the mean.
+    # The integral is less exact below the mean, where the chance is large anyway: there it is that
+    # of the mean.
     x = np.maximum(x, shape)
     inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
     log = np.array([math.lgamma(each) for each in shape])
@@ -240,7 +273,8 @@ def gamma_tail(shape: Floats, x: Floats) -> Floats:
 
 
 def _inflation(left: Floats) -> Floats:
-    """(f,) factor by which the variance of a mean of periods exceeds that of independent ones; at least 1."""
+    """(f,) factor by which the variance of a mean of periods exceeds that of independent ones; at
+    least 1."""
     squares = (left**2).sum(axis=(0, 1))
     products = (left[1:] * left[:-1]).sum(axis=(0, 1))
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)

@@ -1,4 +1,5 @@
-"""`shoal history`: the history of the clusters of a federation, from its log, as text, CSV, JSON lines or Parquet."""
+"""`shoal history`: the history of the clusters of a federation, from its log, as text, CSV, JSON
+lines or Parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from shoal.cli.options import MOMENT, chosen_model, config_option, json_option, model_option, note_written
+from shoal.cli.options import (
+    MOMENT,
+    chosen_model,
+    config_option,
+    json_option,
+    model_option,
+    note_written,
+)
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
@@ -46,7 +54,13 @@ COLUMNS: Final = {
         "readings": "int64",
         "share": "float64",
     },
-    "clients": {"time": "time", "seconds": "int64", "client": "string", "readings": "int64", "share": "float64"},
+    "clients": {
+        "time": "time",
+        "seconds": "int64",
+        "client": "string",
+        "readings": "int64",
+        "share": "float64",
+    },
 }
 """kind of rows -> column -> type"""
 # Arrow and Parquet take tables in blocks; a history of a year is never whole in memory.
@@ -56,20 +70,36 @@ SHARE_DIGITS = 6
 
 
 def rows_of(one: HistoryBin, names: HistoryNames | None, what: str) -> Iterator[Row]:
-    """The rows of a bin, the largest first. Readings of no known cluster have no cluster, name or label."""
+    """The rows of a bin, the largest first. Readings of no known cluster have no cluster, name or
+    label."""
     counts = pairs(one.clusters if what == "clusters" else one.clients)
     total = sum(readings for _, readings in counts)
-    titles = {} if names is None else {identity: [name, label] for identity, name, label in names.clusters}
+    titles = (
+        {}
+        if names is None
+        else {identity: [name, label] for identity, name, label in names.clusters}
+    )
     for number, readings in sorted(counts, key=lambda pair: (-pair[1], pair[0])):
         if what == "clients":
             who: Row = [client_name(number, [] if names is None else names.clients)]
         else:
-            who = [None, None, None] if number == NO_CLUSTER else [number, *titles.get(number, ["", ""])]
-        yield [one.start, one.width_s, *who, readings, round(readings / total, SHARE_DIGITS) if total else 0.0]
+            who = (
+                [None, None, None]
+                if number == NO_CLUSTER
+                else [number, *titles.get(number, ["", ""])]
+            )
+        yield [
+            one.start,
+            one.width_s,
+            *who,
+            readings,
+            round(readings / total, SHARE_DIGITS) if total else 0.0,
+        ]
 
 
 def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> int:
-    """Write all rows to `out`, where the file appears whole, or to standard output. Returns their number.
+    """Write all rows to `out`, where the file appears whole, or to standard output. Returns their
+    number.
 
     Raises `SettingsError` for a file that cannot be written, and `MissingExtra` without pyarrow.
     """
@@ -86,7 +116,8 @@ def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> i
 
 
 def _write_text(rows: Iterable[Row], form: str, text: Any, what: str) -> int:
-    columns, written = list(COLUMNS[what]), 0
+    columns = list(COLUMNS[what])
+    written = 0
     table = csv.writer(text, lineterminator="\n")
     if form == "csv":
         table.writerow(columns)
@@ -108,13 +139,18 @@ def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> int:
 
     kinds = {"time": pyarrow.timestamp("s", tz="UTC")}
     schema = pyarrow.schema(
-        [(name, kinds.get(kind) or getattr(pyarrow, kind)()) for name, kind in COLUMNS[what].items()]
+        [
+            (name, kinds.get(kind) or getattr(pyarrow, kind)())
+            for name, kind in COLUMNS[what].items()
+        ]
     )
-    left, written = iter(rows), 0
+    left = iter(rows)
+    written = 0
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
         while block := list(islice(left, BLOCK_ROWS)):
             columns = [
-                pyarrow.array(column, form.type) for column, form in zip(zip(*block, strict=True), schema, strict=True)
+                pyarrow.array(column, form.type)
+                for column, form in zip(zip(*block, strict=True), schema, strict=True)
             ]
             file.write_table(pyarrow.table(columns, schema=schema))
             written += len(block)
@@ -129,7 +165,11 @@ def history() -> None:
 @history.command()
 @config_option
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The file. [default: standard output]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file. [default: standard output]",
+)
 @model_option
 @click.option("--from", "first", type=MOMENT, help="Only bins that start then or later (UTC).")
 @click.option("--to", "last", type=MOMENT, help="Only bins that start then or earlier (UTC).")
@@ -160,9 +200,9 @@ def export(
 ) -> None:
     """Write the history of a model to a file, oldest bin first.
 
-    The columns are time (the start of the bin, UTC), seconds (its width), then cluster (identity), name and label, or
-    client, then readings and share. Times are those of the updates. A server may run meanwhile; a bin is in the log
-    once a snapshot has been published after it.
+    The columns are time (the start of the bin, UTC), seconds (its width), then cluster (identity),
+    name and label, or client, then readings and share. Times are those of the updates. A server may
+    run meanwhile; a bin is in the log once a snapshot has been published after it.
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
@@ -170,7 +210,14 @@ def export(
         raise SettingsError("parquet needs --out FILE")
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        rows = _rows(log, contract_in(log, config.resolved), chosen, int(step), (_seconds(first), _seconds(last)), what)
+        rows = _rows(
+            log,
+            contract_in(log, config.resolved),
+            chosen,
+            int(step),
+            (_seconds(first), _seconds(last)),
+            what,
+        )
         note_written(out, write_rows(rows, form, out, what), "row")
 
 
@@ -188,8 +235,9 @@ def export(
 def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> None:
     """Show which features follow the time of the day or the day of the week.
 
-    How much of the variance of a feature the usual day, or week, explains, when it is lowest and highest, and the
-    chance of so large a cycle where there is none. It takes eight whole days (weeks) of history.
+    How much of the variance of a feature the usual day, or week, explains, when it is lowest and
+    highest, and the chance of so large a cycle where there is none. It takes eight whole days
+    (weeks) of history.
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
@@ -197,11 +245,20 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
         ensure_topics(log, config.contract, config.log)
         history = LoggedHistory(log, contract_in(log, config.resolved), chosen)
         found = find_cycles(history, config.contract, chosen)
-    click.echo(json.dumps(cycles_json(chosen, found)) if as_json else "\n".join(lines_of(chosen, found, chance)))
+    click.echo(
+        json.dumps(cycles_json(chosen, found))
+        if as_json
+        else "\n".join(lines_of(chosen, found, chance))
+    )
 
 
 def _rows(
-    log: Log, contract: ResolvedContract, model: str, width: int, span: tuple[float | None, float | None], what: str
+    log: Log,
+    contract: ResolvedContract,
+    model: str,
+    width: int,
+    span: tuple[float | None, float | None],
+    what: str,
 ) -> Iterator[Row]:
     """The rows of the bins in the log that start within the span."""
     bins: list[HistoryBin] = []

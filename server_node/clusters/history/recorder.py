@@ -1,4 +1,5 @@
-"""Counts the readings of one model into bins of time, by cluster and client; gives out the bins that have changed."""
+"""Counts the readings of one model into bins of time, by cluster and client; gives out the bins
+that have changed."""
 
 from __future__ import annotations
 
@@ -53,11 +54,13 @@ class Counts:
     def add(self, keys: Ints, readings: Ints) -> None:
         """Add readings (n,) by key (n,), in the order of keys, none twice."""
         if not len(self._keys):
-            self._keys, self._readings = keys, np.minimum(readings, COUNT_MAX)
+            self._keys = keys
+            self._readings = np.minimum(readings, COUNT_MAX)
             return
         places = places_in(self._keys, keys)
         if places is None:
-            before, sums = self._keys, self._readings
+            before = self._keys
+            sums = self._readings
             self._keys = np.union1d(before, keys)
             self._readings = np.zeros(len(self._keys), dtype=np.int64)
             self._readings[self._keys.searchsorted(before)] = sums
@@ -66,17 +69,20 @@ class Counts:
         self._readings[places] = np.minimum(self._readings[places] + readings, COUNT_MAX)
 
     def keep_largest(self, number: int, rest: int) -> None:
-        """Leave only the `number` largest, the first of equal ones; the others are added up under the key `rest`."""
+        """Leave only the `number` largest, the first of equal ones; the others are added up under
+        the key `rest`."""
         if len(self._keys) <= number:
             return
         # The rest last, whatever it has: it takes in the others. Of equal ones the smaller key.
         largest = np.lexsort((self._keys, -self._readings, self._keys == rest))[: number - 1]
         # Back in the order of keys, by which readings are added.
-        kept, left = np.sort(largest), np.ones(len(self._keys), dtype=bool)
+        kept = np.sort(largest)
+        left = np.ones(len(self._keys), dtype=bool)
         left[kept] = False
         # As a float: sums of claims may leave 64 bits.
         others = min(int(self._readings[left].sum(dtype=np.float64)), COUNT_MAX)
-        self._keys, self._readings = self._keys[kept], self._readings[kept]
+        self._keys = self._keys[kept]
+        self._readings = self._readings[kept]
         self.add(np.array([rest]), np.array([others]))
 
     def table(self) -> Ints:
@@ -84,7 +90,8 @@ class Counts:
         return np.array([self._keys, self._readings]).T
 
     def packed(self, known: dict[tuple[bytes, bytes], PackedTable]) -> PackedTable:
-        """The table, packed; `known`: those that are packed already, as bins of either width often hold the same."""
+        """The table, packed; `known`: those that are packed already, as bins of either width often
+        hold the same."""
         key = self._keys.tobytes(), self._readings.tobytes()
         if (packed := known.get(key)) is None:
             packed = known[key] = pack_table(self.table())
@@ -94,8 +101,14 @@ class Counts:
 class Cells:
     """Readings by client and cluster. A matrix, as 60 clusters of 200 clients are 12 000 counts."""
 
-    def __init__(self, clients: Ints | None = None, identities: Ints | None = None, counts: Ints | None = None) -> None:
-        """clients (r,) and identities (c,) in their order, none twice, and counts (r, c), by default 0."""
+    def __init__(
+        self,
+        clients: Ints | None = None,
+        identities: Ints | None = None,
+        counts: Ints | None = None,
+    ) -> None:
+        """clients (r,) and identities (c,) in their order, none twice, and counts (r, c), by
+        default 0."""
         self._clients = np.empty(0, dtype=np.int64) if clients is None else clients
         self._identities = np.empty(0, dtype=np.int64) if identities is None else identities
         shape = len(self._clients), len(self._identities)
@@ -113,29 +126,37 @@ class Cells:
     def add(self, clients: Ints, identities: Ints, readings: Ints) -> None:
         """Add readings (r, c) by client (r,) and identity (c,), both in their order, none twice."""
         if not self._counts.size:
-            self._clients, self._identities, self._counts = clients, identities, np.minimum(readings, COUNT_MAX)
+            self._clients = clients
+            self._identities = identities
+            self._counts = np.minimum(readings, COUNT_MAX)
             return
-        rows, columns = places_in(self._clients, clients), places_in(self._identities, identities)
+        rows = places_in(self._clients, clients)
+        columns = places_in(self._identities, identities)
         if rows is None or columns is None:
             before = self._clients, self._identities, self._counts
             self._clients = np.union1d(self._clients, clients)
             self._identities = np.union1d(self._identities, identities)
             self._counts = np.zeros((len(self._clients), len(self._identities)), dtype=np.int64)
             self.add(*before)
-            rows, columns = self._clients.searchsorted(clients), self._identities.searchsorted(identities)
+            rows = self._clients.searchsorted(clients)
+            columns = self._identities.searchsorted(identities)
         here = np.ix_(rows, columns)
         # Clients claim the readings: what can be encoded is the limit.
         self._counts[here] = np.minimum(self._counts[here] + readings, COUNT_MAX)
 
     def keep_largest(self, number: int) -> Ints:
-        """Leave only the `number` largest counts, the first of equal ones in the order of client and cluster.
+        """Leave only the `number` largest counts, the first of equal ones in the order of client
+        and cluster.
 
-        -> table (n, 3) of client, identity and readings, in the order of these, without counts of 0.
+        -> table (n, 3) of client, identity and readings, in the order of these, without counts of
+        0.
         """
         if not self._counts.size:
             return np.empty((0, 3), dtype=np.int64)
         if len(self._clients) == 1 and len(self._identities) <= number and self._counts.all():
-            return np.array([np.repeat(self._clients, len(self._identities)), self._identities, self._counts[0]]).T
+            return np.array(
+                [np.repeat(self._clients, len(self._identities)), self._identities, self._counts[0]]
+            ).T
         counts = self._counts.ravel()
         there = np.flatnonzero(counts)
         there_counts = counts[there]
@@ -145,7 +166,8 @@ class Cells:
             more = there_counts > least
             more[np.flatnonzero(there_counts == least)[: number - np.count_nonzero(more)]] = True
             counts[there[~more]] = 0
-            there, there_counts = there[more], there_counts[more]
+            there = there[more]
+            there_counts = there_counts[more]
         rows, columns = np.divmod(there, max(1, len(self._identities)))
         return np.array([self._clients[rows], self._identities[columns], there_counts]).T
 
@@ -155,7 +177,8 @@ class Cells:
 
 
 def places_in(keys: Ints, some: Ints) -> Ints | None:
-    """keys (n,) in their order, none twice, some (m,) -> (m,) where these are; None unless all are there."""
+    """keys (n,) in their order, none twice, some (m,) -> (m,) where these are; None unless all are
+    there."""
     if len(some) > len(keys):
         return None
     places = keys.searchsorted(some)
@@ -193,7 +216,13 @@ class Summed(NamedTuple):
         cells = np.add.reduceat(readings[order], starts, axis=0)
         of_clusters = cells.sum(axis=0)
         there = np.flatnonzero(of_clusters)
-        return cls(clients[starts], identities[there], cells.sum(axis=1), of_clusters[there], cells[:, there])
+        return cls(
+            clients[starts],
+            identities[there],
+            cells.sum(axis=1),
+            of_clusters[there],
+            cells[:, there],
+        )
 
 
 @dataclass
@@ -210,7 +239,9 @@ class OpenBin:
     @classmethod
     def of(cls, published: HistoryBin) -> Self:
         """Go on with a bin that was published."""
-        clusters, clients = (Counts.of(readings_table(packed)) for packed in (published.clusters, published.clients))
+        clusters, clients = (
+            Counts.of(readings_table(packed)) for packed in (published.clusters, published.clients)
+        )
         return cls(published.updates, clusters, clients, Cells.of(cells_table(published.cells)))
 
     def add(self, summed: Summed, with_cells: bool) -> None:
@@ -221,14 +252,18 @@ class OpenBin:
             self.cells.add(summed.clients, summed.identities, summed.cells)
         self.changed = True
 
-    def take(self, updates: int, known: dict[tuple[bytes, bytes], PackedTable]) -> tuple[bytes, bytes, bytes]:
-        """The packed tables of clusters, clients and cells, to publish when the model has absorbed `updates`.
+    def take(
+        self, updates: int, known: dict[tuple[bytes, bytes], PackedTable]
+    ) -> tuple[bytes, bytes, bytes]:
+        """The packed tables of clusters, clients and cells, to publish when the model has absorbed
+        `updates`.
 
         `known`: see `Counts.packed`.
 
         What a message cannot carry is left out from now on: a bin that is read again goes on alike.
         """
-        self.changed, self.updates = False, updates
+        self.changed = False
+        self.updates = updates
         self.clusters.keep_largest(CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
         cells = self.cells.keep_largest(CELLS_MAX)
         return self.clusters.packed(known), self.clients.packed(known), pack_table(cells)
@@ -239,13 +274,15 @@ class OpenBin:
 
     @classmethod
     def restored(cls, state: list[Any]) -> Self:
-        """The saved one, which has changed since it was published. Raises `ValueError` or `TypeError` if damaged."""
+        """The saved one, which has changed since it was published. Raises `ValueError` or
+        `TypeError` if damaged."""
         updates, clusters, clients, *parts = state
         return cls(updates, Counts.of(clusters), Counts.of(clients), Cells(*parts), changed=True)
 
 
 OPEN_MAX = 16
-"""bins of a model that stay in memory after they were published, those that updates fell into last"""
+"""bins of a model that stay in memory after they were published, those that updates fell into last
+"""
 
 
 class PublishedHistory(Protocol):
@@ -295,7 +332,8 @@ NOTHING_PUBLISHED: Final[PublishedHistory] = _NothingPublished()
 
 
 class Recorder:
-    """The history of one model since its newest snapshot, and the bins that updates may still fall into."""
+    """The history of one model since its newest snapshot, and the bins that updates may still fall
+    into."""
 
     def __init__(self, contract: Contract, model: str, published: PublishedHistory) -> None:
         self._origin = (contract.federation, contract.digest, model)
@@ -318,8 +356,9 @@ class Recorder:
     def count(self, found: Attribution) -> None:
         """Count the readings of updates.
 
-        An update that a published bin holds already is not counted again: so a model that is rebuilt from the log gets
-        the bins that were published. One that is older than all bins kept is not counted at all.
+        An update that a published bin holds already is not counted again: so a model that is
+        rebuilt from the log gets the bins that were published. One that is older than all bins kept
+        is not counted at all.
         """
         self._begin()
         clients = self.client_numbers(found.clients)
@@ -358,7 +397,8 @@ class Recorder:
         return self._newest.get(width_s)
 
     def begin_again(self) -> None:
-        """Forget everything: a client is unlearned, and bins do not show which of their readings were its own."""
+        """Forget everything: a client is unlearned, and bins do not show which of their readings
+        were its own."""
         self._bins.clear()
         self._newest.clear()
         self._clients.clear()
@@ -375,25 +415,31 @@ class Recorder:
             self._clusters.pop(min(self._clusters))
 
     def take_changed(self, updates: int) -> list[HistoryMessage]:
-        """The bins and names that have changed since the last call; the model has absorbed `updates`."""
+        """The bins and names that have changed since the last call; the model has absorbed
+        `updates`."""
         changed: list[HistoryMessage] = []
         known: dict[tuple[bytes, bytes], PackedTable] = {}
         for width, start in [key for key in self._bins if self._is_too_old(*key)]:
             del self._bins[width, start]
         for (width, start), one in sorted(self._bins.items()):
             if one.changed:
-                changed.append(HistoryBin(*self._origin, width, start, updates, *one.take(updates, known)))
+                changed.append(
+                    HistoryBin(*self._origin, width, start, updates, *one.take(updates, known))
+                )
         self.begins_again = False
         while len(self._bins) > OPEN_MAX:
             self._bins.popitem(last=False)
         if self._names_changed:
             self._names_changed = False
-            clusters: list[list[int | str]] = [[identity, *texts] for identity, texts in sorted(self._clusters.items())]
+            clusters: list[list[int | str]] = [
+                [identity, *texts] for identity, texts in sorted(self._clusters.items())
+            ]
             changed.append(HistoryNames(*self._origin, list(self._clients), clusters))
         return changed
 
     def state(self) -> dict[str, Any]:
-        """Plain values and arrays for `restore`. Bins as they were published are read again where they were."""
+        """Plain values and arrays for `restore`. Bins as they were published are read again where
+        they were."""
         return {
             "bins": [[*key, *one.state()] for key, one in self._bins.items() if one.changed],
             "newest": [list(pair) for pair in self._newest.items()],
@@ -411,14 +457,18 @@ class Recorder:
             )
             self._newest = dict(state["newest"])
             self._clients = _numbered(state["clients"])
-            self._clusters = {identity: (name, label) for identity, name, label in state["clusters"]}
-            self._names_changed, self.begins_again = bool(state["names_changed"]), bool(state["begins_again"])
+            self._clusters = {
+                identity: (name, label) for identity, name, label in state["clusters"]
+            }
+            self._names_changed = bool(state["names_changed"])
+            self.begins_again = bool(state["begins_again"])
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the history of {self._model} is damaged: {broken}") from None
         self._begun = False
 
     def _begin(self) -> None:
-        """Go on from what was published, should it be ahead: the checkpoint may be lost, or an older one restored."""
+        """Go on from what was published, should it be ahead: the checkpoint may be lost, or an
+        older one restored."""
         if self._begun or self.begins_again:
             return
         self._begun = True
@@ -426,7 +476,9 @@ class Recorder:
         if names is not None:
             if len(names.clients) > len(self._clients):
                 self._clients = _numbered(names.clients)
-            known = {int(identity): (str(name), str(label)) for identity, name, label in names.clusters}
+            known = {
+                int(identity): (str(name), str(label)) for identity, name, label in names.clusters
+            }
             self._clusters = {**known, **self._clusters}
         for width in BINS_KEPT:
             newest = self._published.newest(self._model, width)

@@ -1,7 +1,8 @@
-"""The history on disk: the newest version of every bin and of the names, from the records of the topic of the history.
+"""The history on disk: the newest version of every bin and of the names, from the records of the
+topic of the history.
 
-This file is the topic's index: one that is missing, or of another log, is filled from the topic again.
-The server writes it; the threads of the page and other processes read it meanwhile.
+This file is the topic's index: one that is missing, or of another log, is filled from the topic
+again. The server writes it; the threads of the page and other processes read it meanwhile.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ class HistoryRecord:
 
     def outbox_record(self, topic: str) -> OutboxRecord:
         """The record to publish; a tombstone for a bin that is kept no longer."""
-        return OutboxRecord(topic, self.value, self.key, () if self.message is None else self.message.headers())
+        return OutboxRecord(
+            topic, self.value, self.key, () if self.message is None else self.message.headers()
+        )
 
 
 def decode_record(record: Record, contract: ResolvedContract) -> HistoryRecord | None:
     """The content of a record of the topic; None for one that is not of this contract's history.
 
-    Of a model that began anew the history goes on, but not where its clusters lay: the features are others.
+    Of a model that began anew the history goes on, but not where its clusters lay: the features are
+    others.
     """
     if record.key is None:
         return None
@@ -87,8 +91,9 @@ BIN_TABLES: Final = [f"{holds}_{width}" for holds, widths in WIDTHS.items() for 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
-    # A table for each width: small bins that stay for a year, between large ones that are removed after two days, would
-    # leave most of their pages empty. With row ids, as else a value of a quarter of a page has pages of its own.
+    # A table for each width: small bins that stay for a year, between large ones that are removed
+    # after two days, would leave most of their pages empty. With row ids, as else a value of a
+    # quarter of a page has pages of its own.
     *(
         f"CREATE TABLE IF NOT EXISTS {table} (model TEXT, start INTEGER, value BLOB NOT NULL, "
         "PRIMARY KEY (model, start))"
@@ -98,13 +103,17 @@ _SCHEMA = (
 
 
 class HistoryReader:
-    """Reads the history that a server keeps in a file. For any thread: each call opens the file anew."""
+    """Reads the history that a server keeps in a file. For any thread: each call opens the file
+    anew."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def bins(self, model: str, width_s: int, first: float, last: float, limit: int) -> list[HistoryBin]:
-        """The bins of this width that start from `first` to `last`, seconds since 1970, at most `limit`, oldest first.
+    def bins(
+        self, model: str, width_s: int, first: float, last: float, limit: int
+    ) -> list[HistoryBin]:
+        """The bins of this width that start from `first` to `last`, seconds since 1970, at most
+        `limit`, oldest first.
 
         Raises `LogUnavailable` when the file cannot be read at present.
         """
@@ -115,8 +124,11 @@ class HistoryReader:
         with self._opened() as file:
             yield from _bins(file, model, width_s, first, last)
 
-    def places(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryPlaces]:
-        """The bins of this width that hold places and start from `first` to `last`, oldest first. Raises as `bins`."""
+    def places(
+        self, model: str, width_s: int, first: float, last: float
+    ) -> Iterator[HistoryPlaces]:
+        """The bins of this width that hold places and start from `first` to `last`, oldest first.
+        Raises as `bins`."""
         with self._opened() as file:
             yield from _places(file, model, width_s, first, last)
 
@@ -162,27 +174,36 @@ class HistoryReader:
 class HistoryStore:
     """The file of the history, as the server writes it. For one thread.
 
-    Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this user may not write
-    the file.
+    Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this
+    user may not write the file.
     """
 
     def __init__(self, contract: ResolvedContract, path: Path | None = None) -> None:
         """`path` None keeps it in memory."""
-        self._contract, self._topic, self._path = contract, contract.contract.history_topic, path
+        self._contract = contract
+        self._topic = contract.contract.history_topic
+        self._path = path
         self._file = self._open()
         self.reader = None if path is None else HistoryReader(path)
 
     def catch_up(self, log: Log) -> None:
-        """Read what the topic has beyond what was read before; from its start in a file of another log.
+        """Read what the topic has beyond what was read before; from its start in a file of another
+        log.
 
         Raises as the log does.
         """
-        identity, at = log.identity(self._topic).hex(), beginning(log, self._topic)
+        identity = log.identity(self._topic).hex()
+        at = beginning(log, self._topic)
         with self._used() as file:
             saved = dict(file.execute("SELECT name, value FROM about").fetchall())
         if saved.get("log") == identity:
-            kept = {int(partition): offset for partition, offset in json.loads(saved.get("positions", "[]"))}
-            at = {partition: max(first, kept.get(partition, first)) for partition, first in at.items()}
+            kept = {
+                int(partition): offset
+                for partition, offset in json.loads(saved.get("positions", "[]"))
+            }
+            at = {
+                partition: max(first, kept.get(partition, first)) for partition, first in at.items()
+            }
         else:
             with self._transaction() as file:
                 for table in (*BIN_TABLES, "names", "about"):
@@ -190,7 +211,9 @@ class HistoryStore:
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
         with self._transaction() as file:  # of models that are gone
             there = ", ".join("?" * len(self._contract.models))
-            file.execute(f"DELETE FROM names WHERE model NOT IN ({there})", list(self._contract.models))
+            file.execute(
+                f"DELETE FROM names WHERE model NOT IN ({there})", list(self._contract.models)
+            )
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = log.read(self._topic, at)
@@ -202,10 +225,15 @@ class HistoryStore:
         self._apply(records, None)
 
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
-        """The bins to remove now that `records` are published: those of the same model and width that are too old."""
-        bins = [one.message for one in records if isinstance(one.message, HistoryBin | HistoryPlaces)]
+        """The bins to remove now that `records` are published: those of the same model and width
+        that are too old."""
+        bins = [
+            one.message for one in records if isinstance(one.message, HistoryBin | HistoryPlaces)
+        ]
         # In the order of time: the last one of a key is the newest.
-        newest = {one.key._replace(start=0): one.start for one in sorted(bins, key=lambda one: one.start)}
+        newest = {
+            one.key._replace(start=0): one.start for one in sorted(bins, key=lambda one: one.start)
+        }
         with self._used() as file:
             return [
                 HistoryRecord(of._replace(start=start).encode(), None)
@@ -224,7 +252,12 @@ class HistoryStore:
     ) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
         kept = {one.key for one in records}
-        every = (BinKey(model, width, 0, holds) for model in models for holds in of for width in WIDTHS[holds])
+        every = (
+            BinKey(model, width, 0, holds)
+            for model in models
+            for holds in of
+            for width in WIDTHS[holds]
+        )
         with self._used() as file:
             keys = [
                 key._replace(start=start).encode()
@@ -261,7 +294,9 @@ class HistoryStore:
         """The bins of this width that start at these times, as many as there are."""
         found: list[HistoryBin] = []
         with self._used() as file:
-            for some in (starts[at : at + STARTS_AT_ONCE] for at in range(0, len(starts), STARTS_AT_ONCE)):
+            for some in (
+                starts[at : at + STARTS_AT_ONCE] for at in range(0, len(starts), STARTS_AT_ONCE)
+            ):
                 places = ", ".join("?" * len(some))
                 query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
                 found += _decoded(file.execute(query, (model, *some)))
@@ -300,7 +335,9 @@ class HistoryStore:
             file.execute("PRAGMA synchronous=NORMAL")
             file.execute("PRAGMA cache_size=-512")
             (version,) = file.execute("PRAGMA user_version").fetchone()
-            if version not in (0, FORMAT) or file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            if version not in (0, FORMAT) or file.execute("PRAGMA quick_check(1)").fetchall() != [
+                ("ok",)
+            ]:
                 raise sqlite3.DatabaseError("written by another version, or damaged")
             for table in _SCHEMA:
                 file.execute(table)
@@ -317,7 +354,9 @@ class HistoryStore:
             for record in records:
                 message = record.message
                 if isinstance(message, HistoryNames):
-                    file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value))
+                    file.execute(
+                        "INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value)
+                    )
                 elif message is not None:
                     # In its place, so that the bins of a year stay side by side.
                     file.execute(
@@ -325,7 +364,9 @@ class HistoryStore:
                         "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
                         (message.model, message.start, record.value),
                     )
-                elif (gone := key_of(record.key)) is not None and gone.width_s in WIDTHS[gone.holds]:
+                elif (gone := key_of(record.key)) is not None and gone.width_s in WIDTHS[
+                    gone.holds
+                ]:
                     where = gone.model, gone.start
                     file.execute(f"DELETE FROM {_table(gone)} WHERE model = ? AND start = ?", where)
             if at is not None:
@@ -344,12 +385,18 @@ class HistoryStore:
 
 
 def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
-    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    query = (
+        f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    )
     return _decoded(file.execute(query, (model, *span)))
 
 
-def _places(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryPlaces]:
-    query = f"SELECT value FROM places_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+def _places(
+    file: sqlite3.Connection, model: str, width: int, *span: float
+) -> Iterator[HistoryPlaces]:
+    query = (
+        f"SELECT value FROM places_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
+    )
     rows = file.execute(query, (model, *span))
     return (HistoryPlaces.decode(value, HistoryPlaces.headers()) for (value,) in rows)
 
@@ -370,7 +417,8 @@ def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
 
 @contextmanager
 def _file_errors(path: Path | None) -> Iterator[None]:
-    """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next start."""
+    """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next
+    start."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -383,7 +431,8 @@ def _file_errors(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _rights_errors(path: Path | None) -> Iterator[None]:
-    """Turns missing rights into `SettingsError`, for the server: unlike a full disk, they do not pass with time."""
+    """Turns missing rights into `SettingsError`, for the server: unlike a full disk, they do not
+    pass with time."""
     try:
         yield
     except (sqlite3.Error, PermissionError) as error:

@@ -1,8 +1,9 @@
-"""Findings from the history of a model's clusters: how shares have moved, which clients feed them, and what is unusual.
+"""Findings from the history of a model's clusters: how shares have moved, which clients feed them,
+and what is unusual.
 
-Now is compared with the same time of day on earlier days of the same kind. Days are of two kinds, Monday to Friday and
-Saturday with Sunday, by the server's own time zone. Everything is counted from the bins of the history, so it is made
-of updates alone.
+Now is compared with the same time of day on earlier days of the same kind. Days are of two kinds,
+Monday to Friday and Saturday with Sunday, by the server's own time zone. Everything is counted from
+the bins of the history, so it is made of updates alone.
 """
 
 from __future__ import annotations
@@ -40,16 +41,20 @@ Other = TypeVar("Other", int, str)
 STEPS_MAX = 48
 SPANS_S = (DAY_S, 7 * DAY_S, 30 * DAY_S, 365 * DAY_S)
 BINS_MIN = 12
-"""bins with readings from which a span shows how shares move; with fewer, the next longer span is shown"""
+"""bins with readings from which a span shows how shares move; with fewer, the next longer span is
+shown"""
 YOUNG_S = 4 * 3600
 """a history that is shorter than this is shown in fine bins"""
 FEEDING_BINS = 12
-"""newest fine bins that show which clients feed a cluster: the last hour, where readings come all the time"""
+"""newest fine bins that show which clients feed a cluster: the last hour, where readings come all
+the time"""
 CLIENTS_NAMED_MAX = 2
 
 
-MOST_SHARE, TIMES_EQUAL = 0.5, 1.5
-"""a client is named that supplies more than this share of the readings, and more than this many times an equal part"""
+MOST_SHARE = 0.5
+TIMES_EQUAL = 1.5
+"""a client is named that supplies more than this share of the readings, and more than this many
+times an equal part"""
 
 
 @dataclass(frozen=True)
@@ -60,28 +65,35 @@ class RecentHistory:
     """start of the first step, seconds since 1970, by the times in the updates"""
     step_s: int
     shares: Mapping[int, Sequence[float | None]]
-    """identity -> share of the readings in each step, the newest last; None where there were no readings at all"""
+    """identity -> share of the readings in each step, the newest last; None where there were no
+    readings at all"""
     feeding: Mapping[int, Sequence[tuple[str, float]]]
-    """identity -> the clients from which its newest readings came with their shares of these, the largest first"""
+    """identity -> the clients from which its newest readings came with their shares of these, the
+    largest first"""
     by_client: Mapping[str, Sequence[tuple[int, float]]]
-    """client -> the clusters that its newest readings fell to with their shares of these, the largest first; clients
-    with the most readings first"""
+    """client -> the clusters that its newest readings fell to with their shares of these, the
+    largest first; clients with the most readings first"""
     most_from: tuple[str, float] | None = None
-    """the client of several that supplies most of the newest readings (`MOST_SHARE`), and its share of these"""
+    """the client of several that supplies most of the newest readings (`MOST_SHARE`), and its share
+    of these"""
 
     def trend_text(self, identity: int) -> str:
         """Movement of a cluster's share, such as "4 to 62 % in 7 days"; empty if it is not known."""
         shares = [share for share in self.shares.get(identity, ()) if share is not None]
         if not shares:
             return ""
-        low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
+        low = f"{100 * min(shares):.0f}"
+        high = f"{100 * max(shares):.0f}"
         moved = f"{low} to {high} %" if low != high else f"{low} %"
         return f"{moved} in {duration(self.step_s * len(self.shares[identity]))}"
 
     def feeding_text(self, identity: int) -> str:
-        """Clients that feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty where none does."""
+        """Clients that feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty
+        where none does."""
         clients = self.feeding.get(identity, ())
-        named = ", ".join(f"{client} {100 * share:.0f} %" for client, share in clients[:CLIENTS_NAMED_MAX])
+        named = ", ".join(
+            f"{client} {100 * share:.0f} %" for client, share in clients[:CLIENTS_NAMED_MAX]
+        )
         others = len(clients) - CLIENTS_NAMED_MAX
         return f"{named} and {others} other{'s' * (others > 1)}" if others > 0 else named
 
@@ -95,7 +107,8 @@ def newest_fine_bin(history: Iterable[HistoryMessage]) -> HistoryBin | None:
 def recent_history(reader: HistoryReader, model: str) -> RecentHistory | None:
     """The recent history of a model; None before the first bin, and while the file cannot be read."""
     try:
-        fine, coarse = reader.extent(model, FINE_S), reader.extent(model, COARSE_S)
+        fine = reader.extent(model, FINE_S)
+        coarse = reader.extent(model, COARSE_S)
         if fine is None or coarse is None:
             return None
         width, span = _width_and_span(reader, model, coarse)
@@ -109,7 +122,9 @@ def recent_history(reader: HistoryReader, model: str) -> RecentHistory | None:
         newest_bins = reader.newest_bins(model, FINE_S, FEEDING_BINS)
         names = reader.names(model)
         clients = [] if names is None else names.clients
-        return RecentHistory(start, step, shares, *_feeding(newest_bins, clients), _most_from(newest_bins, clients))
+        return RecentHistory(
+            start, step, shares, *_feeding(newest_bins, clients), _most_from(newest_bins, clients)
+        )
     except LogUnavailable:
         return None
 
@@ -124,7 +139,9 @@ def _width_and_span(reader: HistoryReader, model: str, coarse: tuple[int, int]) 
     return COARSE_S, SPANS_S[-1]
 
 
-def _shares(bins: Iterable[HistoryBin], start: int, step: int, steps: int) -> dict[int, list[float | None]]:
+def _shares(
+    bins: Iterable[HistoryBin], start: int, step: int, steps: int
+) -> dict[int, list[float | None]]:
     """A matrix of counts, as 60 clusters in 48 steps are 2880."""
     columns: dict[int, int] = {}
     counts = np.zeros((steps, 0))
@@ -139,14 +156,18 @@ def _shares(bins: Iterable[HistoryBin], start: int, step: int, steps: int) -> di
         counts[place, here] += table[:, 1]
     totals = counts.sum(axis=1).tolist()
     return {
-        identity: [n / total if total else None for n, total in zip(counts[:, column].tolist(), totals, strict=True)]
+        identity: [
+            n / total if total else None
+            for n, total in zip(counts[:, column].tolist(), totals, strict=True)
+        ]
         for identity, column in sorted(columns.items())
         if identity >= 0
     }
 
 
 def _most_from(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[str, float] | None:
-    """The client with most of the readings of these bins (`MOST_SHARE`), and its share; None where none has."""
+    """The client with most of the readings of these bins (`MOST_SHARE`), and its share; None where
+    none has."""
     counts: Counter[int] = Counter()
     for one in bins:
         counts.update(dict(pairs(one.clients)))
@@ -155,17 +176,23 @@ def _most_from(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[str,
     number, readings = counts.most_common(1)[0]
     share = readings / counts.total()
     least = max(MOST_SHARE, TIMES_EQUAL / len(clients))
-    return (client_name(number, clients), share) if number != OTHER_CLIENTS and share > least else None
+    return (
+        (client_name(number, clients), share) if number != OTHER_CLIENTS and share > least else None
+    )
 
 
-def _feeding(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[Divided[int, str], Divided[str, int]]:
+def _feeding(
+    bins: Sequence[HistoryBin], clients: Sequence[str]
+) -> tuple[Divided[int, str], Divided[str, int]]:
     """Clients that feed each cluster, and clusters that each client feeds."""
     cells = np.concatenate([np.empty((0, 3), np.int64), *(cells_table(one.cells) for one in bins)])
     cells = cells[cells[:, 1] >= 0]
     identities, columns = np.unique(cells[:, 1], return_inverse=True)
     numbers, rows = np.unique(cells[:, 0], return_inverse=True)
     named: dict[str, int] = {}
-    places = [named.setdefault(client_name(number, clients), len(named)) for number in numbers.tolist()]
+    places = [
+        named.setdefault(client_name(number, clients), len(named)) for number in numbers.tolist()
+    ]
     readings = np.zeros((len(named), len(identities)))
     np.add.at(readings, (np.array(places, dtype=np.int64)[rows], columns), cells[:, 2])
     totals = readings.sum(axis=1)
@@ -177,7 +204,8 @@ def _feeding(bins: Sequence[HistoryBin], clients: Sequence[str]) -> tuple[Divide
 
 
 class Divided(Mapping[Name, Sequence[tuple[Other, float]]]):
-    """Division of the readings of each key: shares of the others, the largest first, without those of 0.
+    """Division of the readings of each key: shares of the others, the largest first, without those
+    of 0.
 
     They are worked out when they are asked for, as 60 clusters of 200 clients have 12 000 shares.
     """
@@ -192,7 +220,10 @@ class Divided(Mapping[Name, Sequence[tuple[Other, float]]]):
         row = self._readings[self._places[name]]
         counts = [(self._others[place], row[place]) for place in np.flatnonzero(row).tolist()]
         total = row.sum()
-        return [(other, float(n / total)) for other, n in sorted(counts, key=lambda pair: (-pair[1], pair[0]))]
+        return [
+            (other, float(n / total))
+            for other, n in sorted(counts, key=lambda pair: (-pair[1], pair[0]))
+        ]
 
     def __iter__(self) -> Iterator[Name]:
         return iter(self._places)
@@ -216,7 +247,8 @@ NOW_BINS = COARSE_S // FINE_S
 """newest fine bins that count as now: half an hour, as long as the bins they are compared with"""
 NEW_BINS = 12
 """newest fine bins in which readings of no known cluster are counted: an hour"""
-EARLIER_BINS_MIN, EARLIER_BINS_MAX = 12, 48
+EARLIER_BINS_MIN = 12
+EARLIER_BINS_MAX = 48
 """half hours before them that show how many such readings are usual"""
 USUAL_QUANTILE = 0.95
 
@@ -234,13 +266,15 @@ class Usual:
     oldest: int
     """start of the oldest coarse bin, of days where these reach further back, seconds since 1970"""
     newest: int
-    """start of the newest fine bin, seconds since 1970: what counts as now, also in a replay of the past"""
+    """start of the newest fine bin, seconds since 1970: what counts as now, also in a replay of the
+    past"""
     like_days: int
     """earlier days of the same kind that have readings at this time of day"""
     weekend: bool
     """whether today is a Saturday or a Sunday"""
     likeness: float | None = None
-    """part of the shares of clusters that is as on those days: 1 less the total variation distance to their mean"""
+    """part of the shares of clusters that is as on those days: 1 less the total variation distance
+    to their mean"""
     likeness_range: tuple[float, float] | None = None
     """the smallest and the largest likeness of one of those days to the mean of the others"""
     ranges: Mapping[int, tuple[float, float, float]] = field(default_factory=dict)
@@ -260,9 +294,14 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
         if not newest:
             return None
         now = newest[0].start
-        coarse, whole_days = reader.extent(model, COARSE_S), reader.extent(model, DAY_S)
-        days = [_shares_at_the_time([one]) for one in reader.bins_at(model, COARSE_S, like_times(now))]
-        earlier = reader.bins(model, COARSE_S, now - EARLIER_BINS_MAX * COARSE_S, now - COARSE_S, EARLIER_BINS_MAX)
+        coarse = reader.extent(model, COARSE_S)
+        whole_days = reader.extent(model, DAY_S)
+        days = [
+            _shares_at_the_time([one]) for one in reader.bins_at(model, COARSE_S, like_times(now))
+        ]
+        earlier = reader.bins(
+            model, COARSE_S, now - EARLIER_BINS_MAX * COARSE_S, now - COARSE_S, EARLIER_BINS_MAX
+        )
     except LogUnavailable:
         return None
     today = _shares_at_the_time([one for one in newest if one.start > now - NOW_BINS * FINE_S])
@@ -288,7 +327,8 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
 def _likeness(
     today: Shares, days: Sequence[Shares]
 ) -> tuple[float | None, tuple[float, float] | None, Mapping[int, tuple[float, float, float]]]:
-    """The likeness of today, its usual range, and the range of each cluster; nothing with too few days."""
+    """The likeness of today, its usual range, and the range of each cluster; nothing with too few
+    days."""
     if len(days) < LIKE_DAYS_MIN or not today:
         return None, None, {}
     identities = sorted({identity for day in (today, *days) for identity in day})
@@ -298,14 +338,27 @@ def _likeness(
     # Each day is left out of the mean that it is compared with, as today is.
     without = (table.sum(axis=0) - table) / (len(days) - 1)
     each = np.minimum(table, without).sum(axis=1)
-    columns = zip(table.min(axis=0).tolist(), table.mean(axis=0).tolist(), table.max(axis=0).tolist(), strict=True)
-    ranges = {one: range_ for one, range_ in zip(identities, columns, strict=True) if one != NO_CLUSTER}
+    columns = zip(
+        table.min(axis=0).tolist(),
+        table.mean(axis=0).tolist(),
+        table.max(axis=0).tolist(),
+        strict=True,
+    )
+    ranges = {
+        one: range_ for one, range_ in zip(identities, columns, strict=True) if one != NO_CLUSTER
+    }
     return likeness, (float(each.min()), float(each.max())), ranges
 
 
-def _new_readings(last_hour: Sequence[HistoryBin], earlier: Sequence[HistoryBin]) -> tuple[float | None, float | None]:
+def _new_readings(
+    last_hour: Sequence[HistoryBin], earlier: Sequence[HistoryBin]
+) -> tuple[float | None, float | None]:
     now = _shares_at_the_time(last_hour)
-    before = [shares.get(NO_CLUSTER, 0.0) for shares in (_shares_at_the_time([one]) for one in earlier) if shares]
+    before = [
+        shares.get(NO_CLUSTER, 0.0)
+        for shares in (_shares_at_the_time([one]) for one in earlier)
+        if shares
+    ]
     usual = float(np.quantile(before, USUAL_QUANTILE)) if len(before) >= EARLIER_BINS_MIN else None
     return (now.get(NO_CLUSTER, 0.0) if now else None), usual
 
@@ -324,7 +377,11 @@ def like_times(now: int) -> list[int]:
     here = datetime.fromtimestamp(now)
     # By the calendar and not by 24 hours: the change to summer time must not move the time of day.
     days = (here - timedelta(days=back) for back in range(1, DAYS_MAX + 1))
-    return [int(day.timestamp()) // COARSE_S * COARSE_S for day in days if _is_weekend(day) == _is_weekend(here)]
+    return [
+        int(day.timestamp()) // COARSE_S * COARSE_S
+        for day in days
+        if _is_weekend(day) == _is_weekend(here)
+    ]
 
 
 def _weekend(now: int) -> bool:

@@ -1,9 +1,11 @@
-"""Times at which most readings of a cluster fall: part of its name once the history shows them beyond doubt.
+"""Times at which most readings of a cluster fall: part of its name once the history shows them
+beyond doubt.
 
-Each day (for weekends: each week) is one observation, however many readings it has, as readings of a day depend on
-each other: whether the cluster's share was higher within a part of the day than outside it. The evidence is a mixture
-of likelihood ratios, which Ville's inequality bounds at every look at once (Ville, Étude critique de la notion de
-collectif, 1939): so that looking every day gives no more wrong names than looking once.
+Each day (for weekends: each week) is one observation, however many readings it has, as readings of
+a day depend on each other: whether the cluster's share was higher within a part of the day than
+outside it. The evidence is a mixture of likelihood ratios, which Ville's inequality bounds at every
+look at once (Ville, Étude critique de la notion de collectif, 1939): so that looking every day
+gives no more wrong names than looking once.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from shoal.server_node.clusters.history.recorder import PublishedHistory
 
 FALSE_NAMES_MAX: Final = 0.05
 """chance that a model whose clusters do not depend on time ever gives one a time"""
-MOSTLY, NO_LONGER = 2 / 3, 1 / 2
-"""share of the readings of a cluster, were all hours alike in number, at which a time is given, and taken away below"""
+MOSTLY = 2 / 3
+NO_LONGER = 1 / 2
+"""share of the readings of a cluster, were all hours alike in number, at which a time is given, and
+taken away below"""
 TIMES_AS_OFTEN: Final = 2.0
-"""share of the cluster within the time, as a multiple of that outside it, from which the time is given"""
+"""share of the cluster within the time, as a multiple of that outside it, from which the time is
+given"""
 KEPT: Final = 60
 """observations of a time that was given: at that many, older ones count half"""
 DAYS_BACK_MAX: Final = 60
@@ -46,7 +51,8 @@ class Time(NamedTuple):
     length: float
     """share of the day, or of the week"""
     by_chance: float = 0.5
-    """most that the share of a cluster is higher within it by chance: a lone burst falls into the longer part"""
+    """most that the share of a cluster is higher within it by chance: a lone burst falls into the
+    longer part"""
 
 
 OF_THE_DAY: Final = (
@@ -61,7 +67,9 @@ OF_THE_WEEK: Final = (Time("at weekends", (1,), 2 / 7), Time("on weekdays", (0,)
 TIMES: Final = OF_THE_DAY + OF_THE_WEEK
 WORDS: Final = {
     " ".join(filter(None, both)): both
-    for both in product(("", *(time.words for time in OF_THE_DAY)), ("", *(time.words for time in OF_THE_WEEK)))
+    for both in product(
+        ("", *(time.words for time in OF_THE_DAY)), ("", *(time.words for time in OF_THE_WEEK))
+    )
 }
 """words of a name -> the time of the day and that of the week in them; empty ones for none"""
 
@@ -80,30 +88,40 @@ class Evidence:
     def add(self, within: float, outside: float) -> None:
         """Add a day, unless the two shares are equal, as on a day without the cluster."""
         if within != outside:
-            self.seen, self.higher = self.seen + 1, self.higher + (within > outside)
-            self.within, self.outside = self.within + within, self.outside + outside
+            self.seen = self.seen + 1
+            self.higher = self.higher + (within > outside)
+            self.within = self.within + within
+            self.outside = self.outside + outside
 
     def mostly(self, length: float) -> float:
-        """Share of its readings within the time, were there equally many readings of all clusters in every hour."""
-        here, there = self.within * length, self.outside * (1 - length)
+        """Share of its readings within the time, were there equally many readings of all clusters
+        in every hour."""
+        here = self.within * length
+        there = self.outside * (1 - length)
         return here / (here + there) if here + there else 0.0
 
     def shows(self, time: Time, chance: float) -> bool:
-        """Whether most of its readings fall into the time; `chance` bounds that it is ever said wrongly."""
+        """Whether most of its readings fall into the time; `chance` bounds that it is ever said
+        wrongly."""
         large = self.mostly(time.length) >= MOSTLY and self.within >= TIMES_AS_OFTEN * self.outside
         return large and likelihood_ratio(self.higher, self.seen, time.by_chance) >= 1 / chance
 
     def halve(self) -> None:
         """Let what has been seen so far count half."""
-        self.seen, self.higher = self.seen // 2, self.higher // 2
-        self.within, self.outside = self.within / 2, self.outside / 2
+        self.seen = self.seen // 2
+        self.higher = self.higher // 2
+        self.within = self.within / 2
+        self.outside = self.outside / 2
 
 
 def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
-    """Mean likelihood of `higher` of `seen` over chances above `by_chance`, divided by that of `by_chance`."""
+    """Mean likelihood of `higher` of `seen` over chances above `by_chance`, divided by that of
+    `by_chance`."""
     chances = by_chance + (1 - by_chance) * np.arange(0.5, 32) / 32
     # In logarithms: products of thousands of ratios leave the range of a float.
-    logs: Floats = higher * np.log(chances / by_chance) + (seen - higher) * np.log((1 - chances) / (1 - by_chance))
+    logs: Floats = higher * np.log(chances / by_chance) + (seen - higher) * np.log(
+        (1 - chances) / (1 - by_chance)
+    )
     return float(np.exp(np.minimum(logs, 700.0)).mean())
 
 
@@ -118,16 +136,19 @@ class Times(SavedFields):
     evidence: dict[int, list[Evidence]] = field(default_factory=dict)
     """identity -> one for each of `TIMES`"""
     week: dict[int, list[float]] = field(default_factory=dict)
-    """identity -> readings of the week so far, on weekdays and at the weekend; `NO_CLUSTER` for those of all"""
+    """identity -> readings of the week so far, on weekdays and at the weekend; `NO_CLUSTER` for
+    those of all"""
 
     def look(
         self, published: PublishedHistory, model: str, newest: int | None, given: Mapping[int, str]
     ) -> Mapping[int, str]:
         """Look at the days that are over and published; the newest half hour starts at `newest`.
 
-        `given` are the known clusters with the words that their names have -> the same with the words from now on.
+        `given` are the known clusters with the words that their names have -> the same with the
+        words from now on.
         """
-        published_to, self.seen = self.seen, newest
+        published_to = self.seen
+        self.seen = newest
         # At the first look it is not known yet what has been published.
         if published_to is None:
             return given
@@ -145,11 +166,18 @@ class Times(SavedFields):
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
-        table = [[each.seen, each.higher, each.within, each.outside] for one in self.evidence.values() for each in one]
+        table = [
+            [each.seen, each.higher, each.within, each.outside]
+            for one in self.evidence.values()
+            for each in one
+        ]
         return {
             "seen": self.seen,
             "day": self.day,
-            "evidence": [np.array(list(self.evidence), dtype=np.int64), np.array(table, dtype=np.float64)],
+            "evidence": [
+                np.array(list(self.evidence), dtype=np.int64),
+                np.array(table, dtype=np.float64),
+            ],
             "week": [[one, *counts] for one, counts in self.week.items()],
         }
 
@@ -157,7 +185,8 @@ class Times(SavedFields):
         """Become the saved one. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
         identities, table = state["evidence"]
         rows = table.reshape(len(identities), len(TIMES), 4).tolist()
-        self.seen, self.day = state["seen"], state["day"]
+        self.seen = state["seen"]
+        self.day = state["day"]
         self.evidence = {
             one: [Evidence(int(seen), int(higher), *shares) for seen, higher, *shares in row]
             for one, row in zip(identities.tolist(), rows, strict=True)
@@ -168,27 +197,35 @@ class Times(SavedFields):
         self, day: date, published: PublishedHistory, model: str, given: Mapping[int, str]
     ) -> Mapping[int, str]:
         self.evidence = {one: found for one, found in self.evidence.items() if one in given}
-        self.week = {one: counts for one, counts in self.week.items() if one in given or one == NO_CLUSTER}
+        self.week = {
+            one: counts for one, counts in self.week.items() if one in given or one == NO_CLUSTER
+        }
         counts = _readings_of(day, published, model)
         for one, of_day in counts.items():
             self.week.setdefault(one, [0.0, 0.0])[day.weekday() >= 5] += float(of_day.sum())
         given = self._observed(OF_THE_DAY, counts, given)
         # Sunday ends a week, and a week is one observation.
         if day.weekday() == 6:
-            given = self._observed(OF_THE_WEEK, {one: np.array(both) for one, both in self.week.items()}, given)
+            given = self._observed(
+                OF_THE_WEEK, {one: np.array(both) for one, both in self.week.items()}, given
+            )
             self.week = {}
         return given
 
     def _observed(
         self, times: tuple[Time, ...], counts: Mapping[int, Floats], given: Mapping[int, str]
     ) -> Mapping[int, str]:
-        """Add readings by segment (s,) of each cluster, those of all under `NO_CLUSTER` -> the words from now on."""
+        """Add readings by segment (s,) of each cluster, those of all under `NO_CLUSTER` -> the
+        words from now on."""
         words = dict(given)
         first = TIMES.index(times[0])
         for one in sorted(counts.keys() & given.keys()):
-            found = self.evidence.setdefault(one, [Evidence() for _ in TIMES])[first : first + len(times)]
+            found = self.evidence.setdefault(one, [Evidence() for _ in TIMES])[
+                first : first + len(times)
+            ]
             for time, evidence in zip(times, found, strict=True):
-                (own, other), (within, outside) = _parted(counts[one], time), _parted(counts[NO_CLUSTER], time)
+                (own, other) = _parted(counts[one], time)
+                (within, outside) = _parted(counts[NO_CLUSTER], time)
                 if within and outside:
                     evidence.add(own / within, other / outside)
             both = list(WORDS.get(given[one], ("", "")))
@@ -206,21 +243,28 @@ def _parted(counts: Floats, time: Time) -> tuple[float, float]:
 
 
 def _words(before: str, times: tuple[Time, ...], found: list[Evidence], chance: float) -> str:
-    """The words from now on: those before while they are true, else the shortest time that is shown."""
+    """The words from now on: those before while they are true, else the shortest time that is
+    shown."""
     for time, evidence in zip(times, found, strict=True):
         if time.words == before:
             if evidence.seen >= KEPT:
                 evidence.halve()
             if not evidence.seen or evidence.mostly(time.length) >= NO_LONGER:
                 return before
-    shown = [time for time, evidence in zip(times, found, strict=True) if evidence.shows(time, chance)]
+    shown = [
+        time for time, evidence in zip(times, found, strict=True) if evidence.shows(time, chance)
+    ]
     return min(shown, key=lambda time: time.length).words if shown else ""
 
 
 def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int, Floats]:
-    """identity -> readings (5,) of a day by segment, those of all under `NO_CLUSTER`; empty without any."""
+    """identity -> readings (5,) of a day by segment, those of all under `NO_CLUSTER`; empty without
+    any."""
     # By the calendar and not by 86 400 s: a day has 23 or 25 hours where clocks change.
-    first, end = (int(datetime(one.year, one.month, one.day).timestamp()) for one in (day, day + timedelta(days=1)))
+    first, end = (
+        int(datetime(one.year, one.month, one.day).timestamp())
+        for one in (day, day + timedelta(days=1))
+    )
     starts = range(-(-first // COARSE_S) * COARSE_S, end, COARSE_S)
     counts: dict[int, Floats] = {}
     for one in published.bins_at(model, COARSE_S, starts):

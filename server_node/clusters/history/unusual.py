@@ -1,10 +1,12 @@
-"""Watch over the shares of a model's clusters: reports when they are unusual for the time of day, and usual again.
+"""Watch over the shares of a model's clusters: reports when they are unusual for the time of day,
+and usual again.
 
-Each half hour that is over is compared with the same half hour of earlier days of the same kind, as the page does:
-its unlikeness is the total variation distance of the shares to the mean of those days. What the half hours of four
-weeks show decides how rare it is, and a cumulative sum (Page, Biometrika 41, 1954) adds up the logarithms of that, so
-that a large deviation is reported soon and a small one once it has lasted. Its threshold is set for a rate of false
-alarms: the peaks of the sum in twelve weeks have an exponential tail, whose mean and number are taken a standard error
+Each half hour that is over is compared with the same half hour of earlier days of the same kind, as
+the page does: its unlikeness is the total variation distance of the shares to the mean of those
+days. What the half hours of four weeks show decides how rare it is, and a cumulative sum (Page,
+Biometrika 41, 1954) adds up the logarithms of that, so that a large deviation is reported soon and
+a small one once it has lasted. Its threshold is set for a rate of false alarms: the peaks of the
+sum in twelve weeks have an exponential tail, whose mean and number are taken a standard error
 higher than they were seen, and it is never below the highest of these peaks.
 """
 
@@ -33,11 +35,13 @@ TAIL_BINS: Final = 3 * RARE_BINS
 MONTH_BINS: Final = 30 * DAY_S // COARSE_S
 DRIFT: Final = 2.5
 """taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
-TAIL_SHARE, PEAKS_MIN = 0.25, 8
+TAIL_SHARE = 0.25
+PEAKS_MIN = 8
 """highest peaks, as a share of all, that show the tail, and how many at least"""
 # A few days do not show how high sums get by chance, so only a very high one raises the alarm.
 FEW_PEAKS_THRESHOLD: Final = 10.0
-AGAIN_BINS, AGAIN_BELOW = 12, 1.2
+AGAIN_BINS = 12
+AGAIN_BELOW = 1.2
 """an alarm ends once the mean of this many newest logarithms is not above that"""
 SUM_MAX: Final = 3.0
 """thresholds that the sum reaches at most"""
@@ -59,7 +63,8 @@ class Finding(NamedTuple):
 
 @dataclass
 class UnusualWatch(SavedFields):
-    """Knowledge of a model's half hours, and whether they are unusual now. Its fields are its state."""
+    """Knowledge of a model's half hours, and whether they are unusual now. Its fields are its
+    state."""
 
     seen: int | None = None
     """start of the newest half hour at the look before: older ones were published then"""
@@ -89,13 +94,15 @@ class UnusualWatch(SavedFields):
         clusters: Mapping[int, bool],
         per_month: float,
     ) -> list[Finding]:
-        """Compare the half hours that are over and published since the last look; `newest` is where the newest starts.
+        """Compare the half hours that are over and published since the last look; `newest` is where
+        the newest starts.
 
-        `clusters` are those that are known, and whether each is muted: these are left out. `per_month` is the rate of
-        false alarms, above 0. A watch that has seen nothing learns from all that was published, and reports nothing of
-        it: a rebuild repeats no report.
+        `clusters` are those that are known, and whether each is muted: these are left out.
+        `per_month` is the rate of false alarms, above 0. A watch that has seen nothing learns from
+        all that was published, and reports nothing of it: a rebuild repeats no report.
         """
-        upto, self.seen = self.seen, newest
+        upto = self.seen
+        self.seen = newest
         if upto is None:
             return []
         back = TAIL_BINS * COARSE_S if self.at is None else LOOK_BACK_S
@@ -105,7 +112,9 @@ class UnusualWatch(SavedFields):
         fresh = self.at is None
         findings = []
         for start in sorted(_read(published, model, starts, known)):
-            found = self._compare(start, _likes(published, model, start, known), known[start], clusters, per_month)
+            found = self._compare(
+                start, _likes(published, model, start, known), known[start], clusters, per_month
+            )
             findings += [] if found is None else [found]
             self.at = start
         # Without readings so far: later half hours are compared, and these are not looked at again.
@@ -143,7 +152,9 @@ class UnusualWatch(SavedFields):
             return None
         present = {identity for day in (now, *days) for identity in day}
         identities = sorted(identity for identity in present if not clusters.get(identity))
-        usual = {one: math.fsum(day.get(one, 0.0) for day in days) / len(days) for one in identities}
+        usual = {
+            one: math.fsum(day.get(one, 0.0) for day in days) / len(days) for one in identities
+        }
         apart = {one: now.get(one, 0.0) - usual[one] for one in identities}
         # A mean of few days is further from any day than one of many.
         unlike = math.fsum(map(abs, apart.values())) / 2 / math.sqrt(1 + 1 / len(days))
@@ -159,23 +170,31 @@ class UnusualWatch(SavedFields):
         named = max(known, key=lambda one: (abs(apart[one]), -one), default=None)
         if self.total <= threshold or named is None:
             return None
-        self.unusual, self.cluster = True, named
+        self.unusual = True
+        self.cluster = named
         return Finding(True, named, now.get(named, 0.0), usual[named])
 
-    def _end(self, now: Mapping[int, float], usual: Mapping[int, float], threshold: float) -> Finding | None:
+    def _end(
+        self, now: Mapping[int, float], usual: Mapping[int, float], threshold: float
+    ) -> Finding | None:
         if np.mean(self.newest) > AGAIN_BELOW:
             return None
         # What was unusual raises the threshold no further than to where it was.
         self.peaks.append([self.added_up, min(self.peak, threshold)])
-        self.unusual, self.total, self.peak = False, 0.0, 0.0
-        return Finding(False, self.cluster, now.get(self.cluster, 0.0), usual.get(self.cluster, 0.0))
+        self.unusual = False
+        self.total = 0.0
+        self.peak = 0.0
+        return Finding(
+            False, self.cluster, now.get(self.cluster, 0.0), usual.get(self.cluster, 0.0)
+        )
 
     def _add_up(self, unlike: float) -> None:
         past = np.array(self.unlikeness)
         self.unlikeness = [*self.unlikeness, unlike][-RARE_BINS:]
         if len(past) < RARE_BINS_MIN:
             return
-        # The bin itself counts among the past ones, so no chance is ever 0; the slack is rounding of sums of shares.
+        # The bin itself counts among the past ones, so no chance is ever 0; the slack is rounding
+        # of sums of shares.
         rare = -math.log((1 + int((past >= unlike - 1e-9).sum())) / (1 + len(past)))
         self.added_up += 1
         self.newest = [*self.newest, rare][-AGAIN_BINS:]
@@ -210,9 +229,13 @@ def _likes(
 
 
 def _read(
-    published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, Mapping[int, float]]
+    published: PublishedHistory,
+    model: str,
+    starts: Iterable[int],
+    known: dict[int, Mapping[int, float]],
 ) -> list[int]:
-    """Read the shares of these half hours into `known`, and return the starts of those that have readings."""
+    """Read the shares of these half hours into `known`, and return the starts of those that have
+    readings."""
     asked = list(starts)
     missing = [start for start in asked if start not in known]
     known.update({start: {} for start in missing})

@@ -1,9 +1,10 @@
 """cluster_tree: streaming clustering with a steady number of clusters, and identities that last.
 
-Each client sketches its readings as a few weighted points. The server keeps a bounded number of weighted points, called
-cells, and joins them along HDBSCAN's tree of mutual reachability. It refuses the joins whose two sides are
-significantly denser than the place where they meet: these sides are clusters of their own. `CLUSTER_TREE` declares both
-halves as an algorithm of a federation.
+Each client sketches its readings as a few weighted points. The server keeps a bounded number of
+weighted points, called cells, and joins them along HDBSCAN's tree of mutual reachability. It
+refuses the joins whose two sides are significantly denser than the place where they meet: these
+sides are clusters of their own. `CLUSTER_TREE` declares both halves as an algorithm of a
+federation.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ __all__ = ["ClusterTreeClient", "ClusterTreeOptions", "ClusterTreeServer"]
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for more points than an update has, or points that stand for more than its readings.
+    """Raises `InvalidData` for more points than an update has, or points that stand for more than
+    its readings.
 
-    An update to a server that has lost the earlier ones has the history too, which doubles its points.
+    An update to a server that has lost the earlier ones has the history too, which doubles its
+    points.
     """
     # Once for each update: the options are those of the contract, which has checked them.
     points_max = ClusterTreeOptions.parse(options).points_max

@@ -1,4 +1,5 @@
-"""The server's cells: weighted points, bounded in number, each with the cluster it was part of at the last rebuild."""
+"""The server's cells: weighted points, bounded in number, each with the cluster it was part of at
+the last rebuild."""
 
 from __future__ import annotations
 
@@ -17,19 +18,27 @@ from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
 
 RECENT_READINGS = 500.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
-NEW_RATE, NEW_RATE_TIMES = 0.6, 1.3
-"""share of recent readings, and multiple of the share in all cells, from which readings lie where none were before"""
+NEW_RATE = 0.6
+NEW_RATE_TIMES = 1.3
+"""share of recent readings, and multiple of the share in all cells, from which readings lie where
+none were before"""
 FREE_SHARE = 0.25
-"""share of `cells_max` that is freed at once: merging costs one table of distances, however much is merged"""
+"""share of `cells_max` that is freed at once: merging costs one table of distances, however much is
+merged"""
 LIMIT_STEP = 1.25
-"""factor by which the limit of a cell's mass is raised where no cells can be merged below it: in many features most
-pairs of near cells are soon too heavy, and cells of twice the limit would be denser than the readings they stand for"""
+"""factor by which the limit of a cell's mass is raised where no cells can be merged below it: in
+many features most pairs of near cells are soon too heavy, and cells of twice the limit would be
+denser than the readings they stand for"""
 MANY_PARTS = 2.0
-"""share of the recent readings, in equal parts, from which a cluster may be many that have not been told apart"""
+"""share of the recent readings, in equal parts, from which a cluster may be many that have not been
+told apart"""
 MASS_MIN = 0.1
 """mass, in readings, below which a cell is removed"""
-KNOWN, STRAY, GATHERED = 0, 1, 2
-"""origins of the first reading of a cell: where readings had been; far from all; or far, and near another such one"""
+KNOWN = 0
+STRAY = 1
+GATHERED = 2
+"""origins of the first reading of a cell: where readings had been; far from all; or far, and near
+another such one"""
 FAR_CORES = 2.0
 """core distances from the nearest cell beyond which no readings had been"""
 
@@ -45,11 +54,13 @@ class Cells:
     recent: Floats
     """(k,) recent readings, older ones faded"""
     cluster: Ints
-    """(k,) identity of the cluster at the last rebuild; of a newer cell that of the nearest one; -1 before any"""
+    """(k,) identity of the cluster at the last rebuild; of a newer cell that of the nearest one; -1
+    before any"""
     ids: Ints
     """(k,) ascending; when a cell is merged into another, its id ends"""
     core: Floats
-    """(k,) core distance when the tree was built last; of a newer cell that of the nearest one; 0: not known"""
+    """(k,) core distance when the tree was built last; of a newer cell that of the nearest one; 0:
+    not known"""
     place: Ints
     """(k,) `KNOWN`, `STRAY` or `GATHERED`: whether its readings came where there had been none"""
     n_created: int = 0
@@ -74,13 +85,17 @@ class Cells:
         return max(NEW_RATE, NEW_RATE_TIMES * float(self.recent.sum() / self.mass.sum()))
 
     def add(self, points: Sketch, cells_max: int) -> None:
-        """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if there are too many."""
-        n, mass = len(points.mass), points.mass
+        """Make n > 0 points cells of the cluster of their nearest cell; then merge near cells if
+        there are too many."""
+        n = len(points.mass)
+        mass = points.mass
         cluster: Ints = np.full(n, -1, dtype=np.int64)
-        core, place = np.zeros(n), np.full(n, KNOWN, dtype=np.int64)
+        core = np.zeros(n)
+        place = np.full(n, KNOWN, dtype=np.int64)
         if len(self):
             near, squared = nearest(points.points, self.centres)
-            cluster, core = self.cluster[near], self.core[near]
+            cluster = self.cluster[near]
+            core = self.core[near]
             # Before the first rebuild no core distance is known, and nothing is far.
             far = np.where(core > 0.0, FAR_CORES * core, np.inf)
             place = _places(points.points, self.place[near], np.sqrt(squared), far)
@@ -90,14 +105,19 @@ class Cells:
         self.recent = np.concatenate([self.recent, mass])
         self.cluster = np.concatenate([self.cluster, cluster]).astype(np.int64, copy=False)
         self.ids = np.concatenate([self.ids, self.n_created + np.arange(n)])
-        self.core, self.place = np.concatenate([self.core, core]), np.concatenate([self.place, place])
+        self.core, self.place = (
+            np.concatenate([self.core, core]),
+            np.concatenate([self.place, place]),
+        )
         self.n_created += n
         if len(self) > cells_max:
             self._merge(cells_max)
 
     def _merge(self, cells_max: int) -> None:
-        """Merge near cells of the same cluster. No cell may become heavier than the neighbourhood it is counted in."""
-        wanted, total = int((1.0 - FREE_SHARE) * cells_max), float(self.mass.sum())
+        """Merge near cells of the same cluster. No cell may become heavier than the neighbourhood
+        it is counted in."""
+        wanted = int((1.0 - FREE_SHARE) * cells_max)
+        total = float(self.mass.sum())
         mass_max = merged_mass_max(total, cells_max)
         while len(self) > wanted:
             into = merge_targets(self.sketch, wanted, mass_max, self.cluster)
@@ -112,9 +132,13 @@ class Cells:
 
     def _merge_into(self, into: Ints, stays: Bools) -> None:
         self.centres, self.mass = merged(self.sketch, into)
-        self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(np.float64)
-        self.cluster, self.ids = self.cluster[stays], self.ids[stays]
-        self.core, self.place = self.core[stays], self.place[stays]
+        self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(
+            np.float64
+        )
+        self.cluster = self.cluster[stays]
+        self.ids = self.ids[stays]
+        self.core = self.core[stays]
+        self.place = self.place[stays]
 
     def settle(self, known: Bools) -> None:
         """Take the places of some cells (k,) for known ones."""
@@ -123,18 +147,22 @@ class Cells:
     def keep(self, mask: Bools) -> None:
         """Remove the cells where `mask` (k,) is false."""
         self.centres, self.mass = self.sketch.kept(mask)
-        self.recent, self.cluster, self.ids = self.recent[mask], self.cluster[mask], self.ids[mask]
-        self.core, self.place = self.core[mask], self.place[mask]
+        self.recent = self.recent[mask]
+        self.cluster = self.cluster[mask]
+        self.ids = self.ids[mask]
+        self.core = self.core[mask]
+        self.place = self.place[mask]
 
     def limit_mass(self, cluster_mass_max: float, mass_max: float, dependence: Floats) -> bool:
-        """Bound the mass of every cluster: newer readings displace the oldest ones of their own cluster. Whether any
-        did.
+        """Bound the mass of every cluster: newer readings displace the oldest ones of their own
+        cluster. Whether any did.
 
-        Each may have an equal part of `mass_max`, and one that receives more than `MANY_PARTS` of them its share of the
-        recent readings: what has not been told apart yet needs as much memory for that as its parts will have. All
-        have at most twice `mass_max`. `dependence` (k,): how many readings count as one. The bounds are in readings
-        that are independent, so that of a slow sensor longer spans are remembered: a thousand of its readings may all
-        come from one night.
+        Each may have an equal part of `mass_max`, and one that receives more than `MANY_PARTS` of
+        them its share of the recent readings: what has not been told apart yet needs as much memory
+        for that as its parts will have. All have at most twice `mass_max`. `dependence` (k,): how
+        many readings count as one. The bounds are in readings that are independent, so that of a
+        slow sensor longer spans are remembered: a thousand of its readings may all come from one
+        night.
         """
         present, place = np.unique(self.cluster, return_inverse=True)
         if not len(present):
@@ -142,7 +170,8 @@ class Cells:
         independent = np.bincount(place, weights=self.mass / dependence)
         recent = np.bincount(place, weights=self.recent)
         # The floor divides by no zero where all that was recent has faded.
-        equal, share = 1.0 / len(present), recent / max(float(recent.sum()), 1e-300)
+        equal = 1.0 / len(present)
+        share = recent / max(float(recent.sum()), 1e-300)
         part = np.where(share > MANY_PARTS * equal, share, equal)
         allowed = np.minimum(cluster_mass_max, mass_max * part)
         self.mass = self.mass * np.minimum(1.0, allowed / independent)[place]
@@ -167,22 +196,26 @@ class Cells:
         sketch = restored_sketch(saved, "cell", width)
         k = len(sketch.mass)
         recent = saved.read_floats("cell_recent", (k,))
-        cluster, ids = saved.read_ints("cell_cluster", (k,), least=-1), saved.read_ints("cell_id", (k,))
+        cluster = saved.read_ints("cell_cluster", (k,), least=-1)
+        ids = saved.read_ints("cell_id", (k,))
         core = saved.read_floats("cell_core", (k,))
         place = saved.read_ints("cell_place", (k,))
         n_created = saved.read_int("cells_created", least=int(ids.max()) + 1 if k else 0)
         saved.check(bool((recent >= 0).all()), "a recent mass is negative")
         saved.check(bool((np.diff(ids) > 0).all()), "cell_id does not ascend")
         saved.check(bool((core >= 0).all()), "a core distance is negative")
-        saved.check(bool(np.isin(place, (KNOWN, STRAY, GATHERED)).all()), "cell_place has an unknown kind")
+        saved.check(
+            bool(np.isin(place, (KNOWN, STRAY, GATHERED)).all()), "cell_place has an unknown kind"
+        )
         return cls(*sketch, recent, cluster, ids, core, place, n_created)
 
 
 def _places(points: Floats, nearest_place: Ints, distance: Floats, far: Floats) -> Ints:
-    """points (n, d), place of and distance from each one's nearest cell, (n,) what is far there -> (n,) their places.
+    """points (n, d), place of and distance from each one's nearest cell, (n,) what is far there ->
+    (n,) their places.
 
-    A reading far from every cell, or whose nearest cell is such a reading, came where there had been none. It is a
-    stray until another one comes near it.
+    A reading far from every cell, or whose nearest cell is such a reading, came where there had
+    been none. It is a stray until another one comes near it.
     """
     is_new = (nearest_place != KNOWN) | (distance > far)
     place = np.where(is_new, STRAY, KNOWN).astype(np.int64)

@@ -1,7 +1,8 @@
-"""The client half of cluster_tree: its options, the arrays that travel, the sketch of a client, and that of a region.
+"""The client half of cluster_tree: its options, the arrays that travel, the sketch of a client, and
+that of a region.
 
-A client keeps the readings since its last update as a few weighted points. A region adds up the points of its clients,
-and merges near ones.
+A client keeps the readings since its last update as a few weighted points. A region adds up the
+points of its clients, and merges near ones.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged,
 
 
 class ClusterTreeOptions(AlgorithmOptions):
-    """Options of both halves. None depends on the stream: they are limits, significance levels and spans."""
+    """Options of both halves. None depends on the stream: they are limits, significance levels and
+    spans."""
 
     ALGORITHM = "cluster_tree"
 
     points_max: int = option(128, "weighted points that a client publishes at once", least=8)
     cells_max: int = option(
-        1000, "weighted points that the server keeps, more of them where clusters are many (`growth_max`)", least=16
+        1000,
+        "weighted points that the server keeps, more of them where clusters are many (`growth_max`)",
+        least=16,
     )
     rebuild_readings: int = option(
         500,
@@ -61,7 +65,9 @@ class ClusterTreeOptions(AlgorithmOptions):
         "standard deviations by which both sides of a join must be denser than the join to be clusters of their own",
         above=0.0,
     )
-    keep_significance: float = option(2.0, "the same, to remain two clusters once they are", above=0.0)
+    keep_significance: float = option(
+        2.0, "the same, to remain two clusters once they are", above=0.0
+    )
     confirm_readings: float = option(
         1000.0,
         "readings for which a split that is barely significant, or the loss of one, must last before it is shown; a "
@@ -75,16 +81,20 @@ class ClusterTreeOptions(AlgorithmOptions):
 
     def model_post_init(self, context: Any) -> None:
         """Raises `SettingsError` for significances that contradict each other."""
-        self.require("keep_significance", self.keep_significance <= self.split_significance, "<= split_significance")
+        self.require(
+            "keep_significance",
+            self.keep_significance <= self.split_significance,
+            "<= split_significance",
+        )
 
 
 UPDATE = {
     "point": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
     "count": ArraySpec("<i8", ("n",), at_least_one=True, per_node=True),
 }
-"""the readings of one client since its last update as weighted points: the mean of the readings that each point stands
-for, and their number; in the order in which the first reading of each point came. A point of count 1 is a single
-noisy row"""
+"""the readings of one client since its last update as weighted points: the mean of the readings
+that each point stands for, and their number; in the order in which the first reading of each point
+came. A point of count 1 is a single noisy row"""
 
 SNAPSHOT = {
     "cell_id": ArraySpec("<i8", ("k",)),
@@ -102,30 +112,37 @@ SNAPSHOT = {
     "since": ArraySpec("<i8", ("c",)),
     "unresolved": ArraySpec("<i8", ("s",), at_least_one=True),
 }
-"""the server's cells: centres, masses in readings that still count, the position of each one's cluster, and the
-distance from which on a row belongs to no cluster (option `noise`; without it larger than any); per cluster its
-identity, which is never given again; its centre; the standard deviation of its cells per feature, by mass (that of its
-readings is somewhat larger); its mass; its recent readings (each fades to 1/e in 500 readings of all clusters); whether
-it is active; the identity that it parted from (-1: it appeared where no readings were before); and how many readings
-had been absorbed when it was first found; where the memory is at its limit (option `growth_max`) and has fewer clusters
-than places with gaps between them, the number of these places, else nothing"""
+"""the server's cells: centres, masses in readings that still count, the position of each one's
+cluster, and the distance from which on a row belongs to no cluster (option `noise`; without it
+larger than any); per cluster its identity, which is never given again; its centre; the standard
+deviation of its cells per feature, by mass (that of its readings is somewhat larger); its mass; its
+recent readings (each fades to 1/e in 500 readings of all clusters); whether it is active; the
+identity that it parted from (-1: it appeared where no readings were before); and how many readings
+had been absorbed when it was first found; where the memory is at its limit (option `growth_max`)
+and has fewer clusters than places with gaps between them, the number of these places, else nothing
+"""
 
 
 STATE_VERSION = 6
 BLOCK_ROWS = 256
-"""rows that are buffered and then sketched together: a fixed number, so that any batching gives the same points"""
+"""rows that are buffered and then sketched together: a fixed number, so that any batching gives the
+same points"""
 READINGS_MIN = 2
 """readings before the first contribution, so that it is never a client's only reading"""
 POINT_SHARE_MAX = 2.0
-"""largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all around it"""
+"""largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all
+around it"""
 HISTORY_EVERY = 8
-"""one in this many readings goes into the history, which is published again to a server that has lost the updates"""
+"""one in this many readings goes into the history, which is published again to a server that has
+lost the updates"""
 HISTORY_READINGS = 2000
-"""readings that the published history stands for at most: a few heavy points must not pass for clusters"""
+"""readings that the published history stands for at most: a few heavy points must not pass for
+clusters"""
 
 
 class ClusterTreeHalf(ABC):
-    """Parts that both halves share: options, and a number of features that is given, or fixed by the first rows."""
+    """Parts that both halves share: options, and a number of features that is given, or fixed by
+    the first rows."""
 
     half: ClassVar[str]
 
@@ -148,10 +165,16 @@ class ClusterTreeHalf(ABC):
     def _saved_identity(self) -> State:
         """The entries of a saved state that say whose it is."""
         options = self.options.as_dict()
-        return {"version": STATE_VERSION, "half": self.half, "options": options, "width": self._width}
+        return {
+            "version": STATE_VERSION,
+            "half": self.half,
+            "options": options,
+            "width": self._width,
+        }
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict())
         # A new half takes the state first, so that a damaged one changes nothing here.
         fresh = type(self)(self._given_width, **self.options.as_dict())
@@ -214,13 +237,16 @@ class ClusterTreeClient(ClusterTreeHalf):
         )
 
     def contribute(self) -> Arrays:
-        """The `UPDATE` arrays of the readings since the last call, after `reset_published` with the history before.
+        """The `UPDATE` arrays of the readings since the last call, after `reset_published` with the
+        history before.
 
         Empty until there are `READINGS_MIN` readings.
         """
         if self._learnt < READINGS_MIN:
             return _update_arrays(empty_sketch(self._width or 0))
-        published = self._with(self._sketch, self._buffer, 1, self._latest[: len(self._latest) - self._buffered])
+        published = self._with(
+            self._sketch, self._buffer, 1, self._latest[: len(self._latest) - self._buffered]
+        )
         if self._history_is_due:
             published = self._thinned_history().with_more(published)
         self._history_is_due = False
@@ -228,10 +254,11 @@ class ClusterTreeClient(ClusterTreeHalf):
         return _update_arrays(published)
 
     def reset_published(self) -> None:
-        """Make the next contribution one with all readings since the start, for a server that has none of them.
+        """Make the next contribution one with all readings since the start, for a server that has
+        none of them.
 
-        They come as the history: a sketch of one reading in `HISTORY_EVERY`, with the points of one update, and
-        as no more than `HISTORY_READINGS` readings.
+        They come as the history: a sketch of one reading in `HISTORY_EVERY`, with the points of one
+        update, and as no more than `HISTORY_READINGS` readings.
         """
         self._history_is_due = self._learnt > 0
 
@@ -258,11 +285,18 @@ class ClusterTreeClient(ClusterTreeHalf):
         due = saved.read_int("history_is_due")
         saved.check(due <= (self._learnt > 0), "a history is to be published, and there is none")
         saved.check(len(self._latest) <= BLOCK_ROWS, "more than a block of the newest rows")
-        saved.check(self._buffered <= len(self._latest), "more rows are in the buffer than were kept")
+        saved.check(
+            self._buffered <= len(self._latest), "more rows are in the buffer than were kept"
+        )
         buffered = max(self._buffered, len(self._history_buffer))
         saved.check(buffered < BLOCK_ROWS, "a buffer holds a whole block of rows or more")
-        saved.check(width > 0 or len(self._latest) + buffered == 0, "a buffer holds rows without features")
-        saved.check(max(self.size, len(self._history.mass)) <= self.options.points_max, "more points than points_max")
+        saved.check(
+            width > 0 or len(self._latest) + buffered == 0, "a buffer holds rows without features"
+        )
+        saved.check(
+            max(self.size, len(self._history.mass)) <= self.options.points_max,
+            "more points than points_max",
+        )
         self._history_is_due = bool(due)
 
     def _blocks(self, sketch: Sketch, rows: Floats, weight: int) -> tuple[Sketch, Floats]:
@@ -277,15 +311,19 @@ class ClusterTreeClient(ClusterTreeHalf):
         """The rows that are not in the sketch yet."""
         return self._latest[len(self._latest) - self._buffered :]
 
-    def _with(self, sketch: Sketch, rows: Floats, weight: int, before: Floats | None = None) -> Sketch:
-        """The sketch with one block of rows added, each standing for `weight` readings; `before`: the rows before."""
+    def _with(
+        self, sketch: Sketch, rows: Floats, weight: int, before: Floats | None = None
+    ) -> Sketch:
+        """The sketch with one block of rows added, each standing for `weight` readings; `before`:
+        the rows before."""
         if not len(rows):
             return sketch
         block = Sketch(spread_ties(rows, before), np.full(len(rows), float(weight)))
         return sketched(sketch.with_more(block), self.options.points_max)
 
     def _thinned_history(self) -> Sketch:
-        """The history with its masses reduced to `HISTORY_READINGS` readings in all, each point at least one."""
+        """The history with its masses reduced to `HISTORY_READINGS` readings in all, each point at
+        least one."""
         history = self._with(self._history, self._history_buffer, HISTORY_EVERY)
         share = min(1.0, HISTORY_READINGS / float(history.mass.sum()))
         return history._replace(mass=np.maximum(1.0, np.floor(history.mass * share)))
@@ -298,7 +336,8 @@ def sketched(sketch: Sketch, points_max: int) -> Sketch:
     while len(sketch.mass) > points_max:
         into = merge_targets(sketch, points_max, mass_max)
         if (into == np.arange(len(into))).all():
-            # No pair is left below the limit of mass. The number of points is the limit that must hold.
+            # No pair is left below the limit of mass. The number of points is the limit that must
+            # hold.
             mass_max *= 2.0
         else:
             sketch = merged(sketch, into)
@@ -322,18 +361,22 @@ def restored_sketch(saved: StateReader, name: str, width: int) -> Sketch:
     points = saved.read_floats(name, (None, width))
     mass = saved.read_floats(f"{name}_mass", (len(points),))
     saved.check(bool((mass > 0).all()), f"{name} has points without mass")
-    saved.check(bool((mass <= COUNT_MAX).all()), f"{name} has points of more readings than can be counted")
+    saved.check(
+        bool((mass <= COUNT_MAX).all()), f"{name} has points of more readings than can be counted"
+    )
     return Sketch(points, mass)
 
 
 REGION_STATE_VERSION: Final = 1
 HALF: Final = "cluster_tree aggregator"
 POINTS_FACTOR: Final = 2
-"""points of a region's update, as a multiple of `points_max`: those of the largest update of a client"""
+"""points of a region's update, as a multiple of `points_max`: those of the largest update of a
+client"""
 
 
 class ClusterTreeAggregator:
-    """Pools weighted points. Every reading stays counted once, and a merged point is the mean of its readings."""
+    """Pools weighted points. Every reading stays counted once, and a merged point is the mean of
+    its readings."""
 
     def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
         """Raises `SettingsError` for options that the algorithm does not take."""
@@ -345,14 +388,16 @@ class ClusterTreeAggregator:
     def has_room(self, arrays: Arrays, readings: int) -> bool:
         """Whether at most one of the updates stands for more readings than it is from.
 
-        An update to a server that has lost the earlier ones stands for earlier readings too. The receiver accepts as
-        many of those as one client can have.
+        An update to a server that has lost the earlier ones stands for earlier readings too. The
+        receiver accepts as many of those as one client can have.
         """
         return bool(self._sketch.mass.sum() <= self._readings or arrays["count"].sum() <= readings)
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the points of one update."""
-        more = Sketch(np.asarray(arrays["point"], dtype=np.float64), arrays["count"].astype(np.float64))
+        more = Sketch(
+            np.asarray(arrays["point"], dtype=np.float64), arrays["count"].astype(np.float64)
+        )
         self._sketch = sketched(self._sketch.with_more(more), self._points_max)
         self._readings += readings
 
@@ -364,7 +409,8 @@ class ClusterTreeAggregator:
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the points since the last call."""
         published = self._sketch
-        self._sketch, self._readings = empty_sketch(self._width), 0
+        self._sketch = empty_sketch(self._width)
+        self._readings = 0
         return {"point": published.points, "count": published.mass.astype(np.int64)}
 
     def state(self) -> State:
@@ -379,5 +425,7 @@ class ClusterTreeAggregator:
     def restore(self, state: State) -> None:
         """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, REGION_STATE_VERSION, half=HALF)
-        sketch, readings = restored_sketch(saved, "sketch", self._width), saved.read_int("readings")
-        self._sketch, self._readings = sketch, readings
+        sketch = restored_sketch(saved, "sketch", self._width)
+        readings = saved.read_int("readings")
+        self._sketch = sketch
+        self._readings = readings

@@ -1,4 +1,5 @@
-"""The number of readings that count as one, because successive readings of a sensor are not independent."""
+"""The number of readings that count as one, because successive readings of a sensor are not
+independent."""
 
 from __future__ import annotations
 
@@ -13,11 +14,19 @@ from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.sketching import Located, Sketch, empty_sketch, frame_of, nearest_to, squared_between
+from shoal.kernels.sketching import (
+    Located,
+    Sketch,
+    empty_sketch,
+    frame_of,
+    nearest_to,
+    squared_between,
+)
 
 SAMPLE_POINTS = 200
 """points of a block whose neighbours are counted"""
-KEPT, KEPT_OF_BLOCK = 250, 25
+KEPT = 250
+KEPT_OF_BLOCK = 25
 """earlier points kept for comparison, and how many of them each block adds"""
 SLOW_READINGS = 2000.0
 """readings of all clusters before now that are compared with those before them"""
@@ -41,11 +50,19 @@ class Dependence:
         """points and the readings absorbed that each stands for"""
 
     def compare(
-        self, block: Sketch, time: Floats, cells: Cells, centres: Located, cores: Floats, identities: Identities
+        self,
+        block: Sketch,
+        time: Floats,
+        cells: Cells,
+        centres: Located,
+        cores: Floats,
+        identities: Identities,
     ) -> Ints:
-        """Measure the excess of each cluster in a block of n > 0 points -> (n,) the nearest cell of each point.
+        """Measure the excess of each cluster in a block of n > 0 points -> (n,) the nearest cell of
+        each point.
 
-        `time` (n,): when in its update each point came, 0 to 1. `centres` (k, d) and `cores` (k,): those of the cells.
+        `time` (n,): when in its update each point came, 0 to 1. `centres` (k, d) and `cores` (k,):
+        those of the cells.
         """
         mass = block.mass
         near = nearest_of_latest(block.points, cells, centres)
@@ -53,7 +70,9 @@ class Dependence:
         if len(self._earlier.mass) and np.isfinite(cores).all():
             earlier_cluster = cells.cluster[_nearest(self._earlier.points, centres)]
             within = cores[near[sample]] ** 2
-            counts = _Counts(block, cells.cluster[near], sample, within, self._earlier, earlier_cluster)
+            counts = _Counts(
+                block, cells.cluster[near], sample, within, self._earlier, earlier_cluster
+            )
             _learn_each(identities, counts, *counts.excess(time))
             _learn_each(identities, counts, *counts.slow_excess(), slow=True)
         few = np.linspace(0, len(mass) - 1, min(len(mass), KEPT_OF_BLOCK)).astype(np.int64)
@@ -73,7 +92,8 @@ class Dependence:
 
 
 class _Counts:
-    """Which readings of a block of n points, and of m earlier ones, lie near s sampled points in the same cluster."""
+    """Which readings of a block of n points, and of m earlier ones, lie near s sampled points in
+    the same cluster."""
 
     def __init__(
         self,
@@ -84,23 +104,36 @@ class _Counts:
         earlier: Sketch,
         earlier_cluster: Ints,
     ) -> None:
-        """`cluster` (n,), `earlier_cluster` (m,) those of the points, `sample` (s,) positions, `within` (s,) squared
-        distances."""
+        """`cluster` (n,), `earlier_cluster` (m,) those of the points, `sample` (s,) positions,
+        `within` (s,) squared distances."""
         own = cluster[sample]
-        self.mass, self.cluster, self.sample, self.earlier_mass = block.mass, cluster, sample, earlier.mass
-        self.same, self.same_before = own[:, None] == cluster, own[:, None] == earlier_cluster
+        self.mass = block.mass
+        self.cluster = cluster
+        self.sample = sample
+        self.earlier_mass = earlier.mass
+        self.same = own[:, None] == cluster
+        self.same_before = own[:, None] == earlier_cluster
         self.close = (_apart(block.points[sample], block.points) <= within[:, None]) & self.same
-        self.before = (_apart(block.points[sample], earlier.points) <= within[:, None]) & self.same_before
-        # A sampled reading is itself among those counted around it, but not among those it is compared with.
-        self.close_in_block, self.others_in_block = self.close @ self.mass - 1.0, self.same @ self.mass - 1.0
+        self.before = (
+            _apart(block.points[sample], earlier.points) <= within[:, None]
+        ) & self.same_before
+        # A sampled reading is itself among those counted around it, but not among those it is
+        # compared with.
+        self.close_in_block = self.close @ self.mass - 1.0
+        self.others_in_block = self.same @ self.mass - 1.0
 
     def excess(self, time: Floats) -> tuple[Bools, Floats]:
-        """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around each."""
-        held, whole = self.before @ self.earlier_mass, self.same_before @ self.earlier_mass
+        """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around
+        each."""
+        held = self.before @ self.earlier_mass
+        whole = self.same_before @ self.earlier_mass
         late = np.abs(time[self.sample, None] - time) > OTHER_TIME
-        held_late, whole_late = (self.close & late) @ self.mass, (self.same & late) @ self.mass
-        share, share_late = held / np.maximum(whole, 1.0), held_late / np.maximum(whole_late, 1.0)
-        # Where a cluster has moved its earlier readings are few, and no sign that those of now depend on each other.
+        held_late = (self.close & late) @ self.mass
+        whole_late = (self.same & late) @ self.mass
+        share = held / np.maximum(whole, 1.0)
+        share_late = held_late / np.maximum(whole_late, 1.0)
+        # Where a cluster has moved its earlier readings are few, and no sign that those of now
+        # depend on each other.
         by_late = (held <= 0.0) | ((share_late > share) & (whole_late >= COMPARED_MIN))
         share = np.where(by_late, share_late, share)
         counted = np.where(by_late, whole_late >= COMPARED_MIN, whole >= EARLIER_MIN)
@@ -109,15 +142,20 @@ class _Counts:
     def slow_excess(self) -> tuple[Bools, Floats]:
         """The same for the last `SLOW_READINGS` readings and those before."""
         # Added up from the newest back: those within the last `SLOW_READINGS` are late.
-        is_late = np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
+        is_late = (
+            np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
+        )
         weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
-        held, whole = self.before @ weights, self.same_before @ weights
+        held = self.before @ weights
+        whole = self.same_before @ weights
         share = held[:, 1] / np.maximum(whole[:, 1], 1.0)
         excess = self.close_in_block + held[:, 0] - (self.others_in_block + whole[:, 0]) * share
         return whole[:, 1] >= EARLIER_MIN, excess
 
 
-def _learn_each(identities: Identities, counts: _Counts, counted: Bools, excess: Floats, slow: bool = False) -> None:
+def _learn_each(
+    identities: Identities, counts: _Counts, counted: Bools, excess: Floats, slow: bool = False
+) -> None:
     """Each cluster learns the mean excess of those of its sampled points (s,) that were `counted`."""
     of_sample = counts.cluster[counts.sample]
     for identity in np.unique(counts.cluster).tolist():
@@ -132,9 +170,11 @@ def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
     compared = mass + (cluster.slow_compared if slow else cluster.compared)
     rate = max(1.0 - math.exp(-mass / LONG_READINGS), mass / (compared + FIRST_READINGS))
     if slow:
-        cluster.slow_compared, cluster.slow_excess = compared, (1.0 - rate) * cluster.slow_excess + rate * measured
+        cluster.slow_compared = compared
+        cluster.slow_excess = (1.0 - rate) * cluster.slow_excess + rate * measured
     else:
-        cluster.compared, cluster.excess = compared, (1.0 - rate) * cluster.excess + rate * measured
+        cluster.compared = compared
+        cluster.excess = (1.0 - rate) * cluster.excess + rate * measured
 
 
 def nearest_of_latest(points: Floats, cells: Cells, centres: Located) -> Ints:

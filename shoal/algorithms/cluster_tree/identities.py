@@ -1,4 +1,5 @@
-"""Lasting identities of clusters: which group continues which cluster, which are shown, and which are active."""
+"""Lasting identities of clusters: which group continues which cluster, which are shown, and which
+are active."""
 
 from __future__ import annotations
 
@@ -18,32 +19,40 @@ from shoal.kernels.distance import nearest
 
 RECENT_READINGS = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
-ACTIVE_FROM, ACTIVE_UNTIL = 3.0, 1.0
+ACTIVE_FROM = 3.0
+ACTIVE_UNTIL = 1.0
 """recent readings above which a cluster becomes active, and down to which it remains active"""
 CERTAIN = 2.0
-"""a split is shown at once from this multiple of the significance of a split; a less certain one after a while, the
-sooner, the more certain it is. A cluster where no readings were before is shown at once"""
+"""a split is shown at once from this multiple of the significance of a split; a less certain one
+after a while, the sooner, the more certain it is. A cluster where no readings were before is shown
+at once"""
 EARLY_SHARE = 0.25
 """a split is shown after at most this share of the readings before it"""
 NO_PARENT = -1
 EARLY_READINGS = 2000.0
-"""readings of a stream up to which a group in known ground does not wait: there is little to have parted from"""
+"""readings of a stream up to which a group in known ground does not wait: there is little to have
+parted from"""
 REVIEW_READINGS_MAX = 8000.0
-"""readings between two reviews at most. The first is after `EARLY_READINGS`, each later one when the readings have
-doubled: with more of them ever finer structure is found, and what has been shown for long should not change for it
-every day"""
-KNOWN_GROUND, NEAR_GROUND = 2.0, 5.0
-"""median core distances of a cluster from its nearest cell: a group within the former has parted from it in known
-ground, one beyond the latter lies where none were before, however it was found"""
-NEWER_RATE, NEWER_SIGNIFICANCE = 0.4, 3.0
-"""share of a group's readings that is recent, and standard deviations by which it is more than in the rest of the
-cluster that the group parted from, from which the group is a birth within its ground"""
+"""readings between two reviews at most. The first is after `EARLY_READINGS`, each later one when
+the readings have doubled: with more of them ever finer structure is found, and what has been shown
+for long should not change for it every day"""
+KNOWN_GROUND = 2.0
+NEAR_GROUND = 5.0
+"""median core distances of a cluster from its nearest cell: a group within the former has parted
+from it in known ground, one beyond the latter lies where none were before, however it was found"""
+NEWER_RATE = 0.4
+NEWER_SIGNIFICANCE = 3.0
+"""share of a group's readings that is recent, and standard deviations by which it is more than in
+the rest of the cluster that the group parted from, from which the group is a birth within its
+ground"""
 MOVED_SHARE = 0.2
 """share of a cluster's readings in places that it has left, from which it has moved"""
 BIN_READINGS = 125.0
-"""readings that are counted together for a group in known ground: a burst of more than its share counts as its share"""
+"""readings that are counted together for a group in known ground: a burst of more than its share
+counts as its share"""
 SHARE_RECEIVED = 0.7
-"""part of its share that a group in known ground must have received since it was found: chance alone takes a fifth"""
+"""part of its share that a group in known ground must have received since it was found: chance
+alone takes a fifth"""
 EXPECTED_MIN = 10.0
 """readings that both it and the cluster it parted from are expected to have received by then"""
 FLAGS = ("confirmed", "appeared", "active", "waits", "reviewed")
@@ -74,7 +83,8 @@ class Cluster:
     confirmed: bool
     """whether it is shown under its own identity from the beginning"""
     appeared: bool
-    """whether its readings lay where none were before: a birth, even if its cells were counted to `parent` at first"""
+    """whether its readings lay where none were before: a birth, even if its cells were counted to
+    `parent` at first"""
     recent: float = 0.0
     active: bool = False
     excess: float = 0.0
@@ -110,8 +120,12 @@ class Cluster:
 class Identities:
     """The clusters by identity. An identity is never given twice."""
 
-    def __init__(self, confirm_readings: float, split_significance: float, keep_significance: float) -> None:
-        self._confirm, self._split, self._keep = confirm_readings, split_significance, keep_significance
+    def __init__(
+        self, confirm_readings: float, split_significance: float, keep_significance: float
+    ) -> None:
+        self._confirm = confirm_readings
+        self._split = split_significance
+        self._keep = keep_significance
         self.clusters: dict[int, Cluster] = {}
         self.n_created = 0
         self._doubted: dict[Pair, float] = {}
@@ -120,10 +134,12 @@ class Identities:
         """readings by which the next review is due"""
 
     def remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
-        """Whether two known clusters remain two. They become one after `confirm_readings` readings of doubt.
+        """Whether two known clusters remain two. They become one after `confirm_readings` readings
+        of doubt.
 
-        One that is not yet shown must be found again on newer readings, as significant as when it was found: of the
-        splits tried at every rebuild, the highest significance is by chance too high.
+        One that is not yet shown must be found again on newer readings, as significant as when it
+        was found: of the splits tried at every rebuild, the highest significance is by chance too
+        high.
         """
         if not self._are_confirmed(pair, readings):
             return significance >= self._split
@@ -139,10 +155,14 @@ class Identities:
     def _are_confirmed(self, pair: Pair, readings: float) -> bool:
         return all(self._is_confirmed(self.clusters[identity], readings) for identity in pair)
 
-    def assign(self, cells: Cells, found: Partition, readings: float, by_review: bool = False) -> None:
-        """Give every group the identity that most of its mass had, or a new one. Sets the clusters of the cells.
+    def assign(
+        self, cells: Cells, found: Partition, readings: float, by_review: bool = False
+    ) -> None:
+        """Give every group the identity that most of its mass had, or a new one. Sets the clusters
+        of the cells.
 
-        With `by_review`, parts of clusters that have not moved are not shown before the next review.
+        With `by_review`, parts of clusters that have not moved are not shown before the next
+        review.
         """
         shared = _shared(found.group, cells)
         identity_of: dict[int, int] = {}
@@ -155,7 +175,10 @@ class Identities:
             one = self.clusters[identity]
             if readings - one.since >= self._wait(found.significance.get(group, 0.0)):
                 one.confirmed = True
-        oldest = {group: int(cells.ids[found.group == group].min()) for group in np.unique(found.group).tolist()}
+        oldest = {
+            group: int(cells.ids[found.group == group].min())
+            for group in np.unique(found.group).tolist()
+        }
         # New numbers go by the age of the oldest cell, which no order of a set changes.
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
@@ -164,24 +187,32 @@ class Identities:
             confirmed = not former or found.significance.get(group, 0.0) >= certain
             cores_away = _cores_away(cells, found, group, former)
             waits = readings > EARLY_READINGS and cores_away <= KNOWN_GROUND
-            reviewed = not by_review or appeared or cores_away >= NEAR_GROUND or _has_moved(cells, found, former)
+            reviewed = (
+                not by_review
+                or appeared
+                or cores_away >= NEAR_GROUND
+                or _has_moved(cells, found, former)
+            )
             identity_of[group] = self._new(former, confirmed, appeared, readings, waits, reviewed)
         cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
 
     def _was_born(self, cells: Cells, found: Partition, group: int, parent: int) -> bool:
-        """Whether a new group is a birth, not a part of `parent`, which most of its mass was counted to.
+        """Whether a new group is a birth, not a part of `parent`, which most of its mass was
+        counted to.
 
-        Its readings are recent while most others are old; or, if it was found late, significantly more of them are
-        recent than of the rest of `parent`. What the parent has left does not count: when it splits by movement, both
-        of its parts are new where they are.
+        Its readings are recent while most others are old; or, if it was found late, significantly
+        more of them are recent than of the rest of `parent`. What the parent has left does not
+        count: when it splits by movement, both of its parts are new where they are.
         """
         own = found.group == group
         rest = (cells.cluster == parent) & ~own
         if float(cells.recent[own].sum() / cells.mass[own].sum()) >= cells.new_rate:
             return True
         present = cells.mass if found.present is None else cells.mass * found.present
-        mass, recent, around = float(present[own].sum()), float(cells.recent[own].sum()), float(present[rest].sum())
+        mass = float(present[own].sum())
+        recent = float(cells.recent[own].sum())
+        around = float(present[rest].sum())
         if around <= 0.0 or recent < NEWER_RATE * mass:
             return False
         expected = float(cells.recent[rest].sum()) * mass / around
@@ -191,7 +222,8 @@ class Identities:
     def _claims(self, shared: dict[Pair, float]) -> dict[Pair, float]:
         """(group, known cluster) -> the mass with which the cluster may go on as the group.
 
-        A cluster that is shown as another one, and is part of it again, was never shown: its mass is that of the other.
+        A cluster that is shown as another one, and is part of it again, was never shown: its mass
+        is that of the other.
         """
         most: dict[int, tuple[float, int]] = {}
         for (group, cluster), mass in shared.items():
@@ -207,28 +239,45 @@ class Identities:
     def _wait(self, significance: float) -> float:
         """The readings for which a split of this significance must have lasted before it is shown."""
         certainty = significance / self._split
-        return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0) if certainty >= 1.0 else math.inf
+        return (
+            self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0)
+            if certainty >= 1.0
+            else math.inf
+        )
 
     def _new(
-        self, former: dict[int, float], confirmed: bool, appeared: bool, readings: float, waits: bool, reviewed: bool
+        self,
+        former: dict[int, float],
+        confirmed: bool,
+        appeared: bool,
+        readings: float,
+        waits: bool,
+        reviewed: bool,
     ) -> int:
         parent = _parent(former)
         cluster = Cluster(readings, parent, confirmed, appeared, waits=waits, reviewed=reviewed)
         if former:  # the parent's measurement holds for its readings until they have been measured
             origin = self.clusters[parent]
-            cluster.excess, cluster.compared = origin.excess, origin.compared / 2
-            cluster.slow_excess, cluster.slow_compared = origin.slow_excess, origin.slow_compared / 2
+            cluster.excess = origin.excess
+            cluster.compared = origin.compared / 2
+            cluster.slow_excess = origin.slow_excess
+            cluster.slow_compared = origin.slow_compared / 2
         self.clusters[self.n_created] = cluster
         self.n_created += 1
         return self.n_created - 1
 
     def _prune(self, alive: set[int]) -> None:
-        self.clusters = {identity: cluster for identity, cluster in self.clusters.items() if identity in alive}
-        self._doubted = {pair: since for pair, since in self._doubted.items() if alive.issuperset(pair)}
+        self.clusters = {
+            identity: cluster for identity, cluster in self.clusters.items() if identity in alive
+        }
+        self._doubted = {
+            pair: since for pair, since in self._doubted.items() if alive.issuperset(pair)
+        }
 
     def review(self, readings: float) -> None:
-        """Let all be shown that have been found by now. It is one look at all: those whose readings are independent
-        need not have lasted for it, while one that has not received its share goes on waiting until the next one."""
+        """Let all be shown that have been found by now. It is one look at all: those whose readings
+        are independent need not have lasted for it, while one that has not received its share goes
+        on waiting until the next one."""
         while self.next_review <= readings:
             self.next_review += min(self.next_review, REVIEW_READINGS_MAX)
         for cluster in self.clusters.values():
@@ -237,20 +286,27 @@ class Identities:
             cluster.reviewed = self._is_confirmed(cluster, readings)
 
     def settle(self, readings: float) -> None:
-        """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as its parent."""
+        """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as
+        its parent."""
         self._shown = {}
         for identity in self.clusters:
             at = identity
             # Up to the first that is shown itself: a parent may wait as well.
-            while not self._is_confirmed(self.clusters[at], readings) and self.clusters[at].parent in self.clusters:
+            while (
+                not self._is_confirmed(self.clusters[at], readings)
+                and self.clusters[at].parent in self.clusters
+            ):
                 at = self.clusters[at].parent
             self._shown[identity] = at
 
     def _is_confirmed(self, cluster: Cluster, readings: float) -> bool:
         if cluster.waits or not cluster.reviewed:
             return False
-        # Early in a stream nothing has been shown for long, so there is no number to keep steady by waiting.
-        return cluster.confirmed or readings - cluster.since >= min(self._confirm, EARLY_SHARE * cluster.since)
+        # Early in a stream nothing has been shown for long, so there is no number to keep steady by
+        # waiting.
+        return cluster.confirmed or readings - cluster.since >= min(
+            self._confirm, EARLY_SHARE * cluster.since
+        )
 
     def shown(self, cluster: Ints) -> Ints:
         """identities (n,) -> (n,) the identities as which they are shown."""
@@ -259,11 +315,14 @@ class Identities:
     def settled(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
         shown = Counter(self._shown.values())
-        alone = {identity for identity, at in self._shown.items() if identity == at and shown[at] == 1}
+        alone = {
+            identity for identity, at in self._shown.items() if identity == at and shown[at] == 1
+        }
         return _each(cluster, alone.__contains__).astype(np.bool_)
 
     def count_recent(self, shown: Ints, mass: Floats) -> None:
-        """shown identities (n,), masses (n,), in the order absorbed: update recent readings and activity."""
+        """shown identities (n,), masses (n,), in the order absorbed: update recent readings and
+        activity."""
         # As if they had come one by one: how they are grouped into updates must not matter.
         after = np.exp((np.cumsum(mass) - mass.sum()) / RECENT_READINGS) * mass
         fade = math.exp(-float(mass.sum()) / RECENT_READINGS)
@@ -272,8 +331,9 @@ class Identities:
             cluster.active = cluster.recent > (ACTIVE_UNTIL if cluster.active else ACTIVE_FROM)
 
     def count_received(self, cells: Cells, cluster: Ints, mass: Floats, before: float) -> None:
-        """identities (n,), masses (n,), in the order absorbed: readings of groups in known ground that were
-        found `before` these. One that has received its share is as any other from then on.
+        """identities (n,), masses (n,), in the order absorbed: readings of groups in known ground
+        that were found `before` these. One that has received its share is as any other from then
+        on.
 
         A burst of equal readings is as dense as a cluster, and receives nothing once it is over.
         """
@@ -281,7 +341,10 @@ class Identities:
         if not waiting:
             return
         upto = mass.cumsum()
-        place = np.minimum(((upto - mass) / BIN_READINGS).astype(np.int64), max(0, int(upto[-1] / BIN_READINGS) - 1))
+        place = np.minimum(
+            ((upto - mass) / BIN_READINGS).astype(np.int64),
+            max(0, int(upto[-1] / BIN_READINGS) - 1),
+        )
         for identity, one in waiting.items():
             pair = identity, one.parent
             own, other = (np.bincount(place, weights=mass * (cluster == each)) for each in pair)
@@ -320,9 +383,17 @@ class Identities:
             "identities_created": self.n_created,
             "next_review": self.next_review,
             "parent": np.array([one.parent for one in every], dtype=np.int64),
-            **{name: np.array([getattr(one, name) for one in every], dtype=np.float64) for name in NUMBERS},
-            **{name: np.array([getattr(one, name) for one in every], dtype=np.int64) for name in FLAGS},
-            "shown": np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
+            **{
+                name: np.array([getattr(one, name) for one in every], dtype=np.float64)
+                for name in NUMBERS
+            },
+            **{
+                name: np.array([getattr(one, name) for one in every], dtype=np.int64)
+                for name in FLAGS
+            },
+            "shown": np.array(
+                [self._shown[identity] for identity in self.clusters], dtype=np.int64
+            ),
             "doubted": np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
             "doubted_since": np.array(list(self._doubted.values()), dtype=np.float64),
         }
@@ -339,10 +410,14 @@ class Identities:
         parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
         flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in FLAGS]
         shown = saved.read_ints("shown", (c,))
-        saved.check(bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist")
+        saved.check(
+            bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist"
+        )
         columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
         for identity, parent, *fields in columns:
-            self.clusters[identity] = Cluster(parent=parent, **dict(zip((*NUMBERS, *FLAGS), fields, strict=True)))
+            self.clusters[identity] = Cluster(
+                parent=parent, **dict(zip((*NUMBERS, *FLAGS), fields, strict=True))
+            )
         self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
         doubted = saved.read_ints("doubted", (None, 2))
         since = saved.read_floats("doubted_since", (len(doubted),)).tolist()
@@ -356,13 +431,14 @@ def _each(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
 
 
 def _parent(former: dict[int, float]) -> int:
-    """known cluster -> mass of a group that was part of it -> the one with most of it, or `NO_PARENT`."""
+    """known cluster -> mass of a group that was part of it -> the one with most of it, or
+    `NO_PARENT`."""
     return max(former, key=former.__getitem__) if former else NO_PARENT
 
 
 def _cores_away(cells: Cells, found: Partition, group: int, former: dict[int, float]) -> float:
-    """How far a new group lies from the rest of the cluster that most of its mass was part of, in median core
-    distances; infinite where nothing is left of it."""
+    """How far a new group lies from the rest of the cluster that most of its mass was part of, in
+    median core distances; infinite where nothing is left of it."""
     own = found.group == group
     rest = (cells.cluster == _parent(former)) & ~own if former else np.zeros(len(own), dtype=bool)
     if not rest.any():
@@ -386,7 +462,8 @@ def _has_moved(cells: Cells, found: Partition, former: dict[int, float]) -> bool
 def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:
     """(group, known cluster), in the order of their first cells -> the mass they share."""
     known = np.flatnonzero(cells.cluster >= 0)
-    owner, cluster = group[known], cells.cluster[known]
+    owner = group[known]
+    cluster = cells.cluster[known]
     pair = owner * (int(cluster.max(initial=0)) + 1) + cluster
     _, first, place = np.unique(pair, return_index=True, return_inverse=True)
     mass = np.bincount(place, weights=cells.mass[known])

@@ -1,7 +1,8 @@
 """density_tree: clusters from private counts of readings on the axes of a public tree of cuts.
 
-Clients count their readings under the newest plan of the server, and the server lets the tree grow where noisy counts
-show valleys. `DENSITY_TREE` declares both halves as an algorithm of a federation.
+Clients count their readings under the newest plan of the server, and the server lets the tree grow
+where noisy counts show valleys. `DENSITY_TREE` declares both halves as an algorithm of a
+federation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from shoal.algorithms.density_tree.arrays import (
 )
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan, axes_sampled
-from shoal.algorithms.density_tree.server import DensityTreeServer, counted_points, predict, predictor, view
+from shoal.algorithms.density_tree.server import (
+    DensityTreeServer,
+    counted_points,
+    predict,
+    predictor,
+    view,
+)
 from shoal.algorithms.streaming import Aggregation, Arrays, Rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools
@@ -36,9 +43,13 @@ class DensityTreeCounter:
     """Counts windows. It keeps nothing of a reading: all it has is the plan, which is public."""
 
     def __init__(self, dimensions: int, **options: Any) -> None:
-        """Begin with the plan of a tree that has learnt nothing, until the first snapshot. Raises `SettingsError`."""
-        self._d, self._options = dimensions, DensityTreeOptions.parse(options)
-        self._plan = CountingPlan.from_arrays(DensityTreeServer(dimensions, **options).snapshot(), dimensions)
+        """Begin with the plan of a tree that has learnt nothing, until the first snapshot. Raises
+        `SettingsError`."""
+        self._d = dimensions
+        self._options = DensityTreeOptions.parse(options)
+        self._plan = CountingPlan.from_arrays(
+            DensityTreeServer(dimensions, **options).snapshot(), dimensions
+        )
 
     @property
     def plan_digest(self) -> bytes:
@@ -46,31 +57,46 @@ class DensityTreeCounter:
         return self._plan.digest
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan stays what it was."""
+        """Count under the plan of this snapshot from now on. Raises `InvalidData`; then the plan
+        stays what it was."""
         plan = CountingPlan.from_arrays(snapshot, self._d)
         self._check_size(plan)
         self._plan = plan
 
     def _check_size(self, plan: CountingPlan) -> None:
-        """Raises `InvalidData` for a plan of more leaves or axes than a server with these options makes.
+        """Raises `InvalidData` for a plan of more leaves or axes than a server with these options
+        makes.
 
         Every axis that a window samples costs the client time, memory and bytes of an update.
         """
-        options, leaves = self._options, len(plan.leaf_ids)
+        options = self._options
+        leaves = len(plan.leaf_ids)
         axes = self._d
         if self._d > 1 and options.oblique_axes:
-            # The parts of a leaf keep the oblique axis on which it was cut, and a tree has one cut less than leaves.
+            # The parts of a leaf keep the oblique axis on which it was cut, and a tree has one cut
+            # less than leaves.
             axes += options.oblique_axes + leaves - 1
-        sampled = axes_sampled(axes, options.window_readings, options.noise_variance, options.axes_per_window)
+        sampled = axes_sampled(
+            axes, options.window_readings, options.noise_variance, options.axes_per_window
+        )
         most = np.bincount(plan.axis_leaf, minlength=1).max()
-        if leaves > options.leaves_max or most > axes or plan.share.sum() > leaves * sampled * SHARE_ONE:
+        if (
+            leaves > options.leaves_max
+            or most > axes
+            or plan.share.sum() > leaves * sampled * SHARE_ONE
+        ):
             raise InvalidData(
                 f"the plan of counting is too large: {leaves} leaves with up to {most} axes, where the contract allows "
                 f"{options.leaves_max} with {axes}, of which a window samples {sampled}"
             )
 
     def count(
-        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+        self,
+        rows: Rows,
+        valid: Bools,
+        client: bytes,
+        number: int,
+        cohort: tuple[bytes, int] | None = None,
     ) -> CountedWindow:
         """Count a window, see `CountingPlan.count`."""
         return self._plan.count(rows, valid, client, number, cohort)
@@ -82,13 +108,22 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     They are of one window of a client, or of all windows that a region has added up.
     """
     parsed = DensityTreeOptions.parse(options)
-    variance, full = parsed.noise_variance, parsed.window_readings
-    counts, cells, windows = arrays["count"], arrays["cells"], arrays.get("windows")
-    require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
+    variance = parsed.noise_variance
+    full = parsed.window_readings
+    counts = arrays["count"]
+    cells = arrays["cells"]
+    windows = arrays.get("windows")
+    require_possible(
+        int(arrays["places"][0]) == claims.readings, "its window has other readings than the update"
+    )
     for name in ("leaf", "axis", "epoch"):
         require_possible(bool((arrays[name] >= 0).all()), f"{name} holds a number below 0")
-    require_possible(bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have")
-    require_possible(int(cells.sum()) == len(counts), "the cells of its blocks do not add up to its counts")
+    require_possible(
+        bool((cells <= 2 * BINS).all()), "a block has more cells than an axis can have"
+    )
+    require_possible(
+        int(cells.sum()) == len(counts), "the cells of its blocks do not add up to its counts"
+    )
     if windows is None:
         require_possible(claims.readings <= full, "it has more readings than a window")
         check_private_counts(counts, claims.readings, variance)

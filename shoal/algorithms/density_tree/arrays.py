@@ -1,4 +1,5 @@
-"""The arrays that travel between the clients of density_tree and its server, and how a region adds them up.
+"""The arrays that travel between the clients of density_tree and its server, and how a region adds
+them up.
 
 No option depends on the stream: they are limits, significance levels and spans.
 """
@@ -26,15 +27,17 @@ WINDOW_READINGS_DEFAULT = 400
 class DensityTreeOptions(AlgorithmOptions):
     """Options of both halves.
 
-    A federation takes `noise_variance`, `window_readings` and `axes_per_window` from [privacy] of its contract, and
-    `circular` from its features.
+    A federation takes `noise_variance`, `window_readings` and `axes_per_window` from [privacy] of
+    its contract, and `circular` from its features.
     """
 
     ALGORITHM = "density_tree"
 
     noise_variance: float = option(0.0, "variance of the noise of one published count", least=0.0)
     window_readings: int = option(WINDOW_READINGS_DEFAULT, "readings of a full window", least=1)
-    axes_per_window: int = option(0, "axes of each leaf that a window samples; 0: as many as the noise allows", least=0)
+    axes_per_window: int = option(
+        0, "axes of each leaf that a window samples; 0: as many as the noise allows", least=0
+    )
     leaves_max: int = option(64, "leaves that the tree has at most", least=1)
     grow_readings: int = option(2000, "readings absorbed between two changes of the tree", least=1)
     cut_significance: float = option(
@@ -44,7 +47,10 @@ class DensityTreeOptions(AlgorithmOptions):
         most=100.0,
     )
     depth: float = option(
-        0.4, "height of a valley at most, as a share of the lower of the peaks beside it", least=0.01, most=0.99
+        0.4,
+        "height of a valley at most, as a share of the lower of the peaks beside it",
+        least=0.01,
+        most=0.99,
     )
     filled: float = option(
         0.7,
@@ -53,7 +59,10 @@ class DensityTreeOptions(AlgorithmOptions):
         most=1.0,
     )
     finest: float = option(
-        FINEST_DEFAULT, "smallest fine bin, as a share of the range of a feature", least=1e-6, most=1.0
+        FINEST_DEFAULT,
+        "smallest fine bin, as a share of the range of a feature",
+        least=1e-6,
+        most=1.0,
     )
     decay: float = option(
         1.0,
@@ -62,11 +71,15 @@ class DensityTreeOptions(AlgorithmOptions):
         most=1.0,
     )
     oblique_axes: int = option(
-        0, "axes of each leaf that combine two features, to find what no single feature shows", least=0
+        0,
+        "axes of each leaf that combine two features, to find what no single feature shows",
+        least=0,
     )
 
     circular: str = option(
-        "", "positions of the features whose ends meet, such as 0,3", expected="whole numbers and commas"
+        "",
+        "positions of the features whose ends meet, such as 0,3",
+        expected="whole numbers and commas",
     )
 
     @field_validator("circular")
@@ -82,8 +95,11 @@ class DensityTreeOptions(AlgorithmOptions):
         return tuple(int(each) for each in self.circular.split(",") if each)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; without what is not so for most features, as states saved before it existed."""
-        return {name: value for name, value in super().as_dict().items() if name != "circular" or value}
+        """Plain values; without what is not so for most features, as states saved before it
+        existed."""
+        return {
+            name: value for name, value in super().as_dict().items() if name != "circular" or value
+        }
 
     def model_post_init(self, context: Any) -> None:
         """Raises `SettingsError` for a valley that would count as filled when it is cut."""
@@ -92,7 +108,8 @@ class DensityTreeOptions(AlgorithmOptions):
 
 SHARE_BITS: Final = 16
 SHARE_ONE: Final = 1 << SHARE_BITS
-"""the share of an axis that every window samples; shares are whole numbers, so that all find the same axes"""
+"""the share of an axis that every window samples; shares are whole numbers, so that all find the
+same axes"""
 
 UPDATE = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
@@ -102,8 +119,9 @@ UPDATE = {
     "cells": ArraySpec("<i4", ("b",), at_least_one=True),
     "count": ArraySpec("<i4", ("n",)),
 }
-"""one window of a client: how many readings it has, rejected ones included; and block by block the private counts of
-the cells of one axis of one leaf, in the epoch in which the axis had these cells. Private counts may be negative"""
+"""one window of a client: how many readings it has, rejected ones included; and block by block the
+private counts of the cells of one axis of one leaf, in the epoch in which the axis had these cells.
+Private counts may be negative"""
 
 REGION_UPDATE = {
     **UPDATE,
@@ -111,8 +129,9 @@ REGION_UPDATE = {
     "windows": ArraySpec("<i8", ("b",), at_least_one=True),
     "exposure": ArraySpec("<f8", ("b",), positive=True),
 }
-"""windows of the clients of a region, added up: the readings of all windows; and block by block the sums of the private
-counts, over how many windows, and the readings that the axis would have counted if all of theirs were in its leaf"""
+"""windows of the clients of a region, added up: the readings of all windows; and block by block the
+sums of the private counts, over how many windows, and the readings that the axis would have counted
+if all of theirs were in its leaf"""
 
 SNAPSHOT = {
     "cut_first": ArraySpec("<i8", ("s",), points_into="d"),
@@ -149,14 +168,15 @@ SNAPSHOT = {
     "since": ArraySpec("<i8", ("c",)),
     "found": ArraySpec("|b1", (1,)),
 }
-"""the plan under which clients count, and the clusters. Of each cut its axis, its place and its two parts (i >= 0 is
-cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is never given again, its box, the
-readings in it, their mean, and between what the middle 80 % of them lie on each feature; of each axis, leaf by leaf,
-its two features and their weights, its range, the coarse bin from which fine bins lie over `span` coarse bins (-1:
-none), its epoch, and its share in parts of 65536; of each cluster its identity, centre and readings as estimated from
-private counts, its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the
-identity that it parted from (-1: none), and how many readings had been absorbed when it was found; and whether anything
-was found at all: noise alone is no cluster"""
+"""the plan under which clients count, and the clusters. Of each cut its axis, its place and its two
+parts (i >= 0 is cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is
+never given again, its box, the readings in it, their mean, and between what the middle 80 % of them
+lie on each feature; of each axis, leaf by leaf, its two features and their weights, its range, the
+coarse bin from which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in
+parts of 65536; of each cluster its identity, centre and readings as estimated from private counts,
+its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the
+identity that it parted from (-1: none), and how many readings had been absorbed when it was found;
+and whether anything was found at all: noise alone is no cluster"""
 
 
 class Block(NamedTuple):
@@ -173,11 +193,14 @@ class Block(NamedTuple):
 
 
 def blocks_of(arrays: Arrays, client: str) -> list[Block]:
-    """The blocks of an update of a client, or of a region. Raises `InvalidData`, which names the client."""
+    """The blocks of an update of a client, or of a region. Raises `InvalidData`, which names the
+    client."""
     columns = [arrays[name].tolist() for name in ("leaf", "axis", "epoch", "cells")]
     counts = np.asarray(arrays["count"], dtype=np.float64)
     if sum(columns[3]) != len(counts) or min(columns[3], default=1) < 1:
-        raise InvalidData(f"contribution of {client}: the cells of its blocks do not add up to its counts")
+        raise InvalidData(
+            f"contribution of {client}: the cells of its blocks do not add up to its counts"
+        )
     ends = np.cumsum(columns[3]).tolist()
     return [
         Block(leaf, axis, epoch, counts[end - cells : end], exposure, windows)
@@ -188,10 +211,12 @@ def blocks_of(arrays: Arrays, client: str) -> list[Block]:
 
 
 def _exposures_and_windows(arrays: Arrays, leaves: list[int]) -> tuple[list[float], list[int]]:
-    """Exposure and windows of each block: in a window, the sampled axes of a leaf share its readings equally."""
+    """Exposure and windows of each block: in a window, the sampled axes of a leaf share its
+    readings equally."""
     if "windows" in arrays:
         return arrays["exposure"].tolist(), arrays["windows"].tolist()
-    places, sampled = int(arrays["places"][0]), Counter(leaves)
+    places = int(arrays["places"][0])
+    sampled = Counter(leaves)
     return [places / sampled[leaf] for leaf in leaves], [1] * len(leaves)
 
 
@@ -200,7 +225,8 @@ PARTIAL_WINDOWS_MAX: Final = 16
 
 
 def windows_max(readings: int, window_readings: int) -> int:
-    """Most windows that a region adds up in one update of this many readings: noise grows with their number."""
+    """Most windows that a region adds up in one update of this many readings: noise grows with
+    their number."""
     return PARTIAL_WINDOWS_MAX + 2 * readings // window_readings
 
 
@@ -223,19 +249,24 @@ class _Sum(NamedTuple):
 
 
 class DensityTreeAggregator:
-    """Adds up blocks of counts that were counted under the same cells. The counts of the sum are exact.
+    """Adds up blocks of counts that were counted under the same cells. The counts of the sum are
+    exact.
 
     Whether a block still fits the tree is decided where the tree is, in the federation at the top.
     """
 
-    def __init__(self, window_readings: int = WINDOW_READINGS_DEFAULT, noise_variance: float = 0.0) -> None:
+    def __init__(
+        self, window_readings: int = WINDOW_READINGS_DEFAULT, noise_variance: float = 0.0
+    ) -> None:
         """`noise_variance`: of one published count."""
-        self._window_readings, self._noise_variance = window_readings, noise_variance
+        self._window_readings = window_readings
+        self._noise_variance = noise_variance
         self._sums: dict[Key, _Sum] = {}
         self._places = 0
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Whether an update may be of as many windows as there are with these; a sum is as large as its largest part.
+        """Whether an update may be of as many windows as there are with these; a sum is as large as
+        its largest part.
 
         Always after the first one, which is a window, or an update that has passed the same check.
         """
@@ -247,9 +278,15 @@ class DensityTreeAggregator:
         """Add the blocks of one update. Raises `InvalidData`."""
         for block in blocks_of(arrays, "the region"):
             key = (block.leaf, block.axis, block.epoch, len(block.counts))
-            counts, windows, exposure = self._sums.get(key, _Sum(np.zeros(key[3], dtype=np.int64), 0, 0.0))
-            added = without_far_noise(block.counts, self._noise_variance, block.windows).astype(np.int64)
-            self._sums[key] = _Sum(counts + added, windows + block.windows, exposure + block.exposure)
+            counts, windows, exposure = self._sums.get(
+                key, _Sum(np.zeros(key[3], dtype=np.int64), 0, 0.0)
+            )
+            added = without_far_noise(block.counts, self._noise_variance, block.windows).astype(
+                np.int64
+            )
+            self._sums[key] = _Sum(
+                counts + added, windows + block.windows, exposure + block.exposure
+            )
         self._places += int(arrays["places"][0])
 
     @property
@@ -260,11 +297,13 @@ class DensityTreeAggregator:
     def contribute(self) -> Arrays:
         """The `REGION_UPDATE` arrays of the sums since the last call, in the order of their keys."""
         arrays = self._arrays()
-        self._sums, self._places = {}, 0
+        self._sums = {}
+        self._places = 0
         return arrays
 
     def _arrays(self) -> Arrays:
-        # Sorted, so that two regions with the same updates in another order contribute the same bytes.
+        # Sorted, so that two regions with the same updates in another order contribute the same
+        # bytes.
         keys = sorted(self._sums)
         sums = [self._sums[key] for key in keys]
         table = np.array(keys, dtype=np.int32).reshape(-1, len(_COLUMNS))
@@ -286,7 +325,9 @@ class DensityTreeAggregator:
         sums = {"version": STATE_VERSION, "sums": {name: state.get(name) for name in _SAVED}}
         arrays = StateReader(sums, STATE_VERSION).read_arrays("sums", _SAVED, 0)
         saved.check(len(arrays["places"]) <= 1, "places must be one number or none")
-        saved.check(len(arrays["places"]) == 1 or not len(arrays["leaf"]), "there are sums of no readings")
+        saved.check(
+            len(arrays["places"]) == 1 or not len(arrays["leaf"]), "there are sums of no readings"
+        )
         fresh = DensityTreeAggregator(self._window_readings, self._noise_variance)
         try:
             if len(arrays["places"]):

@@ -1,7 +1,7 @@
 """Clusters of the leaves, and their lasting identities.
 
-Leaves are joined where the valley between them has filled up. An identity says which cluster continues which, and
-whether it receives readings at present.
+Leaves are joined where the valley between them has filled up. An identity says which cluster
+continues which, and whether it receives readings at present.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import numpy as np
 from shoal.algorithms.density_tree.extents import Extents, extents
 from shoal.algorithms.density_tree.leaf import Leaf
 from shoal.algorithms.density_tree.plan import LEAST_EXTENT, MIDDLE_80
-from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, ends_meet, is_filled, leaves_of
+from shoal.algorithms.density_tree.tree import (
+    Cut,
+    Node,
+    axis_in,
+    cuts_of,
+    ends_meet,
+    is_filled,
+    leaves_of,
+)
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import Bools, Floats, Ints
@@ -27,11 +35,13 @@ MASS_SIGNIFICANCE = 2.5
 REACHING_SHARE = 0.1
 """share of its readings that a leaf has where it touches a neighbour of the same cluster"""
 NEAR_WIDTHS = 3.0
-"""standard deviations between the means of two leaves on a feature up to which they are at one place there"""
+"""standard deviations between the means of two leaves on a feature up to which they are at one
+place there"""
 
 
 def masses(leaves: list[Leaf]) -> Floats:
-    """(l,) share of the readings in each leaf; 0 where it is not significant, equal shares as long as none is."""
+    """(l,) share of the readings in each leaf; 0 where it is not significant, equal shares as long
+    as none is."""
     found = np.zeros(len(leaves))
     for i, leaf in enumerate(leaves):
         held = float(leaf.coarse[: leaf.d].sum())
@@ -46,10 +56,11 @@ def masses(leaves: list[Leaf]) -> Floats:
 def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[int] = ()) -> Ints:
     """(l,) the cluster of each leaf, numbered from 0 in the order of their first leaves.
 
-    Leaves on either side of a cut whose valley has filled up are joined where they touch, and so are those at both
-    ends of a `circular` feature, which is one place. A cut may keep its valley between other leaves: two that have none
-    between them and are at one place in all other features are joined all the same. What holds no significant
-    mass is no cluster and goes with the heaviest leaf on the other side of its cut.
+    Leaves on either side of a cut whose valley has filled up are joined where they touch, and so
+    are those at both ends of a `circular` feature, which is one place. A cut may keep its valley
+    between other leaves: two that have none between them and are at one place in all other features
+    are joined all the same. What holds no significant mass is no cluster and goes with the heaviest
+    leaf on the other side of its cut.
     """
     leaves = leaves_of(root)
     place = {leaf.leaf_id: i for i, leaf in enumerate(leaves)}
@@ -62,7 +73,11 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
             [leaf for leaf in leaves if leaf.low[feature] <= 0.0],
         )
         for last, first in product(*(_with_mass(side, mass, place) for side in sides)):
-            if last is not first and _overlap(last, first, feature) and ends_meet(feature, last, first, filled):
+            if (
+                last is not first
+                and _overlap(last, first, feature)
+                and ends_meet(feature, last, first, filled)
+            ):
                 groups.join(place[last.leaf_id], place[first.leaf_id])
     # From the leaves up: the groups within a part are known before the part is joined.
     for cut in reversed(cuts):
@@ -77,7 +92,12 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
 
 
 def _join_across(
-    root: Node, cuts: Sequence[Cut], groups: _Groups, mass: Floats, filled: float, circular: Sequence[int]
+    root: Node,
+    cuts: Sequence[Cut],
+    groups: _Groups,
+    mass: Floats,
+    filled: float,
+    circular: Sequence[int],
 ) -> None:
     """Join leaves that touch across a cut where no valley is left."""
     if not cuts:
@@ -99,7 +119,8 @@ def _join_across(
 
 
 def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Leaf]:
-    """Leaves of a side that hold significant mass: others would join the clusters between which they lie."""
+    """Leaves of a side that hold significant mass: others would join the clusters between which
+    they lie."""
     return [leaf for leaf in side if mass[place[leaf.leaf_id]] > 0.0]
 
 
@@ -112,8 +133,10 @@ def _touch(cut: Cut, left: Leaf, right: Leaf) -> bool:
 
 
 def _overlap(left: Leaf, right: Leaf, axis: int) -> bool:
-    """Whether two leaves have readings at the same places of all features but the one that is `axis`."""
-    low, high = np.maximum(left.low, right.low), np.minimum(left.high, right.high)
+    """Whether two leaves have readings at the same places of all features but the one that is
+    `axis`."""
+    low = np.maximum(left.low, right.low)
+    high = np.minimum(left.high, right.high)
     features = [feature for feature in range(left.d) if feature != axis]
     if not all(low[feature] < high[feature] for feature in features):
         return False
@@ -121,19 +144,24 @@ def _overlap(left: Leaf, right: Leaf, axis: int) -> bool:
 
 
 def _reaches(leaf: Leaf, feature: int, low: Floats, high: Floats) -> bool:
-    """Whether a leaf has some of its readings within low .. high (d,) of a feature, as far as noise can tell.
+    """Whether a leaf has some of its readings within low .. high (d,) of a feature, as far as noise
+    can tell.
 
     What it has near a cut says nothing of a neighbour that it meets where it has no readings.
     """
     if low[feature] <= leaf.low[feature] and leaf.high[feature] <= high[feature]:
         return True
-    ends = np.array([low[feature], leaf.low[feature]]), np.array([high[feature], leaf.high[feature]])
+    ends = (
+        np.array([low[feature], leaf.low[feature]]),
+        np.array([high[feature], leaf.high[feature]]),
+    )
     (within, every), (variance, _) = leaf.density(feature, *ends)
     return bool(within + np.sqrt(variance) >= REACHING_SHARE * every)
 
 
 def _near(extent: Extents, circular: Sequence[int]) -> Bools:
-    """(l, l, d) whether the means of two leaves differ little on a feature, by the widths of their readings.
+    """(l, l, d) whether the means of two leaves differ little on a feature, by the widths of their
+    readings.
 
     Extents are made from released counts, as all else that is looked at here.
     """
@@ -164,8 +192,10 @@ class _Groups:
         return i
 
 
-ACTIVE_FROM, ACTIVE_UNTIL = 3.0, 1.0
-"""standard deviations above zero of its recent readings from which a cluster becomes active, and remains it"""
+ACTIVE_FROM = 3.0
+ACTIVE_UNTIL = 1.0
+"""standard deviations above zero of its recent readings from which a cluster becomes active, and
+remains it"""
 NO_PARENT: Final = -1
 
 
@@ -190,33 +220,42 @@ class Identities:
     def assign(self, leaves: list[Leaf], mass: Floats, cluster: Ints, readings: int) -> Ints:
         """Leaves with their masses (l,) and clusters (l,) -> (c,) the identity of each cluster.
 
-        A cluster keeps the identity that most of its mass had, and each identity goes to one cluster; others get new
-        ones. Every leaf carries the identity of its cluster on to its parts.
+        A cluster keeps the identity that most of its mass had, and each identity goes to one
+        cluster; others get new ones. Every leaf carries the identity of its cluster on to its
+        parts.
         """
         shared: dict[tuple[int, int], float] = {}
         for leaf, share, group in zip(leaves, mass.tolist(), cluster.tolist(), strict=True):
             if leaf.identity != NO_PARENT:
                 shared[group, leaf.identity] = shared.get((group, leaf.identity), 0.0) + share
         identity_of: dict[int, int] = {}
-        # The largest share first; of equal ones the first group, so that a rebuild names clusters as before.
+        # The largest share first; of equal ones the first group, so that a rebuild names clusters
+        # as before.
         for (group, identity), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             if group not in identity_of and identity not in identity_of.values():
                 identity_of[group] = identity
         for group in range(int(cluster.max()) + 1):
             if group not in identity_of:
-                former = {identity: share for (owner, identity), share in shared.items() if owner == group}
+                former = {
+                    identity: share for (owner, identity), share in shared.items() if owner == group
+                }
                 parent = max(former, key=former.__getitem__) if former else NO_PARENT
                 identity_of[group] = self._next
                 self.clusters[self._next] = Cluster(readings, parent)
                 self._next += 1
         for leaf, group in zip(leaves, cluster.tolist(), strict=True):
             leaf.identity = identity_of[group]
-        self.clusters = {identity: self.clusters[identity] for identity in sorted(identity_of.values())}
+        self.clusters = {
+            identity: self.clusters[identity] for identity in sorted(identity_of.values())
+        }
         return np.array([identity_of[group] for group in range(len(identity_of))], dtype=np.int64)
 
     def update_activity(self, identity: Ints, recent: Floats, variance: Floats) -> None:
-        """Identities (c,), their recent readings and the variance of these (c,): decide which clusters are active."""
-        for one, held, noise in zip(identity.tolist(), recent.tolist(), variance.tolist(), strict=True):
+        """Identities (c,), their recent readings and the variance of these (c,): decide which
+        clusters are active."""
+        for one, held, noise in zip(
+            identity.tolist(), recent.tolist(), variance.tolist(), strict=True
+        ):
             cluster = self.clusters[one]
             # Two limits, so that noise around one of them does not turn a cluster on and off.
             least = ACTIVE_UNTIL if cluster.active else ACTIVE_FROM

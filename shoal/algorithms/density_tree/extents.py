@@ -1,7 +1,9 @@
-"""Extents of the readings of each leaf on each feature: their mean, and the middle 80 % of them, from noisy counts.
+"""Extents of the readings of each leaf on each feature: their mean, and the middle 80 % of them,
+from noisy counts.
 
-A leaf that has just been cut has counted little on most features. There, what the leaf that was cut had counted within
-the new one's box is the better estimate, until its own counts stand out from their noise.
+A leaf that has just been cut has counted little on most features. There, what the leaf that was cut
+had counted within the new one's box is the better estimate, until its own counts stand out from
+their noise.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Extents(NamedTuple):
 
 
 class _Histograms(NamedTuple):
-    """p histograms of `BINS_MAX` bins each. Bins of no width hold nothing: they fill up those that have fewer."""
+    """p histograms of `BINS_MAX` bins each. Bins of no width hold nothing: they fill up those that
+    have fewer."""
 
     edge: Floats
     """(p, n + 1)"""
@@ -83,17 +86,23 @@ def extents(root: Node) -> Extents:
     edge, held = _shown(chains)
     reached, total = _shares(held)
     middle = (edge[:, :-1] + edge[:, 1:]) / 2
-    found = ((held * middle).sum(axis=1) / total, *(_interpolated(share, reached, edge) for share in MIDDLE))
+    found = (
+        (held * middle).sum(axis=1) / total,
+        *(_interpolated(share, reached, edge) for share in MIDDLE),
+    )
     return Extents(*(values.reshape(len(chains), -1) for values in found))
 
 
 def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
-    """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts show.
+    """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts
+    show.
 
-    `mass` (l,) are the shares of the readings in the leaves, from left to right. Features are independent within a
-    leaf. The rows follow from the tree and the seed.
+    `mass` (l,) are the shares of the readings in the leaves, from left to right. Features are
+    independent within a leaf. The rows follow from the tree and the seed.
     """
-    generator, drawn, chains = np.random.default_rng(seed), [], list(_with_ancestors(root))
+    generator = np.random.default_rng(seed)
+    drawn = []
+    chains = list(_with_ancestors(root))
     edge, held = _shown(chains)
     reached, _ = _shares(held)
     d = chains[0][0].d
@@ -101,14 +110,16 @@ def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
         # Evenly and not at random: so few rows as a leaf may have would miss a part of it.
         even = (np.arange(own) + 0.5) / max(own, 1)
         columns = [
-            np.interp(generator.permutation(even), reached[at], edge[at]) for at in range(leaf * d, leaf * d + d)
+            np.interp(generator.permutation(even), reached[at], edge[at])
+            for at in range(leaf * d, leaf * d + d)
         ]
         drawn.append(np.stack(columns, axis=1))
     return np.concatenate(drawn)
 
 
 def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[Sequence[Leaf]]:
-    """The leaves below a node, each followed by the leaves that were cut to make it, the newest first."""
+    """The leaves below a node, each followed by the leaves that were cut to make it, the newest
+    first."""
     if isinstance(node, Cut):
         for part in node.parts:
             yield from _with_ancestors(part, (node.leaf, *ancestors))
@@ -117,10 +128,14 @@ def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[Sequ
 
 
 def _shown(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
-    """l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0 (l * d, n): what is
-    known of the readings of each leaf on each feature. Where nothing is significant, they lie anywhere in the box."""
-    low, high = (np.concatenate([getattr(leaf, end) for leaf, *_ in chains]) for end in ("low", "high"))
-    edge, held = np.repeat(high[:, None], BINS_MAX + 1, axis=1), np.zeros((len(low), BINS_MAX))
+    """l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0 (l
+    * d, n): what is known of the readings of each leaf on each feature. Where nothing is
+    significant, they lie anywhere in the box."""
+    low, high = (
+        np.concatenate([getattr(leaf, end) for leaf, *_ in chains]) for end in ("low", "high")
+    )
+    edge = np.repeat(high[:, None], BINS_MAX + 1, axis=1)
+    held = np.zeros((len(low), BINS_MAX))
     edge[:, 0], held[:, 0] = low, 1.0
     counted, sources = _counted(chains)
     left = np.arange(len(low))
@@ -131,15 +146,16 @@ def _shown(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
         mass, noise = (each.cumsum(axis=1)[:, -1] for each in (within.counts, within.noise))
         is_sure = mass > MASS_SIGNIFICANCE * np.sqrt(noise)
         sure = within.take(is_sure)
-        # The first source that is significant decides, from the leaf up; what it settles is not looked at again.
+        # The first source that is significant decides, from the leaf up; what it settles is not
+        # looked at again.
         edge[left[is_sure]], held[left[is_sure]] = sure.edge, _held(sure)
         left = left[~is_sure]
     return edge, held
 
 
 def _counted(chains: Sequence[Sequence[Leaf]]) -> tuple[_Counted, Ints]:
-    """-> what all leaves and ancestors have counted, (l, longest) the positions of each chain's leaves in it, -1 beyond
-    its end."""
+    """-> what all leaves and ancestors have counted, (l, longest) the positions of each chain's
+    leaves in it, -1 beyond its end."""
     every = {id(leaf): leaf for chain in chains for leaf in chain}
     place = {key: number for number, key in enumerate(every)}
     sources = np.full((len(chains), max(map(len, chains))), -1)
@@ -147,34 +163,47 @@ def _counted(chains: Sequence[Sequence[Leaf]]) -> tuple[_Counted, Ints]:
         row[: len(chain)] = [place[id(leaf)] for leaf in chain]
     d = chains[0][0].d
     return _Counted(
-        *(np.stack([getattr(leaf, name)[:d] for leaf in every.values()]) for name in _Counted._fields)
+        *(
+            np.stack([getattr(leaf, name)[:d] for leaf in every.values()])
+            for name in _Counted._fields
+        )
     ), sources
 
 
 def _histograms(counted: _Counted) -> _Histograms:
-    """What p leaves have counted on a feature each: coarse bins, and where fine bins lie over one, it is spread as they
-    are.
+    """What p leaves have counted on a feature each: coarse bins, and where fine bins lie over one,
+    it is spread as they are.
 
     Fine bins alone would show the newer readings only, as they are laid later than coarse ones.
     """
     is_fine = counted.zoom != NO_ZOOM
-    zoom, span = np.where(is_fine, counted.zoom, BINS)[:, None], np.where(is_fine, counted.span, 0)[:, None]
+    zoom = np.where(is_fine, counted.zoom, BINS)[:, None]
+    span = np.where(is_fine, counted.span, 0)[:, None]
     edge = np.arange(BINS_MAX + 1)
-    # Coarse bins from 0 to `zoom`, then `BINS` fine ones, then the other coarse ones; beyond the last one no bin has a
-    # width. A fine bin is 1/2 to 1/16 as wide as a coarse one, so these numbers are exact.
+    # Coarse bins from 0 to `zoom`, then `BINS` fine ones, then the other coarse ones; beyond the
+    # last one no bin has a width. A fine bin is 1/2 to 1/16 as wide as a coarse one, so these
+    # numbers are exact.
     unit = np.minimum(
-        np.minimum(edge, zoom) + np.clip(edge - zoom, 0, BINS) * span / BINS + np.maximum(edge - zoom - BINS, 0), BINS
+        np.minimum(edge, zoom)
+        + np.clip(edge - zoom, 0, BINS) * span / BINS
+        + np.maximum(edge - zoom - BINS, 0),
+        BINS,
     )
-    bins, shares = np.minimum(unit[:, :-1].astype(np.int64), BINS - 1), (np.diff(unit, axis=1) > 0.0).astype(np.float64)
+    bins = np.minimum(unit[:, :-1].astype(np.int64), BINS - 1)
+    shares = (np.diff(unit, axis=1) > 0.0).astype(np.float64)
     for own in SPANS:
         here = np.flatnonzero(counted.span * is_fine == own)
         shares[here[:, None], zoom[here] + np.arange(BINS)] = _spread(counted.fine[here], own)
-    counts, noise = (np.take_along_axis(each, bins, axis=1) * shares for each in (counted.coarse, counted.coarse_noise))
+    counts, noise = (
+        np.take_along_axis(each, bins, axis=1) * shares
+        for each in (counted.coarse, counted.coarse_noise)
+    )
     return _Histograms(counted.start[:, None] + counted.bin_width[:, None] * unit, counts, noise)
 
 
 def _spread(fine: Floats, span: int) -> Floats:
-    """Counts (p, BINS) of fine bins over `span` coarse ones -> the share of its coarse bin that each holds."""
+    """Counts (p, BINS) of fine bins over `span` coarse ones -> the share of its coarse bin that
+    each holds."""
     held = np.maximum(fine, 0.0).reshape(len(fine), span, BINS // span)
     total = held.sum(axis=2, keepdims=True)
     share = np.where(total > 0.0, held / np.where(total > 0.0, total, 1.0), 1.0 / held.shape[2])
@@ -182,24 +211,31 @@ def _spread(fine: Floats, span: int) -> Floats:
 
 
 def _within(histograms: _Histograms, low: Floats, high: Floats) -> _Histograms:
-    """The parts of p histograms between two places (p,), (p,); within a bin, counts are spread evenly."""
+    """The parts of p histograms between two places (p,), (p,); within a bin, counts are spread
+    evenly."""
     edge = np.clip(histograms.edge, low[:, None], high[:, None])
     parts = []
     for values in (histograms.counts, histograms.noise):
         reached = _before_each(values)
         ends = [_interpolated(place, histograms.edge, reached)[:, None] for place in (low, high)]
-        reached = np.where(edge == low[:, None], ends[0], np.where(edge == high[:, None], ends[1], reached))
+        reached = np.where(
+            edge == low[:, None], ends[0], np.where(edge == high[:, None], ends[1], reached)
+        )
         parts.append(np.diff(reached, axis=1))
     return _Histograms(edge, *parts)
 
 
 def _held(histograms: _Histograms) -> Floats:
-    """Histograms with mass -> their counts, at least 0, without what lies at the edges and is not significant."""
+    """Histograms with mass -> their counts, at least 0, without what lies at the edges and is not
+    significant."""
     counts = histograms.counts
     is_sure = counts > EDGE_SIGNIFICANCE * np.sqrt(histograms.noise)
     # Mass that is significant in all, and in no single bin: the fullest stands for it.
     is_sure |= ~is_sure.any(axis=1, keepdims=True) & (counts == counts.max(axis=1, keepdims=True))
-    is_between = np.logical_or.accumulate(is_sure, axis=1) & np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
+    is_between = (
+        np.logical_or.accumulate(is_sure, axis=1)
+        & np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
+    )
     return np.where(is_between, np.maximum(counts, 0.0), 0.0)
 
 
@@ -215,9 +251,18 @@ def _before_each(values: Floats) -> Floats:
 
 
 def _interpolated(places: Floats | float, known: Floats, values: Floats) -> Floats:
-    """Row by row `np.interp`: the values (p, n) at ascending `known` (p, n) places -> those at `places` (p,)."""
-    n, row = known.shape[1], np.arange(len(known))
+    """Row by row `np.interp`: the values (p, n) at ascending `known` (p, n) places -> those at
+    `places` (p,)."""
+    n = known.shape[1]
+    row = np.arange(len(known))
     at = np.clip((known <= np.reshape(places, (-1, 1))).sum(axis=1) - 1, 0, n - 2)
-    low, high, first, last = known[row, at], known[row, at + 1], values[row, at], values[row, at + 1]
+    low = known[row, at]
+    high = known[row, at + 1]
+    first = values[row, at]
+    last = values[row, at + 1]
     share = (last - first) / np.where(high > low, high - low, 1.0)
-    return np.asarray(np.where(places >= high, last, np.where(places <= low, first, share * (places - low) + first)))
+    return np.asarray(
+        np.where(
+            places >= high, last, np.where(places <= low, first, share * (places - low) + first)
+        )
+    )

@@ -1,11 +1,12 @@
-"""The plan of counting: all that a client needs to know of the tree, its check, and how a window is counted under it.
+"""The plan of counting: all that a client needs to know of the tree, its check, and how a window is
+counted under it.
 
-The plan has a share for each axis of a leaf, by which it is sampled: axes that begin to show a valley more often, every
-axis now and then.
+The plan has a share for each axis of a leaf, by which it is sampled: axes that begin to show a
+valley more often, every axis now and then.
 
-Readings that lack values: the leaves into which one may fall, and how likely each of them is, follow from a snapshot,
-which is public, and from the reading alone. So a reading with gaps is in one leaf, as every other one, and what
-protects the counts is the same.
+Readings that lack values: the leaves into which one may fall, and how likely each of them is,
+follow from a snapshot, which is public, and from the reading alone. So a reading with gaps is in
+one leaf, as every other one, and what protects the counts is the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from shoal.kernels.constants import GOLDEN_RATIO
 MIDDLE_80: Final = 2.563
 """standard deviations of a normal distribution between the ends of its middle 80 %"""
 LEAST_EXTENT: Final = 1.0 / 256.0
-"""least distance of these ends of a leaf, in unit coordinates: finer than that nothing is counted"""
+"""least distance of these ends of a leaf, in unit coordinates: finer than that nothing is counted
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class LeafFacts:
 
     @classmethod
     def of(cls, snapshot: Arrays, d: int) -> Self:
-        """Those of a snapshot of d features. One with the plan alone has none: then all leaves are alike."""
+        """Those of a snapshot of d features. One with the plan alone has none: then all leaves are
+        alike."""
         if "leaf_centre" not in snapshot:
             leaves = len(snapshot["leaf_id"])
             return cls(np.ones(leaves), np.full((leaves, d), 0.5), np.ones((leaves, d)))
@@ -52,16 +55,20 @@ class LeafFacts:
         return cls(np.maximum(snapshot["mass"], 1.0), snapshot["leaf_centre"], width / MIDDLE_80)
 
     def likeliest(self, rows: Floats, which: Ints, leaf: Ints) -> Ints:
-        """rows (n, d), pairs (m,) of a row and a leaf that it may fall into -> (n,) the likeliest leaf of each row."""
+        """rows (n, d), pairs (m,) of a row and a leaf that it may fall into -> (n,) the likeliest
+        leaf of each row."""
         weight = self._weights(rows, which, leaf)
-        # The last key counts first: by row, then the likeliest leaf, then the lowest number of equally likely ones.
+        # The last key counts first: by row, then the likeliest leaf, then the lowest number of
+        # equally likely ones.
         order = np.lexsort((leaf, -weight, which))
         return np.asarray(leaf[order[np.searchsorted(which[order], np.arange(len(rows)))]])
 
     def drawn(self, rows: Floats, which: Ints, leaf: Ints, share: Floats) -> Ints:
-        """Leaves as `likeliest` chooses them, but each as often as it is likely: `share` (n,) from 0 to 1 decides.
+        """Leaves as `likeliest` chooses them, but each as often as it is likely: `share` (n,) from
+        0 to 1 decides.
 
-        A leaf that is less likely everywhere would else lose all of these readings, and with them its mass.
+        A leaf that is less likely everywhere would else lose all of these readings, and with them
+        its mass.
         """
         weight = self._weights(rows, which, leaf)
         # By row, so that the running sum of the weights of each is in one piece.
@@ -71,16 +78,21 @@ class LeafFacts:
         before = upto[first] - weight[order][first]
         last = np.append(first[1:], len(order)) - 1
         wanted = before + share * (upto[last] - before)
-        # Sums over all rows are rounded: a share near 0 or 1 must not end in the leaf of another row.
-        return np.asarray(leaf[order[np.clip(np.searchsorted(upto, wanted, side="right"), first, last)]])
+        # Sums over all rows are rounded: a share near 0 or 1 must not end in the leaf of another
+        # row.
+        return np.asarray(
+            leaf[order[np.clip(np.searchsorted(upto, wanted, side="right"), first, last)]]
+        )
 
     def _weights(self, rows: Floats, which: Ints, leaf: Ints) -> Floats:
         """(m,) how likely each pair is, as a part of the likeliest pair of its row.
 
-        The mass of the leaf times Student's density (3 degrees of freedom) of each value that is there. Sums, products
-        and quotients alone: they have the same bits on every machine, where logarithms may not.
+        The mass of the leaf times Student's density (3 degrees of freedom) of each value that is
+        there. Sums, products and quotients alone: they have the same bits on every machine, where
+        logarithms may not.
         """
-        # Mantissa and exponent apart: products over hundreds of features leave the range of a float.
+        # Mantissa and exponent apart: products over hundreds of features leave the range of a
+        # float.
         part, power = np.frexp(self.mass[leaf])
         power = power.astype(np.int64)
         for j in range(rows.shape[1]):
@@ -95,7 +107,8 @@ class LeafFacts:
 
 
 def possible_leaves(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> tuple[Ints, Ints]:
-    """All leaves, where `leaf_of` gives one, that a row (n, d) may fall into: -> (m,) rows and (m,) leaves, n at least.
+    """All leaves, where `leaf_of` gives one, that a row (n, d) may fall into: -> (m,) rows and (m,)
+    leaves, n at least.
 
     NaN is a value that a row lacks. At a cut that is about such a value it may be on both sides.
     """
@@ -104,7 +117,8 @@ def possible_leaves(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> tuple[
     while (is_open := node >= 0).any():
         place = axes.positions(rows, row[is_open], node[is_open])
         below = parts[node[is_open]]
-        is_above, lacks = place >= at[node[is_open]], np.isnan(place)
+        is_above = place >= at[node[is_open]]
+        lacks = np.isnan(place)
         first = np.where(is_above, below[:, 1], below[:, 0])
         row = np.concatenate([row[~is_open], row[is_open], row[is_open][lacks]])
         node = np.concatenate([node[~is_open], first, below[lacks, 1]])
@@ -112,11 +126,11 @@ def possible_leaves(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> tuple[
 
 
 SAMPLED_BY_NOISE: Final = 0.27
-"""axes sampled per window are this times sqrt(window / noise variance): more axes add noise in proportion to their
-number, fewer make the readings of each come in clumps, in inverse proportion"""
+"""axes sampled per window are this times sqrt(window / noise variance): more axes add noise in
+proportion to their number, fewer make the readings of each come in clumps, in inverse proportion"""
 SAMPLED_BY_CLUMPING: Final = 0.5
-"""axes sampled, as a part of those at which the variances of noise and of clumps are equal: a valley lies where counts
-are low, and noise is as large there as elsewhere"""
+"""axes sampled, as a part of those at which the variances of noise and of clumps are equal: a
+valley lies where counts are low, and noise is as large there as elsewhere"""
 NOISE_OF_LITTLE_WEIGHT: Final = 0.1
 """variance of noise, as a part of that of the readings, up to which more axes are sampled"""
 HINT_MAX: Final = 5.0
@@ -125,13 +139,15 @@ EVEN_SHARE: Final = 0.25
 """part of the sampling that is spread evenly over the axes of a leaf"""
 SETTLED_READINGS: Final = 1500.0
 """readings on the features of a leaf before oblique axes get their full share"""
-OBLIQUE_FIRST, OBLIQUE_SETTLED = 0.1, 0.6
+OBLIQUE_FIRST = 0.1
+OBLIQUE_SETTLED = 0.6
 """share of the sampling that oblique axes get together, at first and later"""
 _ROUNDS = 30
 
 
 def axes_sampled(axes: int, window_readings: int, noise_variance: float, fixed: int = 0) -> int:
-    """Number of a leaf's axes that each window samples: `fixed` if that is not 0; else all without noise."""
+    """Number of a leaf's axes that each window samples: `fixed` if that is not 0; else all without
+    noise."""
     if fixed:
         return min(axes, fixed)
     if noise_variance <= 0.0:
@@ -140,11 +156,12 @@ def axes_sampled(axes: int, window_readings: int, noise_variance: float, fixed: 
 
 
 def axes_of_leaf(most: int, readings: float, noise_variance: float, clumping: float | None) -> int:
-    """Number of a leaf's axes that each window samples, from 1 to `most`, where it has `readings` in the leaf.
+    """Number of a leaf's axes that each window samples, from 1 to `most`, where it has `readings`
+    in the leaf.
 
-    Noise adds a variance in proportion to the axes sampled, and the differences between windows (`Clumping`) one in
-    inverse proportion, with the square of the readings: this balances both. Noise of little weight beside the variance
-    of the readings themselves is no reason for fewer.
+    Noise adds a variance in proportion to the axes sampled, and the differences between windows
+    (`Clumping`) one in inverse proportion, with the square of the readings: this balances both.
+    Noise of little weight beside the variance of the readings themselves is no reason for fewer.
     """
     if clumping is None or noise_variance <= 0.0:
         return most
@@ -154,8 +171,10 @@ def axes_of_leaf(most: int, readings: float, noise_variance: float, clumping: fl
 
 
 def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:
-    """(A,) how often each axis is sampled, in parts of `SHARE_ONE`; they sum to `sampled` times it, none is above."""
-    a, d = len(leaf.axes), leaf.d
+    """(A,) how often each axis is sampled, in parts of `SHARE_ONE`; they sum to `sampled` times it,
+    none is above."""
+    a = len(leaf.axes)
+    d = leaf.d
     # Of an axis that was not counted yet, what the leaf that was cut had shown counts.
     weight = np.exp(np.clip(np.maximum(hint, leaf.hint), 0.0, HINT_MAX))
     settled = float(leaf.exposure[:d].sum()) / SETTLED_READINGS
@@ -189,7 +208,8 @@ SLACK: Final = 1e-9
 
 
 def check_plan(arrays: Arrays, d: int) -> None:
-    """Raises `InvalidData` unless readings of d features can be counted under the plan in these arrays.
+    """Raises `InvalidData` unless readings of d features can be counted under the plan in these
+    arrays.
 
     Their types and shapes must be those of the table of snapshots.
     """
@@ -201,50 +221,90 @@ def check_plan(arrays: Arrays, d: int) -> None:
 
 
 def _check_axes(name: str, arrays: Arrays, d: int) -> None:
-    """Features that exist, and weights under which every row of the unit cube lies in [-1, 1] (see `Axes`)."""
+    """Features that exist, and weights under which every row of the unit cube lies in [-1, 1] (see
+    `Axes`)."""
     for part in ("first", "second"):
         feature = arrays[f"{name}_{part}"]
-        _require((feature >= 0) & (feature < d), f"{name}_{part} holds a feature that does not exist")
-    first, second = arrays[f"{name}_first_weight"], arrays[f"{name}_second_weight"]
-    _require((first > 0.0) & (np.abs(first + np.abs(second) - 1.0) <= SLACK), f"weights of {name} do not sum to 1")
+        _require(
+            (feature >= 0) & (feature < d), f"{name}_{part} holds a feature that does not exist"
+        )
+    first = arrays[f"{name}_first_weight"]
+    second = arrays[f"{name}_second_weight"]
+    _require(
+        (first > 0.0) & (np.abs(first + np.abs(second) - 1.0) <= SLACK),
+        f"weights of {name} do not sum to 1",
+    )
     _require((second != 0.0) | (first == 1.0), f"{name}_first_weight is not 1 on a feature")
     # So that whether a reading lacks a feature of the axis is plain.
-    one, other = arrays[f"{name}_first"], arrays[f"{name}_second"]
+    one = arrays[f"{name}_first"]
+    other = arrays[f"{name}_second"]
     _require((second != 0.0) | (one == other), f"{name}_second is another feature, of weight 0")
 
 
 def _check_tree(arrays: Arrays) -> None:
-    """Every leaf and cut is part of one cut, which comes before it; but the root, cut 0 or the only leaf, of none."""
-    parts, at = arrays["cut_parts"], arrays["cut_at"]
-    leaf, cuts = arrays["leaf_id"], np.arange(len(at))
+    """Every leaf and cut is part of one cut, which comes before it; but the root, cut 0 or the only
+    leaf, of none."""
+    parts = arrays["cut_parts"]
+    at = arrays["cut_at"]
+    leaf = arrays["leaf_id"]
+    cuts = np.arange(len(at))
     _require(len(leaf) == len(at) + 1, "there must be one leaf more than cuts")
     below = np.concatenate([np.arange(-len(leaf), 0), cuts[1:]]) if len(cuts) else cuts
-    _require(np.array_equal(np.sort(parts, axis=None), below), "cut_parts must hold every cut and leaf once")
-    _require((parts < 0) | (parts > cuts[:, None]), "cut_parts holds a cut that is not below its own")
+    _require(
+        np.array_equal(np.sort(parts, axis=None), below),
+        "cut_parts must hold every cut and leaf once",
+    )
+    _require(
+        (parts < 0) | (parts > cuts[:, None]), "cut_parts holds a cut that is not below its own"
+    )
     _require(np.abs(at) <= 1.0 + SLACK, "cut_at lies beyond the unit cube")
-    _require((leaf >= 0) & (leaf <= NUMBER_MAX), f"leaf_id holds a number that is not from 0 to {NUMBER_MAX}")
+    _require(
+        (leaf >= 0) & (leaf <= NUMBER_MAX),
+        f"leaf_id holds a number that is not from 0 to {NUMBER_MAX}",
+    )
     _require(len(np.unique(leaf)) == len(leaf), "leaf_id holds a number twice")
 
 
 def _check_cells(arrays: Arrays) -> None:
     """Every axis has a range, and fine bins over some of its coarse ones or none."""
-    start, end = arrays["axis_start"], arrays["axis_end"]
-    _require((start >= -1.0 - SLACK) & (start < end) & (end <= 1.0 + SLACK), "an axis has no range in the unit cube")
-    zoom, span, epoch = arrays["axis_zoom"], arrays["axis_span"], arrays["axis_epoch"]
+    start = arrays["axis_start"]
+    end = arrays["axis_end"]
+    _require(
+        (start >= -1.0 - SLACK) & (start < end) & (end <= 1.0 + SLACK),
+        "an axis has no range in the unit cube",
+    )
+    zoom = arrays["axis_zoom"]
+    span = arrays["axis_span"]
+    epoch = arrays["axis_epoch"]
     over_coarse = np.isin(span, SPANS) & (zoom >= 0) & (zoom <= BINS - span)
-    _require(np.where(zoom == NO_ZOOM, span == 0, over_coarse), "axis_zoom and axis_span are not over coarse bins")
-    _require((epoch >= 0) & (epoch <= NUMBER_MAX), f"axis_epoch holds a number that is not from 0 to {NUMBER_MAX}")
+    _require(
+        np.where(zoom == NO_ZOOM, span == 0, over_coarse),
+        "axis_zoom and axis_span are not over coarse bins",
+    )
+    _require(
+        (epoch >= 0) & (epoch <= NUMBER_MAX),
+        f"axis_epoch holds a number that is not from 0 to {NUMBER_MAX}",
+    )
 
 
 def _check_shares(arrays: Arrays) -> None:
-    """The axes come leaf by leaf, and each window samples a whole number of those of each leaf, at least one."""
-    leaf, share, leaves = arrays["axis_leaf"], arrays["axis_share"], len(arrays["leaf_id"])
+    """The axes come leaf by leaf, and each window samples a whole number of those of each leaf, at
+    least one."""
+    leaf = arrays["axis_leaf"]
+    share = arrays["axis_share"]
+    leaves = len(arrays["leaf_id"])
     _require((leaf >= 0) & (leaf < leaves), "axis_leaf holds a leaf that does not exist")
     _require(np.diff(leaf) >= 0, "axis_leaf does not ascend")
-    _require((share >= 0) & (share <= SHARE_ONE), f"axis_share holds a number that is not from 0 to {SHARE_ONE}")
+    _require(
+        (share >= 0) & (share <= SHARE_ONE),
+        f"axis_share holds a number that is not from 0 to {SHARE_ONE}",
+    )
     # Below 2^53, so that sums of floats are exact.
     sampled = np.bincount(leaf, share, leaves)
-    _require((sampled > 0) & (sampled % SHARE_ONE == 0), f"shares of a leaf do not sum to a multiple of {SHARE_ONE}")
+    _require(
+        (sampled > 0) & (sampled % SHARE_ONE == 0),
+        f"shares of a leaf do not sum to a multiple of {SHARE_ONE}",
+    )
 
 
 def _require(holds: bool | np.bool_ | Bools, problem: str) -> None:
@@ -255,7 +315,8 @@ def _require(holds: bool | np.bool_ | Bools, problem: str) -> None:
 COUNT_MAX: Final = 2**31 - 1
 """counts travel in 32 bits. No noise is ever near that; one that were would become this"""
 SHARE_OF_LEARNING: Final = 0.04
-"""time to count a reading, relative to that in which CA+ learns one: how soon the compiled form is worth loading"""
+"""time to count a reading, relative to that in which CA+ learns one: how soon the compiled form is
+worth loading"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
 _LEAF_WORD: Final = np.uint32(0x9E3779B1)
 """odd: a word times it, without its carry, is another word as even"""
@@ -269,7 +330,8 @@ PLAN_ARRAYS: Final = (
 
 @dataclass(frozen=True)
 class CountedWindow:
-    """The true counts of a window, which must not leave the client before noise is added, and what they are of."""
+    """The true counts of a window, which must not leave the client before noise is added, and what
+    they are of."""
 
     counts: Ints
     """(cells,)"""
@@ -313,7 +375,8 @@ class CountingPlan:
     span: Ints
     epoch: Ints
     share: Ints
-    """(A,) chance of each axis to be sampled in a window, in parts of `SHARE_ONE`; those of a leaf sum to a multiple"""
+    """(A,) chance of each axis to be sampled in a window, in parts of `SHARE_ONE`; those of a leaf
+    sum to a multiple"""
     digest: bytes
     """32 bytes over all of it"""
     facts: LeafFacts
@@ -321,18 +384,29 @@ class CountingPlan:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, d: int) -> CountingPlan:
-        """Make a plan from the arrays of a snapshot, for readings of d features. Raises `InvalidData`."""
+        """Make a plan from the arrays of a snapshot, for readings of d features. Raises
+        `InvalidData`."""
         check_plan(arrays, d)
         digest = hashlib.sha256()
         for name in PLAN_ARRAYS:
             digest.update(np.ascontiguousarray(arrays[name]).tobytes() + name.encode())
         return cls(
-            Axes(*(arrays[f"cut_{part}"] for part in ("first", "second", "first_weight", "second_weight"))),
+            Axes(
+                *(
+                    arrays[f"cut_{part}"]
+                    for part in ("first", "second", "first_weight", "second_weight")
+                )
+            ),
             arrays["cut_at"],
             arrays["cut_parts"],
             arrays["leaf_id"],
             arrays["axis_leaf"],
-            Axes(*(arrays[f"axis_{part}"] for part in ("first", "second", "first_weight", "second_weight"))),
+            Axes(
+                *(
+                    arrays[f"axis_{part}"]
+                    for part in ("first", "second", "first_weight", "second_weight")
+                )
+            ),
             arrays["axis_start"],
             arrays["axis_end"],
             arrays["axis_zoom"],
@@ -346,7 +420,9 @@ class CountingPlan:
     @cached_property
     def _sampled_before(self) -> Ints:
         """(l + 1,) axes sampled of the leaves before each leaf."""
-        sampled_axes = np.bincount(self.axis_leaf, weights=self.share, minlength=len(self.leaf_ids)).astype(np.int64)
+        sampled_axes = np.bincount(
+            self.axis_leaf, weights=self.share, minlength=len(self.leaf_ids)
+        ).astype(np.int64)
         return np.concatenate([[0], np.cumsum(sampled_axes // SHARE_ONE)])
 
     @cached_property
@@ -371,11 +447,21 @@ class CountingPlan:
     @cached_property
     def _cut_arrays(self) -> tuple[Ints | Floats, ...]:
         """Cuts in the form of the compiled kernel."""
-        return (*_whole_and_real(self.cut_axes), _real(self.cut_at), _whole(self.cut_parts.reshape(-1, 2)))
+        return (
+            *_whole_and_real(self.cut_axes),
+            _real(self.cut_at),
+            _whole(self.cut_parts.reshape(-1, 2)),
+        )
 
     @cached_property
     def _axis_arrays(self) -> tuple[Ints | Floats, ...]:
-        return (*_whole_and_real(self.axes), _real(self.start), _real(self.end), _whole(self.zoom), _whole(self.span))
+        return (
+            *_whole_and_real(self.axes),
+            _real(self.start),
+            _real(self.end),
+            _whole(self.zoom),
+            _whole(self.span),
+        )
 
     @cached_property
     def _first_axis(self) -> Ints:
@@ -383,10 +469,12 @@ class CountingPlan:
         return np.searchsorted(self.axis_leaf, np.arange(len(self.leaf_ids)))
 
     def sampled_axes(self, client: bytes, number: int) -> Ints:
-        """The axes (b,) that window `number` of a client samples: systematic sampling by share in each leaf.
+        """The axes (b,) that window `number` of a client samples: systematic sampling by share in
+        each leaf.
 
-        Where the sampling starts is public: it differs from client to client and leaf to leaf, and goes on by the
-        golden ratio from window to window, so that every client samples every axis in proportion to its share.
+        Where the sampling starts is public: it differs from client to client and leaf to leaf, and
+        goes on by the golden ratio from window to window, so that every client samples every axis
+        in proportion to its share.
         """
         words = np.frombuffer(hashlib.shake_256(b"axes" + client).digest(8), dtype="<u8")
         word = words[0] + self._leaf_words + np.uint64(number * GOLDEN_RATIO % 2**64)
@@ -396,21 +484,31 @@ class CountingPlan:
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 
     def count(
-        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+        self,
+        rows: Rows,
+        valid: Bools,
+        client: bytes,
+        number: int,
+        cohort: tuple[bytes, int] | None = None,
     ) -> CountedWindow:
-        """Count the readings of a window: rows (n, d) in unit coordinates; only the `valid` (n,) are readings.
+        """Count the readings of a window: rows (n, d) in unit coordinates; only the `valid` (n,)
+        are readings.
 
-        A row that is not valid keeps its place and is counted nowhere. A reading that lacks values (NaN) falls into one
-        of the leaves that the others allow; if it lacks a feature of the axis drawn for it, it is counted nowhere. So
-        each reading is in one cell at most, and what protects the counts is the same. `client` is the public name of
-        the client and its source; `number` counts its windows. With a `cohort`, the name of many clients and the number
-        of a round, all of them sample the same axes.
+        A row that is not valid keeps its place and is counted nowhere. A reading that lacks values
+        (NaN) falls into one of the leaves that the others allow; if it lacks a feature of the axis
+        drawn for it, it is counted nowhere. So each reading is in one cell at most, and what
+        protects the counts is the same. `client` is the public name of the client and its source;
+        `number` counts its windows. With a `cohort`, the name of many clients and the number of a
+        round, all of them sample the same axes.
         """
         sampled_axes = self.sampled_axes(*(cohort or (client, number)))
         size = self._cells[sampled_axes]
-        drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(4 * len(rows))
+        drawn = hashlib.shake_256(b"draws" + client + number.to_bytes(8, "little")).digest(
+            4 * len(rows)
+        )
         words = np.frombuffer(drawn, dtype="<u4")
-        whole, lacks = valid, None
+        whole = valid
+        lacks = None
         if np.isnan(rows.sum()):  # faster than a look at each value
             lacks = np.isnan(rows).any(axis=1) & valid
             whole = valid & ~lacks
@@ -418,24 +516,32 @@ class CountingPlan:
         if compiled is not None:
             counts = np.zeros(int(size.sum()), dtype=np.int64)
             sampling = sampled_axes, self._sampled_before, np.cumsum(size) - size, BINS
-            points, places = np.ascontiguousarray(rows, dtype=np.float64), np.flatnonzero(whole)
-            compiled.count_window(points, places, words, self._cut_arrays, self._axis_arrays, sampling, counts)
+            points = np.ascontiguousarray(rows, dtype=np.float64)
+            places = np.flatnonzero(whole)
+            compiled.count_window(
+                points, places, words, self._cut_arrays, self._axis_arrays, sampling, counts
+            )
         else:
             counts = self._counted(rows[whole], words[whole], sampled_axes, size)
         if lacks is not None and lacks.any():  # a rejected reading may be NaN too
             counts += self._counted_with_gaps(rows[lacks], words[lacks], sampled_axes, size)
         in_leaf = self._leaf_of_sampled
         own_axis = sampled_axes - self._first_axis[in_leaf]
-        return CountedWindow(counts, self.leaf_ids[in_leaf], own_axis, self.epoch[sampled_axes], size, len(rows))
+        return CountedWindow(
+            counts, self.leaf_ids[in_leaf], own_axis, self.epoch[sampled_axes], size, len(rows)
+        )
 
     def _counted(self, rows: Rows, words: Words32, sampled_axes: Ints, size: Ints) -> Ints:
-        """readings (m, d), a random word for each, the sampled axes (b,), the cells of each -> counts of all cells."""
+        """readings (m, d), a random word for each, the sampled axes (b,), the cells of each ->
+        counts of all cells."""
         x = np.clip(rows, 0.0, 1.0)
         leaf = leaf_of(x, self.cut_axes, self.cut_at, self.cut_parts)
         block, place = self._places_on_axes(x, words, leaf, sampled_axes)
         return self._in_cells(block, place, sampled_axes, size)
 
-    def _counted_with_gaps(self, rows: Rows, words: Words32, sampled_axes: Ints, size: Ints) -> Ints:
+    def _counted_with_gaps(
+        self, rows: Rows, words: Words32, sampled_axes: Ints, size: Ints
+    ) -> Ints:
         """The counts of `_counted`, of readings that lack values."""
         x = np.clip(rows, 0.0, 1.0)
         pairs = possible_leaves(x, self.cut_axes, self.cut_at, self.cut_parts)
@@ -446,8 +552,11 @@ class CountingPlan:
         there = ~np.isnan(place)
         return self._in_cells(block[there], place[there], sampled_axes, size)
 
-    def _places_on_axes(self, x: Floats, words: Words32, leaf: Ints, sampled_axes: Ints) -> tuple[Ints, Floats]:
-        """Rows (m, d) with their leaves (m,) -> (m,) the block of cells drawn for each, (m,) the place on its axis."""
+    def _places_on_axes(
+        self, x: Floats, words: Words32, leaf: Ints, sampled_axes: Ints
+    ) -> tuple[Ints, Floats]:
+        """Rows (m, d) with their leaves (m,) -> (m,) the block of cells drawn for each, (m,) the
+        place on its axis."""
         of_leaf = np.diff(self._sampled_before)[leaf]
         block = self._sampled_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
         return block, self.axes.positions(x, np.arange(len(x)), sampled_axes[block])
@@ -458,10 +567,15 @@ class CountingPlan:
         return np.bincount(cell, minlength=int(size.sum())).astype(np.int64)
 
     def _cell_of(self, position: Floats, axis: Ints) -> Ints:
-        """Positions (n,) on axes (n,) -> (n,) cell of the axis: coarse bins outside the zoom, then fine bins."""
-        start, zoom, span = self.start[axis], self.zoom[axis], self.span[axis]
+        """Positions (n,) on axes (n,) -> (n,) cell of the axis: coarse bins outside the zoom, then
+        fine bins."""
+        start = self.start[axis]
+        zoom = self.zoom[axis]
+        span = self.span[axis]
         # Below the end by less than any bin: a reading on the upper bound falls into the last bin.
-        at = np.clip((position - start) / (self.end[axis] - start) * BINS, 0.0, BINS * (1.0 - 1e-12))
+        at = np.clip(
+            (position - start) / (self.end[axis] - start) * BINS, 0.0, BINS * (1.0 - 1e-12)
+        )
         coarse = at.astype(np.int64)
         fine = (zoom != NO_ZOOM) & (coarse >= zoom) & (coarse < zoom + span)
         fine_bin = np.clip(((at - zoom) * BINS / np.maximum(span, 1)).astype(np.int64), 0, BINS - 1)
@@ -470,7 +584,12 @@ class CountingPlan:
 
 
 def _whole_and_real(axes: Axes) -> tuple[Ints, Ints, Floats, Floats]:
-    return _whole(axes.first), _whole(axes.second), _real(axes.first_weight), _real(axes.second_weight)
+    return (
+        _whole(axes.first),
+        _whole(axes.second),
+        _real(axes.first_weight),
+        _real(axes.second_weight),
+    )
 
 
 def _whole(values: Ints) -> Ints:

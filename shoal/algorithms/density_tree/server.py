@@ -1,7 +1,8 @@
-"""The server half of density_tree: adds up noisy counts, and lets the tree grow where they show valleys.
+"""The server half of density_tree: adds up noisy counts, and lets the tree grow where they show
+valleys.
 
-Its snapshot has the plan under which clients count, and the clusters of the leaves; `predict` and `view` need a
-snapshot alone.
+Its snapshot has the plan under which clients count, and the clusters of the leaves; `predict` and
+`view` need a snapshot alone.
 """
 
 from __future__ import annotations
@@ -14,10 +15,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
-from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, DensityTreeOptions, blocks_of
+from shoal.algorithms.density_tree.arrays import (
+    SHARE_ONE,
+    SNAPSHOT,
+    Block,
+    DensityTreeOptions,
+    blocks_of,
+)
 from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
 from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_AXES, NO_ZOOM, Axes, AxisValleys, Clumping, Leaf, oblique_axes
+from shoal.algorithms.density_tree.leaf import (
+    BINS,
+    NO_AXES,
+    NO_ZOOM,
+    Axes,
+    AxisValleys,
+    Clumping,
+    Leaf,
+    oblique_axes,
+)
 from shoal.algorithms.density_tree.plan import (
     CountingPlan,
     LeafFacts,
@@ -43,7 +59,14 @@ from shoal.algorithms.density_tree.tree import (
 )
 from shoal.algorithms.shares import ClientDeficits, ClientShares
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_dimensions, check_rows
+from shoal.algorithms.streaming import (
+    Arrays,
+    Contribution,
+    Rows,
+    State,
+    check_dimensions,
+    check_rows,
+)
 from shoal.algorithms.view import ClusteringView, Cuts
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
@@ -52,12 +75,15 @@ _AXES = ("first", "second", "first_weight", "second_weight")
 
 
 def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
-    """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their shares, leaf by leaf."""
-    leaves, cuts = leaves_of(root), list(cuts_of(root))
+    """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their
+    shares, leaf by leaf."""
+    leaves = leaves_of(root)
+    cuts = list(cuts_of(root))
     position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
     # Leaves below 0, so that one array names cuts and leaves.
     position.update({id(leaf): -1 - i for i, leaf in enumerate(leaves)})
-    cut_axes, axes = NO_AXES, NO_AXES
+    cut_axes = NO_AXES
+    axes = NO_AXES
     for cut in cuts:
         cut_axes = cut_axes.with_more(cut.leaf.axes.take([cut.axis]))
     for leaf in leaves:
@@ -88,7 +114,8 @@ def cluster_arrays(
     readings: int,
     circular: Sequence[int] = (),
 ) -> dict[str, AnyArray]:
-    """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters (c,)."""
+    """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters
+    (c,)."""
     leaves = leaves_of(root)
     extent = extents(root)
     facts = [identities.clusters[one] for one in identity.tolist()]
@@ -112,41 +139,56 @@ def cluster_arrays(
 
 
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on the leaves' boxes.
+    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on
+    the leaves' boxes.
 
-    -1 as long as nothing is found. A row that lacks features (NaN) falls into the likeliest leaf of those that the
-    others allow.
+    -1 as long as nothing is found. A row that lacks features (NaN) falls into the likeliest leaf of
+    those that the others allow.
     """
     if not snapshot["found"][0]:
         return np.full(len(rows), NO_CLUSTER)
-    cuts = Axes(*(snapshot[f"cut_{part}"] for part in _AXES)), snapshot["cut_at"], snapshot["cut_parts"]
+    cuts = (
+        Axes(*(snapshot[f"cut_{part}"] for part in _AXES)),
+        snapshot["cut_at"],
+        snapshot["cut_parts"],
+    )
     x = np.clip(rows, 0.0, 1.0)
     leaf = leaf_of(x, *cuts)
     if (lacking := np.flatnonzero(np.isnan(x).any(axis=1))).size:
-        leaf[lacking] = LeafFacts.of(snapshot, rows.shape[1]).likeliest(x[lacking], *possible_leaves(x[lacking], *cuts))
+        leaf[lacking] = LeafFacts.of(snapshot, rows.shape[1]).likeliest(
+            x[lacking], *possible_leaves(x[lacking], *cuts)
+        )
     return np.asarray(snapshot["cluster"][leaf])
 
 
 def predictor(snapshot: Arrays) -> Cuts:
     """`predict` as plain data."""
-    cluster = snapshot["cluster"] if snapshot["found"][0] else np.full_like(snapshot["cluster"], NO_CLUSTER)
+    cluster = (
+        snapshot["cluster"]
+        if snapshot["found"][0]
+        else np.full_like(snapshot["cluster"], NO_CLUSTER)
+    )
     first, second, first_weight, second_weight = (snapshot[f"cut_{part}"] for part in _AXES)
     parts = snapshot["cut_parts"].reshape(-1, 2)
     return Cuts(first, second, first_weight, second_weight, snapshot["cut_at"], parts, cluster)
 
 
 def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
-    """The centres (l, d) of a snapshot's leaves, and the readings (l,) that an update has counted in each.
+    """The centres (l, d) of a snapshot's leaves, and the readings (l,) that an update has counted
+    in each.
 
     What it has counted in leaves that are gone is left out.
     """
     leaf = np.repeat(update["leaf"], update["cells"])
-    counted = [float(update["count"][leaf == number].sum()) for number in snapshot["leaf_id"].tolist()]
+    counted = [
+        float(update["count"][leaf == number].sum()) for number in snapshot["leaf_id"].tolist()
+    ]
     return snapshot["leaf_centre"], np.maximum(counted, 0.0)
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """View of the leaves as nodes without edges; the mass of a leaf is an estimate from noisy counts.
+    """View of the leaves as nodes without edges; the mass of a leaf is an estimate from noisy
+    counts.
 
     It is empty until something is found.
 
@@ -173,21 +215,35 @@ def view(snapshot: Arrays) -> ClusteringView:
 
 
 def nothing_found(dimensions: int, identities: bool = True) -> ClusteringView:
-    """A view without nodes and clusters; `identities`: of an algorithm that gives clusters lasting identities."""
+    """A view without nodes and clusters; `identities`: of an algorithm that gives clusters lasting
+    identities."""
     none: Floats = np.empty((0, dimensions))
     names: list[int] | None = [] if identities else None
     return ClusteringView.from_nodes(
-        none, [], [], centres=none, centre_mass=[], identity=names, parent=names, recent=names, accumulates=False
+        none,
+        [],
+        [],
+        centres=none,
+        centre_mass=[],
+        identity=names,
+        parent=names,
+        recent=names,
+        accumulates=False,
     )
 
 
 def _axis_arrays(name: str, axes: Axes) -> dict[str, AnyArray]:
-    return {f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)}
+    return {
+        f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)
+    }
 
 
-def _cluster_means(centre: Floats, mass: Floats, cluster: Ints, circular: Sequence[int] = ()) -> Floats:
+def _cluster_means(
+    centre: Floats, mass: Floats, cluster: Ints, circular: Sequence[int] = ()
+) -> Floats:
     """(c, d) the means of the leaves' centres by mass; plain means where a cluster has none."""
-    total, count = np.bincount(cluster, weights=mass), np.bincount(cluster)
+    total = np.bincount(cluster, weights=mass)
+    count = np.bincount(cluster)
     own = total[cluster]
     weight = np.where(own > 0.0, mass / np.where(own > 0.0, own, 1.0), 1.0 / count[cluster])
     means = np.zeros((len(total), centre.shape[1]))
@@ -213,8 +269,8 @@ OBLIQUE_PATIENCE: Final = 500.0
 class DensityTreeServer:
     """Absorbs noisy counts of windows and grows the tree. Options: `DensityTreeOptions`.
 
-    Everything is in unit coordinates. The state is a function of the contributions in their order; the tree changes
-    after a fixed number of readings, never by the clock.
+    Everything is in unit coordinates. The state is a function of the contributions in their order;
+    the tree changes after a fixed number of readings, never by the clock.
     """
 
     half = "density_tree server"
@@ -232,7 +288,11 @@ class DensityTreeServer:
         self._oblique = self.options.oblique_axes if dimensions > 1 else 0
         self._next_leaf = 0
         self._root: Node = new_leaf(
-            self._new_id(), np.zeros(dimensions), np.ones(dimensions), Axes.features(dimensions), self._oblique
+            self._new_id(),
+            np.zeros(dimensions),
+            np.ones(dimensions),
+            Axes.features(dimensions),
+            self._oblique,
         )
         self._identities = Identities()
         self._readings = 0
@@ -255,14 +315,19 @@ class DensityTreeServer:
         return self._grown
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises
+        `InvalidData`."""
         # All are checked before any is added: an error leaves the half as it was.
-        checked = [(blocks_of(one.arrays, one.client), int(one.arrays["places"][0])) for one in contributions]
+        checked = [
+            (blocks_of(one.arrays, one.client), int(one.arrays["places"][0]))
+            for one in contributions
+        ]
         for (blocks, places), one in zip(checked, contributions, strict=True):
             self._absorb(one.client, blocks, places)
 
     def _absorb(self, client: str, blocks: Sequence[Block], places: int) -> None:
-        """Add the counts. A part of the readings are recent ones, as far as the client's share allows."""
+        """Add the counts. A part of the readings are recent ones, as far as the client's share
+        allows."""
         part = self._shares.admit(client, float(places))
         if self.options.decay < 1.0:
             for each in self._leaves:
@@ -271,19 +336,24 @@ class DensityTreeServer:
         faded = math.exp(-places * part / RECENT_READINGS)
         for each in self._leaves:
             # A variance fades with the square of what its sum fades with.
-            each.recent, each.recent_noise = each.recent * faded, each.recent_noise * faded**2
+            each.recent = each.recent * faded
+            each.recent_noise = each.recent_noise * faded**2
         for block in blocks:
-            # Whether a client's readings are accepted is hidden: only the counts say how many there are.
+            # Whether a client's readings are accepted is hidden: only the counts say how many there
+            # are.
             self._counted += float(block.counts.sum())
             self._counted_noise += len(block.counts) * block.windows * self._noise_variance
             leaf = by_id.get(block.leaf)
-            # A client may have counted under an earlier plan: its leaf can have been cut since, or its axis drawn anew.
+            # A client may have counted under an earlier plan: its leaf can have been cut since, or
+            # its axis drawn anew.
             if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
                 self.dropped += 1
                 continue
             variance = block.windows * self._noise_variance
             counts = without_far_noise(block.counts, self._noise_variance, block.windows)
-            if not self._deficits.take(client, block.leaf, float(counts.sum()), len(counts) * block.windows):
+            if not self._deficits.take(
+                client, block.leaf, float(counts.sum()), len(counts) * block.windows
+            ):
                 continue
             if block.windows == 1:  # sums do not tell how their windows differ
                 earlier = leaf.coarse[block.axis], leaf.coarse_noise[block.axis]
@@ -299,7 +369,8 @@ class DensityTreeServer:
             self.grow()
 
     def grow(self) -> None:
-        """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the others."""
+        """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the
+        others."""
         options = self.options
         # First, so that the leaves which come back can be cut elsewhere within the limit of leaves.
         self._take_back()
@@ -319,14 +390,16 @@ class DensityTreeServer:
         self._publish()
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates, NaN where missing -> (n,) cluster of each as its number in the snapshot.
+        """rows (n, d) in unit coordinates, NaN where missing -> (n,) cluster of each as its number
+        in the snapshot.
 
         Raises `InvalidData`.
         """
         return predict(self._snapshot, check_rows(rows, self.d, gaps=True))
 
     def draw_rows(self, n: int) -> Rows:
-        """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy counts show.
+        """About n rows (n, d) in unit coordinates that lie as the readings do, as far as noisy
+        counts show.
 
         They follow from the tree and its counts alone.
         """
@@ -360,20 +433,30 @@ class DensityTreeServer:
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d)
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
+        saved = StateReader(
+            state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d
+        )
         # Into a new half, so that a state that proves damaged halfway changes nothing.
         fresh = type(self)(self.d, **self.options.as_dict())
         fresh._restore_from(saved, state)
         vars(self).update(vars(fresh))
 
     def _restore_from(self, saved: StateReader, state: State) -> None:
-        self._readings, self._grown = saved.read_int("readings"), saved.read_int("grown")
-        saved.check(self._grown <= self._readings, "the tree changed after readings not yet absorbed")
-        self._next_leaf, self.dropped = saved.read_int("next_leaf"), saved.read_int("dropped")
-        self._counted, self._counted_noise = saved.read_float("counted"), saved.read_float("counted_noise")
+        self._readings = saved.read_int("readings")
+        self._grown = saved.read_int("grown")
+        saved.check(
+            self._grown <= self._readings, "the tree changed after readings not yet absorbed"
+        )
+        self._next_leaf = saved.read_int("next_leaf")
+        self.dropped = saved.read_int("dropped")
+        self._counted = saved.read_float("counted")
+        self._counted_noise = saved.read_float("counted_noise")
         saved.check(self._counted_noise >= 0.0, "counts have a variance below zero")
-        saved.check(isinstance(state.get("found"), bool), "it is unknown whether anything was found")
+        saved.check(
+            isinstance(state.get("found"), bool), "it is unknown whether anything was found"
+        )
         self._found = bool(state["found"])
         self._clumping = Clumping(saved.read_float("apart"), saved.read_float("compared"))
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
@@ -384,11 +467,16 @@ class DensityTreeServer:
         self._deficits = ClientDeficits.restored(saved, self._noise_variance)
         known = set(self._identities.clusters)
         saved.check(
-            known >= {leaf.identity for leaf in self._leaves}, "a leaf is part of a cluster that does not exist"
+            known >= {leaf.identity for leaf in self._leaves},
+            "a leaf is part of a cluster that does not exist",
         )
-        saved.check(max(leaf.leaf_id for leaf in self._leaves) < self._next_leaf, "a leaf has a number not yet given")
+        saved.check(
+            max(leaf.leaf_id for leaf in self._leaves) < self._next_leaf,
+            "a leaf has a number not yet given",
+        )
         self._snapshot = saved.read_arrays("snapshot", SNAPSHOT, self.d)
-        # Clients count under the plan of the snapshot now, and under that of the tree when it is published next.
+        # Clients count under the plan of the snapshot now, and under that of the tree when it is
+        # published next.
         every_axis = [np.full(len(leaf.axes), SHARE_ONE) for leaf in self._leaves]
         try:
             for plan in (self._snapshot, plan_arrays(self._root, every_axis)):
@@ -414,14 +502,16 @@ class DensityTreeServer:
     def _take_back(self) -> None:
         for cut in list(cuts_of(self._root)):
             left, right = cut.parts
-            # Only cuts with nothing below them: a cut above comes in turn once those have been taken back.
+            # Only cuts with nothing below them: a cut above comes in turn once those have been
+            # taken back.
             if not (isinstance(left, Leaf) and isinstance(right, Leaf)):
                 continue
             if is_filled(cut, [left], [right], self.options.filled):
                 self._replace(cut, take_back(cut, self._new_id()))
 
     def _axis_to_cut(self, leaf: Leaf, valleys: AxisValleys) -> int | None:
-        """The axis with the most significant valley at which the leaf can be cut; None where it stays as it is."""
+        """The axis with the most significant valley at which the leaf can be cut; None where it
+        stays as it is."""
         if len(self._leaves) >= self.options.leaves_max:
             return None
         # Stable: of equally significant valleys the first axis is cut, on every machine.
@@ -442,7 +532,10 @@ class DensityTreeServer:
             zoomed = leaf.zoom[axis] != NO_ZOOM
             mass = float((leaf.fine if zoomed else leaf.coarse)[axis].sum())
             noise = float((leaf.fine_noise if zoomed else leaf.coarse_noise)[axis].sum())
-            if mass <= max(OBLIQUE_PATIENCE, 4.0 * math.sqrt(noise)) or hint[axis] >= 1.0 + mass / OBLIQUE_PATIENCE:
+            if (
+                mass <= max(OBLIQUE_PATIENCE, 4.0 * math.sqrt(noise))
+                or hint[axis] >= 1.0 + mass / OBLIQUE_PATIENCE
+            ):
                 continue
             support = np.where(leaf.zoom[: self.d] != NO_ZOOM, leaf.span[: self.d] / BINS, 1.0)
             width = (leaf.high - leaf.low) * support
@@ -450,7 +543,8 @@ class DensityTreeServer:
 
     def _publish(self) -> None:
         """Make the snapshot, which holds until the tree changes again."""
-        leaves, options = self._leaves, self.options
+        leaves = self._leaves
+        options = self.options
         mass = masses(leaves)
         cluster = cluster_leaves(self._root, mass, options.filled, options.circular_features)
         identity = self._identities.assign(leaves, mass, cluster, self._readings)
@@ -459,20 +553,31 @@ class DensityTreeServer:
             self._identities.update_activity(
                 identity,
                 np.bincount(cluster, weights=[leaf.recent for leaf in leaves]).astype(np.float64),
-                np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves]).astype(np.float64),
+                np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves]).astype(
+                    np.float64
+                ),
             )
         shares = []
         for leaf, held in zip(leaves, (options.window_readings * mass).tolist(), strict=True):
             hint = leaf.best_valleys(options.depth, options.cut_significance).hint
             sampled = axes_sampled(
-                len(leaf.axes), options.window_readings, self._noise_variance, options.axes_per_window
+                len(leaf.axes),
+                options.window_readings,
+                self._noise_variance,
+                options.axes_per_window,
             )
             if not options.axes_per_window:
                 sampled = axes_of_leaf(sampled, held, self._noise_variance, self._clumping.variance)
             shares.append(axis_shares(leaf, hint, sampled))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(
-            self._root, mass, cluster, identity, self._identities, self._readings, options.circular_features
+            self._root,
+            mass,
+            cluster,
+            identity,
+            self._identities,
+            self._readings,
+            options.circular_features,
         )
         arrays["found"] = np.array([self._found])
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}

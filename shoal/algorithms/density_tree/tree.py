@@ -1,4 +1,5 @@
-"""The tree of cuts: which leaf a row falls into, how leaves are cut and cuts are taken back, and its saved form."""
+"""The tree of cuts: which leaf a row falls into, how leaves are cut and cuts are taken back, and
+its saved form."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def axis_in(leaf: Leaf, cut: Cut) -> int:
 
 
 def new_leaf(leaf_id: int, low: Floats, high: Floats, kept: Axes, oblique: int) -> Leaf:
-    """A leaf with nothing counted, with its `kept` axes and `oblique` public ones that follow from its number."""
+    """A leaf with nothing counted, with its `kept` axes and `oblique` public ones that follow from
+    its number."""
     axes = kept.with_more(oblique_axes(0, oblique, high - low, leaf_id)) if oblique else kept
     leaf = Leaf(leaf_id, low, high, axes, len(kept))
     leaf.oblique_drawn = oblique
@@ -78,11 +80,13 @@ def new_leaf(leaf_id: int, low: Floats, high: Floats, kept: Axes, oblique: int) 
 
 
 def can_be_cut(leaf: Leaf, axis: int, at: float) -> bool:
-    """Whether both parts have room on every axis that they keep: a cut on a feature can leave one part wholly beyond an
-    oblique cut above, where no reading is."""
+    """Whether both parts have room on every axis that they keep: a cut on a feature can leave one
+    part wholly beyond an oblique cut above, where no reading is."""
     for right in (False, True):
-        low, high = leaf.low.copy(), leaf.high.copy()
-        # An oblique cut bounds no feature by itself, so the boxes of its parts are that of the leaf.
+        low = leaf.low.copy()
+        high = leaf.high.copy()
+        # An oblique cut bounds no feature by itself, so the boxes of its parts are that of the
+        # leaf.
         if axis < leaf.d:
             (low if right else high)[axis] = at
         start, end = (each[: leaf.kept] for each in leaf.axes.box_range(low, high))
@@ -95,13 +99,16 @@ def can_be_cut(leaf: Leaf, axis: int, at: float) -> bool:
 def cut_leaf(
     leaf: Leaf, axis: int, at: float, hints: Floats, leaf_ids: tuple[int, int], oblique: int
 ) -> tuple[Leaf, Leaf]:
-    """The two parts of a leaf. Both keep the histogram of the axis on their side; a heavy part keeps all of them."""
+    """The two parts of a leaf. Both keep the histogram of the axis on their side; a heavy part
+    keeps all of them."""
     held = leaf.coarse[axis]
-    start, end = float(leaf.start[axis]), float(leaf.end[axis])
+    start = float(leaf.start[axis])
+    end = float(leaf.end[axis])
     share = float(rebinned(held, start, end, start, at).sum()) / max(float(held.sum()), 1e-9)
     parts = []
     for right, heavy in ((False, share > HEAVY_SHARE), (True, share < 1 - HEAVY_SHARE)):
-        low, high = leaf.low.copy(), leaf.high.copy()
+        low = leaf.low.copy()
+        high = leaf.high.copy()
         if axis < leaf.d:
             (low if right else high)[axis] = at
         kept = list(range(leaf.kept)) + [axis] * (axis >= leaf.kept)
@@ -111,17 +118,29 @@ def cut_leaf(
             part = Leaf(part.leaf_id, low, high, leaf.axes, leaf.kept)
             part.oblique_drawn = leaf.oblique_drawn
         _inherit_all(part, leaf, kept, axis, at, hints, right=right, heavy=heavy)
-        part.recent, part.recent_noise = leaf.recent * (share if not right else 1.0 - share), leaf.recent_noise
+        part.recent = leaf.recent * (share if not right else 1.0 - share)
+        part.recent_noise = leaf.recent_noise
         parts.append(part)
     return parts[0], parts[1]
 
 
 def _inherit_all(
-    part: Leaf, leaf: Leaf, kept: list[int], cut_axis: int, at: float, hints: Floats, *, right: bool, heavy: bool
+    part: Leaf,
+    leaf: Leaf,
+    kept: list[int],
+    cut_axis: int,
+    at: float,
+    hints: Floats,
+    *,
+    right: bool,
+    heavy: bool,
 ) -> None:
     part.identity = leaf.identity
     for new, old in enumerate(kept):
-        part.start[new], part.end[new] = max(part.start[new], leaf.start[old]), min(part.end[new], leaf.end[old])
+        part.start[new], part.end[new] = (
+            max(part.start[new], leaf.start[old]),
+            min(part.end[new], leaf.end[old]),
+        )
         if old == cut_axis:
             (part.start if right else part.end)[new] = at
         else:
@@ -131,7 +150,8 @@ def _inherit_all(
 
 
 def _inherit(part: Leaf, new: int, leaf: Leaf, old: int) -> None:
-    """Let axis `new` of a part take over what axis `old` of the leaf has counted in the part's range."""
+    """Let axis `new` of a part take over what axis `old` of the leaf has counted in the part's
+    range."""
     part.exposure[new] = leaf.exposure[old]
     if part.start[new] == leaf.start[old] and part.end[new] == leaf.end[old]:
         for mine, theirs in (
@@ -142,7 +162,8 @@ def _inherit(part: Leaf, new: int, leaf: Leaf, old: int) -> None:
         part.zoom[new], part.span[new] = leaf.zoom[old], leaf.span[old]
         part.fine_exposure[new] = leaf.fine_exposure[old]
         return
-    was, now = (leaf.start[old], leaf.end[old]), (part.start[new], part.end[new])
+    was = (leaf.start[old], leaf.end[old])
+    now = (part.start[new], part.end[new])
     part.coarse[new] = rebinned(leaf.coarse[old], *was, *now)
     part.coarse_noise[new] = rebinned(leaf.coarse_noise[old], *was, *now)
 
@@ -152,17 +173,23 @@ Side = list[tuple[Leaf, int]]
 
 
 def density(side: Side, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Readings per unit of length in intervals (n,) of an axis, over the leaves of a side; and its variance."""
-    mass, variance = np.zeros(len(low)), np.zeros(len(low))
+    """Readings per unit of length in intervals (n,) of an axis, over the leaves of a side; and its
+    variance."""
+    mass = np.zeros(len(low))
+    variance = np.zeros(len(low))
     for leaf, axis in side:
         more, uncertain = leaf.density(axis, low, high)
-        mass, variance = mass + more, variance + uncertain
+        mass = mass + more
+        variance = variance + uncertain
     length = high - low
     return mass / length, variance / length**2
 
 
-def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure: float = 1.0) -> bool:
-    """Whether the valley of a cut is none any more between the leaves of its two sides, by `sure` standard deviations.
+def is_filled(
+    cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure: float = 1.0
+) -> bool:
+    """Whether the valley of a cut is none any more between the leaves of its two sides, by `sure`
+    standard deviations.
 
     It is judged at the bin width at which the valley was found.
     """
@@ -172,7 +199,8 @@ def is_filled(cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure
 
 
 def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
-    """Whether there is no valley where a circular feature ends in one leaf, at 1, and begins in another, at 0."""
+    """Whether there is no valley where a circular feature ends in one leaf, at 1, and begins in
+    another, at 0."""
     widths = [float(leaf.bin_width[feature]) for leaf in (last, first)]
     step = min(max(*widths, ENDS_WIDTH), *(BINS * width for width in widths))
     return _no_valley([(last, feature)], [(first, feature)], (1.0, 0.0), (0.0, 1.0), step, filled)
@@ -187,14 +215,17 @@ def _no_valley(
     filled: float,
     sure: float = 1.0,
 ) -> bool:
-    """Whether there is no valley where the left side ends and the right one begins, at the places `at`.
+    """Whether there is no valley where the left side ends and the right one begins, at the places
+    `at`.
 
-    The density must exceed `filled` times the lower of the two peaks on both sides, by `sure` standard deviations.
+    The density must exceed `filled` times the lower of the two peaks on both sides, by `sure`
+    standard deviations.
     """
     if min(leaf.exposure[axis] for leaf, axis in left + right) <= 0.0:
         return False
     beside = [
-        density(side, np.array([low]), np.array([low + step])) for side, low in ((left, at[0] - step), (right, at[1]))
+        density(side, np.array([low]), np.array([low + step]))
+        for side, low in ((left, at[0] - step), (right, at[1]))
     ]
     lowest, error = min((float(value[0]), math.sqrt(variance[0])) for value, variance in beside)
     # Most valleys hold next to nothing: their peaks need not be looked for.
@@ -211,12 +242,15 @@ def _no_valley(
 
 
 def take_back(cut: Cut, leaf_id: int) -> Leaf:
-    """The leaf that a cut between two leaves was made in, with what both parts have counted at equal exposure."""
-    leaf, parts = cut.leaf, [part for part in cut.parts if isinstance(part, Leaf)]
+    """The leaf that a cut between two leaves was made in, with what both parts have counted at
+    equal exposure."""
+    leaf = cut.leaf
+    parts = [part for part in cut.parts if isinstance(part, Leaf)]
     leaf.leaf_id = leaf_id
     # The heavier part keeps its name: most readings of the leaf were called by it.
     heavier = max(parts, key=lambda part: part.recent)
-    leaf.identity, leaf.recent = heavier.identity, sum(part.recent for part in parts)
+    leaf.identity = heavier.identity
+    leaf.recent = sum(part.recent for part in parts)
     leaf.recent_noise = sum(part.recent_noise for part in parts)
     for axis in range(len(leaf.axes)):
         leaf.zoom[axis], leaf.span[axis], leaf.hint[axis] = -1, 0, 0.0
@@ -244,7 +278,8 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
 def leaf_of(rows: Floats, axes: Axes, at: Floats, parts: Ints) -> Ints:
     """rows (n, d) and the cuts' axes, places (s,) and parts (s, 2) -> (n,) leaf of each row.
 
-    Part i >= 0 is cut i, part -1 - i is leaf i; cut 0 is the root, and without cuts there is one leaf.
+    Part i >= 0 is cut i, part -1 - i is leaf i; cut 0 is the root, and without cuts there is one
+    leaf.
     """
     node = np.full(len(rows), 0 if len(at) else -1, dtype=np.int64)
     open_rows = np.flatnonzero(node >= 0)
@@ -265,8 +300,10 @@ _AXES: Final = ("first", "second", "first_weight", "second_weight")
 
 
 def tree_state(root: Node) -> State:
-    """Cuts, parents first, and leaves from left to right; part i >= 0 of a cut is cut i, part -1 - i is leaf i."""
-    cuts, leaves = list(cuts_of(root)), leaves_of(root)
+    """Cuts, parents first, and leaves from left to right; part i >= 0 of a cut is cut i, part -1 -
+    i is leaf i."""
+    cuts = list(cuts_of(root))
+    leaves = leaves_of(root)
     position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
     position.update({id(leaf): -1 - i for i, leaf in enumerate(leaves)})
     return {
@@ -298,7 +335,8 @@ def restored_tree(saved: Mapping[str, Any], d: int) -> Node:
                 raise InvalidState("saved tree: a cut is not above its parts")
             if not 0 <= each["axis"] < len(leaf.axes):
                 raise InvalidState("saved tree: a cut is on an axis that its leaf does not have")
-            at, step = float(each["at"]), float(each["step"])
+            at = float(each["at"])
+            step = float(each["step"])
             if not 0.0 < step < math.inf:
                 raise InvalidState("saved tree: a cut was found in bins without width")
             nodes[i] = Cut(leaf, each["axis"], at, step, (parts[0], parts[1]))
@@ -306,14 +344,23 @@ def restored_tree(saved: Mapping[str, Any], d: int) -> Node:
         raise InvalidState(f"saved tree is damaged: {broken}") from None
     root = nodes[0] if nodes else leaves[0]
     assert root is not None
-    if list(map(id, leaves_of(root))) != list(map(id, leaves)) or list(map(id, cuts_of(root))) != list(map(id, nodes)):
-        raise InvalidState("saved tree: its leaves and cuts are not those that are reached from the root")
+    if list(map(id, leaves_of(root))) != list(map(id, leaves)) or list(
+        map(id, cuts_of(root))
+    ) != list(map(id, nodes)):
+        raise InvalidState(
+            "saved tree: its leaves and cuts are not those that are reached from the root"
+        )
     return root
 
 
 def _leaf_state(leaf: Leaf) -> State:
-    arrays = {name: getattr(leaf, name).copy() for name in (*_HISTOGRAMS, *_PER_AXIS, *_WHOLE, "low", "high")}
-    axes = {f"axis_{name}": part.copy() for name, part in zip(_AXES, leaf.axes.parts(), strict=True)}
+    arrays = {
+        name: getattr(leaf, name).copy()
+        for name in (*_HISTOGRAMS, *_PER_AXIS, *_WHOLE, "low", "high")
+    }
+    axes = {
+        f"axis_{name}": part.copy() for name, part in zip(_AXES, leaf.axes.parts(), strict=True)
+    }
     return {
         "version": VERSION,
         "leaf_id": leaf.leaf_id,
@@ -332,15 +379,20 @@ def _restored_leaf(state: Mapping[str, Any], d: int) -> Leaf:
     first = saved.read_ints("axis_first", (None,))
     a = len(first)
     second = saved.read_ints("axis_second", (a,))
-    saved.check(bool((first < d).all() and (second < d).all()), "an axis has a feature that does not exist")
-    weights = [saved.read_floats(f"axis_{name}", (a,)) for name in ("first_weight", "second_weight")]
+    saved.check(
+        bool((first < d).all() and (second < d).all()), "an axis has a feature that does not exist"
+    )
+    weights = [
+        saved.read_floats(f"axis_{name}", (a,)) for name in ("first_weight", "second_weight")
+    ]
     kept = saved.read_int("kept", least=d)
     saved.check(kept <= a, "more axes are kept than there are")
     low, high = (saved.read_floats(name, (d,)) for name in ("low", "high"))
     leaf = Leaf(saved.read_int("leaf_id"), low, high, Axes(first, second, *weights), kept)
     leaf.identity = saved.read_int("identity", least=-1)
     leaf.oblique_drawn = saved.read_int("oblique_drawn")
-    leaf.recent, leaf.recent_noise = saved.read_float("recent"), saved.read_float("recent_noise")
+    leaf.recent = saved.read_float("recent")
+    leaf.recent_noise = saved.read_float("recent_noise")
     for name in _HISTOGRAMS:
         setattr(leaf, name, saved.read_floats(name, (a, BINS)))
     for name in _PER_AXIS:

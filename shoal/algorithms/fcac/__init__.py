@@ -1,8 +1,8 @@
 """FCAC: federated clustering via adaptive resonance theory (Masuyama et al., 2023).
 
-Each client learns prototypes of its rows, called nodes, with CA+ and publishes them. The server learns the nodes of
-all clients with CAEFC, which connects nodes by edges; each connected component is a cluster. `FCAC` declares both
-halves as an algorithm of a federation.
+Each client learns prototypes of its rows, called nodes, with CA+ and publishes them. The server
+learns the nodes of all clients with CAEFC, which connects nodes by edges; each connected component
+is a cluster. `FCAC` declares both halves as an algorithm of a federation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, require_possible
-from shoal.algorithms.fcac.ca_plus import REGION_UPDATE, SNAPSHOT, UPDATE, CAPlus, FcacAggregator, check_parts
+from shoal.algorithms.fcac.ca_plus import (
+    REGION_UPDATE,
+    SNAPSHOT,
+    UPDATE,
+    CAPlus,
+    FcacAggregator,
+    check_parts,
+)
 from shoal.algorithms.fcac.caefc import CAEFC, predict, predictor, view
 from shoal.algorithms.fcac.options import FcacOptions
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
@@ -22,10 +29,11 @@ __all__ = ["CAEFC", "CAPlus", "FcacOptions"]
 
 
 NODES_MAX: Final = 2000
-"""default of the option `nodes_max` in a federation, so that an endless stream does not fill the memory; the library
-itself sets no limit"""
+"""default of the option `nodes_max` in a federation, so that an endless stream does not fill the
+memory; the library itself sets no limit"""
 CLIENT_SHARE_MAX: Final = 0.95
-"""default of the option `client_share_max` in a federation; the library, as the paper, has no bound"""
+"""default of the option `client_share_max` in a federation; the library, as the paper, has no bound
+"""
 COUNT_SUM_MAX: Final = 2.0**53
 """whole numbers up to this one are exact as 64-bit floats"""
 
@@ -35,9 +43,11 @@ def _with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for more nodes than the options allow, or winning counts beyond what a client can learn.
+    """Raises `InvalidData` for more nodes than the options allow, or winning counts beyond what a
+    client can learn.
 
-    A winning count counts the readings since the client's start, so it may be above the readings of one update.
+    A winning count counts the readings since the client's start, so it may be above the readings of
+    one update.
     """
     if "part" in arrays:
         check_parts(arrays)
@@ -45,7 +55,10 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     nodes_max = options.get("nodes_max", NODES_MAX)
     if nodes_max is not None:
         check_at_most("weight", len(arrays["weight"]), nodes_max)
-    require_possible(float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX, "winning counts beyond any stream")
+    require_possible(
+        float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX,
+        "winning counts beyond any stream",
+    )
 
 
 FCAC: Final = StreamingAlgorithm(
@@ -59,6 +72,7 @@ FCAC: Final = StreamingAlgorithm(
     view=view,
     check_claims=check_claims,
     aggregation=Aggregation(
-        lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions), update=REGION_UPDATE
+        lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions),
+        update=REGION_UPDATE,
     ),
 )

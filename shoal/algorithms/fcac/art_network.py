@@ -1,7 +1,9 @@
-"""The network that CA+ and CAEFC share: adaptive resonance theory with the correntropy-induced metric (CIM).
+"""The network that CA+ and CAEFC share: adaptive resonance theory with the correntropy-induced
+metric (CIM).
 
-It follows the paper's Algorithm 1 as the published program runs it, because that program made the published tables.
-Where the program is undefined, ties go to the lowest position, and the counter of inputs never restarts.
+It follows the paper's Algorithm 1 as the published program runs it, because that program made the
+published tables. Where the program is undefined, ties go to the lowest position, and the counter of
+inputs never restarts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_dimensions, c
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.art_workspace import COUNTER, LAST_SIGMA, MEAN_SIGMA, SATURATED, SIZE, VIGILANCE, Scalars, Workspace
+from shoal.kernels.art_workspace import (
+    COUNTER,
+    LAST_SIGMA,
+    MEAN_SIGMA,
+    SATURATED,
+    SIZE,
+    VIGILANCE,
+    Scalars,
+    Workspace,
+)
 from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.constants import SIGMA_MIN
 from shoal.kernels.correntropy import (
@@ -34,8 +45,8 @@ from shoal.kernels.correntropy import (
 )
 
 Kernel = Callable[[Workspace, Scalars], int]
-"""learns rows up to one that needs more room than the arrays have, and returns how many; it changes the nodes, the
-workspace and the scalars"""
+"""learns rows up to one that needs more room than the arrays have, and returns how many; it changes
+the nodes, the workspace and the scalars"""
 
 
 class Progress(NamedTuple):
@@ -51,7 +62,8 @@ class Progress(NamedTuple):
 
 
 class CompiledLearning:
-    """The workspace of one network's kernel. What it holds follows from the nodes: it is no part of a state."""
+    """The workspace of one network's kernel. What it holds follows from the nodes: it is no part of
+    a state."""
 
     def __init__(self) -> None:
         self._workspace = Workspace.of(0, 0)
@@ -59,28 +71,40 @@ class CompiledLearning:
         """inputs learnt when the workspace held the nodes"""
 
     def holds(self, counter: int) -> bool:
-        """Whether the workspace holds the nodes of a network that has learnt this number of inputs. Nodes change only
-        when an input is learnt, so it does if the number was the same when the kernel left it."""
+        """Whether the workspace holds the nodes of a network that has learnt this number of inputs.
+        Nodes change only when an input is learnt, so it does if the number was the same when the
+        kernel left it."""
         return self._counter == counter
 
     def learn(
-        self, rows: Floats, nodes: Nodes, progress: Progress, n_active: int, nodes_max: int | None, kernel: Kernel
+        self,
+        rows: Floats,
+        nodes: Nodes,
+        progress: Progress,
+        n_active: int,
+        nodes_max: int | None,
+        kernel: Kernel,
     ) -> tuple[int, Progress]:
-        """Learn rows (n, d) up to one that the kernel leaves to NumPy's form. Returns how many, and the progress."""
+        """Learn rows (n, d) up to one that the kernel leaves to NumPy's form. Returns how many, and
+        the progress."""
         # It is filled anew only where the nodes have changed outside of the kernel.
         kept = self.holds(progress.counter)
         if not self._workspace.fits(nodes.capacity):
-            self._workspace, kept = Workspace.of(nodes.capacity, rows.shape[1]), False
+            self._workspace = Workspace.of(nodes.capacity, rows.shape[1])
+            kept = False
         scalars = Scalars(
             np.array([nodes.size, progress.counter, progress.saturated, 0, 0, kept]),
             np.array([progress.last_sigma, nodes.mean_sigma, progress.vigilance, 0.0, 0.0, 0.0]),
             np.array([n_active, nodes_max or -1]),
         )
         learnt = kernel(self._workspace, scalars)
-        ints, floats = scalars.ints.tolist(), scalars.floats.tolist()
+        ints = scalars.ints.tolist()
+        floats = scalars.floats.tolist()
         self._counter = ints[COUNTER]
         nodes.resized(ints[SIZE], floats[MEAN_SIGMA])
-        return learnt, Progress(ints[COUNTER], ints[SATURATED], floats[LAST_SIGMA], floats[VIGILANCE])
+        return learnt, Progress(
+            ints[COUNTER], ints[SATURATED], floats[LAST_SIGMA], floats[VIGILANCE]
+        )
 
 
 class NetworkAttributes:
@@ -142,12 +166,14 @@ class NetworkAttributes:
 
     @property
     def n_active(self) -> int | None:
-        """Number of most recent nodes that a bandwidth is computed from, lambda / 2; None until it is set."""
+        """Number of most recent nodes that a bandwidth is computed from, lambda / 2; None until it
+        is set."""
         return self._n_active
 
     @property
     def lambda_(self) -> int | None:
-        """Number of inputs between two removals of isolated nodes on the server; None until it is set."""
+        """Number of inputs between two removals of isolated nodes on the server; None until it is
+        set."""
         return None if self._n_active is None else 2 * self._n_active
 
     @property
@@ -181,13 +207,15 @@ def _read_only(array: NDArray[Element]) -> NDArray[Element]:
 
 
 STATE_VERSION = 1
-FILL, REFILL = 0, 4
-"""cases of an input that became a node without the vigilance test: before the vigilance is set, and after nodes were
-removed"""
+FILL = 0
+REFILL = 4
+"""cases of an input that became a node without the vigilance test: before the vigilance is set, and
+after nodes were removed"""
 
 
 class Step(NamedTuple):
-    """The effect of one input. Positions are those before any removal; -1 when there was no competition."""
+    """The effect of one input. Positions are those before any removal; -1 when there was no
+    competition."""
 
     case: int
     """1, 2, 3 as in the paper, `FILL` or `REFILL`"""
@@ -198,7 +226,8 @@ class Step(NamedTuple):
 
 
 class ArtNetwork(NetworkAttributes, ABC):
-    """A network that learns rows one by one. The number of features is given, or fixed by the first rows."""
+    """A network that learns rows one by one. The number of features is given, or fixed by the first
+    rows."""
 
     network: ClassVar[str]
     """name in the paper, and in a saved state"""
@@ -213,7 +242,9 @@ class ArtNetwork(NetworkAttributes, ABC):
     def _reset(self) -> None:
         self._nodes = Nodes(self._width or 0)
         self._buffer: Floats = np.empty((0, self._width or 0))
-        self._diversity: Diversity | None = Diversity(self.options.diversity_cut, self.options.diversity_nodes_min)
+        self._diversity: Diversity | None = Diversity(
+            self.options.diversity_cut, self.options.diversity_nodes_min
+        )
         self._counter = 0
         self._last_sigma: float | None = None
         self._vigilance = 1.0
@@ -226,12 +257,14 @@ class ArtNetwork(NetworkAttributes, ABC):
     def learn(self, rows: ArrayLike) -> None:
         """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
 
-        The first `initial_rows` are buffered and learnt together. Raises `InvalidData` before anything has changed.
+        The first `initial_rows` are buffered and learnt together. Raises `InvalidData` before
+        anything has changed.
         """
         self._learn(check_rows(rows, self._width))
 
     def flush(self) -> None:
-        """Learn the rows in the buffer, at the end of a stream. Raises `InvalidData` if it is a single one."""
+        """Learn the rows in the buffer, at the end of a stream. Raises `InvalidData` if it is a
+        single one."""
         if len(self._buffer) == 1:
             raise InvalidData("a single row has no spread to learn from; give at least 2 rows")
         if len(self._buffer):
@@ -253,7 +286,8 @@ class ArtNetwork(NetworkAttributes, ABC):
             self._learn_first_rows(buffered)
 
     def _learn_first_rows(self, rows: Floats) -> None:
-        # Of exactly these rows, however many came with the last batch: any batching must give the same state.
+        # Of exactly these rows, however many came with the last batch: any batching must give the
+        # same state.
         self._last_sigma = bandwidth(rows[: self.options.initial_rows])
         self._buffer = np.empty((0, rows.shape[1]))
         self._learn_each(rows)
@@ -269,8 +303,8 @@ class ArtNetwork(NetworkAttributes, ABC):
                 self._learn_compiled(np.ascontiguousarray(rows), compiled)
 
     def _learn_first_nodes(self, rows: Floats) -> int:
-        """Learn rows until the nodes are diverse enough. Returns how many. Each becomes a node as it is, so that many
-        can be compared with all before them at once."""
+        """Learn rows until the nodes are diverse enough. Returns how many. Each becomes a node as
+        it is, so that many can be compared with all before them at once."""
         learnt = 0
         while self._diversity is not None and learnt < len(rows):
             block = rows[learnt : learnt + self._diversity.room_ahead]
@@ -283,7 +317,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         return learnt
 
     def _learn_compiled(self, rows: Floats, compiled: CompiledKernels) -> None:
-        """Learn rows with a compiled kernel. It leaves the first nodes, and rows that need more room."""
+        """Learn rows with a compiled kernel. It leaves the first nodes, and rows that need more
+        room."""
         learnt = 0
         while learnt < len(rows):
             if self._n_active is not None:
@@ -293,7 +328,8 @@ class ArtNetwork(NetworkAttributes, ABC):
                 learnt += 1
 
     def _learn_chunk(self, rows: Floats, n_active: int, compiled: CompiledKernels) -> int:
-        """Learn rows (n, d) with a compiled kernel, up to one that it leaves to NumPy's form. Returns how many."""
+        """Learn rows (n, d) with a compiled kernel, up to one that it leaves to NumPy's form.
+        Returns how many."""
         assert self._last_sigma is not None
         progress = Progress(self._counter, self._saturated, self._last_sigma, self._vigilance)
         factor = bandwidth_factor(n_active, rows.shape[1])
@@ -301,16 +337,23 @@ class ArtNetwork(NetworkAttributes, ABC):
         def kernel(workspace: Workspace, scalars: Scalars) -> int:
             return self._run_kernel(compiled, rows, workspace, scalars, factor)
 
-        learning, nodes_max = self._compiled_learning, self.options.nodes_max
+        learning = self._compiled_learning
+        nodes_max = self.options.nodes_max
         learnt, progress = learning.learn(rows, self._nodes, progress, n_active, nodes_max, kernel)
         self._counter, self._saturated, self._last_sigma, self._vigilance = progress
         return learnt
 
     @abstractmethod
     def _run_kernel(
-        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+        self,
+        compiled: CompiledKernels,
+        rows: Floats,
+        workspace: Workspace,
+        scalars: Scalars,
+        bandwidth_factor: float,
     ) -> int:
-        """Call the compiled kernel, which changes nodes, workspace and scalars. Returns how many rows it has learnt."""
+        """Call the compiled kernel, which changes nodes, workspace and scalars. Returns how many
+        rows it has learnt."""
 
     def _step(self, row: Floats) -> Step:
         """Learn one input (Algorithm 1, lines 2-37)."""
@@ -320,7 +363,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         return self._compete(row, self._n_active)
 
     def _insert_directly(self, row: Floats) -> Step:
-        """Make the input a node without a test (lines 3-11); the last one needed sets the vigilance."""
+        """Make the input a node without a test (lines 3-11); the last one needed sets the
+        vigilance."""
         case = FILL if self._n_active is None else REFILL
         self._create_node(row)
         if self._diversity is not None:
@@ -339,7 +383,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         size = self._nodes.size
         if not diversity.add_next():
             diversity.add_node(self._similarity_to_earlier(size - 1))
-        # At the limit the number of nodes is what it can be, diverse or not; else no vigilance would ever be set.
+        # At the limit the number of nodes is what it can be, diverse or not; else no vigilance
+        # would ever be set.
         if diversity.is_below_cut() or size == self.options.nodes_max:
             self._n_active = size
             self._diversity = None
@@ -353,9 +398,12 @@ class ArtNetwork(NetworkAttributes, ABC):
         return self._similarities(np.concatenate([self._nodes.weights, rows]), self._nodes.size)
 
     def _similarities(self, points: Floats, first: int) -> list[Floats]:
-        """Similarities of each of the points (k, d) from the first on to earlier ones. Bandwidths are initial ones."""
+        """Similarities of each of the points (k, d) from the first on to earlier ones. Bandwidths
+        are initial ones."""
         assert self._last_sigma is not None
-        one, other, out = np.empty_like(points), np.empty_like(points), np.empty(len(points))
+        one = np.empty_like(points)
+        other = np.empty_like(points)
+        out = np.empty(len(points))
         found = []
         for k in range(first, len(points)):
             arguments = (points[k], points[:k], self._last_sigma, out[:k], (one[:k], other[:k]))
@@ -364,7 +412,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         return found
 
     def _compete(self, row: Floats, n_active: int) -> Step:
-        """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2, so there are two."""
+        """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2,
+        so there are two."""
         nodes = self._nodes
         distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
         first = int(distances.argmin())
@@ -381,8 +430,8 @@ class ArtNetwork(NetworkAttributes, ABC):
             nodes.set_sigma(nodes.size - 1, self._last_sigma)
         else:
             case = 2 if self._vigilance < distance_second else 3
-            # A full network compares as before and learns into the nearest node, as in Case II or III.
-            # A number of Python: arithmetic of an array with one of NumPy takes twice as long.
+            # A full network compares as before and learns into the nearest node, as in Case II or
+            # III. A number of Python: arithmetic of an array with one of NumPy takes twice as long.
             count = nodes.counts.item(first) + 1
             nodes.counts[first] = count
             winner = nodes.weights[first]
@@ -392,7 +441,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         return Step(case, first, second, distance_first, distance_second)
 
     def _is_full(self) -> bool:
-        # Counts only inputs that would have become a node: this is asked after the test of the vigilance.
+        # Counts only inputs that would have become a node: this is asked after the test of the
+        # vigilance.
         if self._nodes.size != self.options.nodes_max:
             return False
         self._saturated += 1
@@ -421,8 +471,11 @@ class ArtNetwork(NetworkAttributes, ABC):
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved network and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, network=self.network, options=self.options.as_dict())
+        """Become the saved network and continue bit for bit. Raises `InvalidState`; then nothing
+        has changed."""
+        saved = StateReader(
+            state, STATE_VERSION, network=self.network, options=self.options.as_dict()
+        )
         fresh = type(self)(self._given_width, **self.options.as_dict())
         fresh._restore_from(saved)
         vars(self).update(vars(fresh))
@@ -444,24 +497,47 @@ class ArtNetwork(NetworkAttributes, ABC):
         self._check_inputs(saved)
         saved.check(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
         started = self._last_sigma is not None
-        saved.check((self._last_sigma or SIGMA_MIN) >= SIGMA_MIN, f"last_sigma is below {SIGMA_MIN:g}")
-        saved.check(started == (self._counter > 0), "a bandwidth without rows, or rows without a bandwidth")
-        saved.check(len(self._buffer) < self.options.initial_rows, "the buffer holds initial_rows rows or more")
-        saved.check(bool((np.abs(self._buffer) <= MAGNITUDE_MAX).all()), "the buffer holds numbers that no rows have")
-        saved.check(width is not None or len(self._buffer) == 0, "the buffer holds rows without features")
-        saved.check(not (started and len(self._buffer)), "the buffer holds rows after learning has begun")
+        saved.check(
+            (self._last_sigma or SIGMA_MIN) >= SIGMA_MIN, f"last_sigma is below {SIGMA_MIN:g}"
+        )
+        saved.check(
+            started == (self._counter > 0), "a bandwidth without rows, or rows without a bandwidth"
+        )
+        saved.check(
+            len(self._buffer) < self.options.initial_rows,
+            "the buffer holds initial_rows rows or more",
+        )
+        saved.check(
+            bool((np.abs(self._buffer) <= MAGNITUDE_MAX).all()),
+            "the buffer holds numbers that no rows have",
+        )
+        saved.check(
+            width is not None or len(self._buffer) == 0, "the buffer holds rows without features"
+        )
+        saved.check(
+            not (started and len(self._buffer)), "the buffer holds rows after learning has begun"
+        )
         if self._n_active is not None:
             self._diversity = None
         elif self._diversity is not None:
             with ignore_underflow():
-                # What `Diversity` keeps follows from the nodes, so it is computed again and is no part of a state.
+                # What `Diversity` keeps follows from the nodes, so it is computed again and is no
+                # part of a state.
                 for position in range(self._nodes.size):
                     self._diversity.add_node(self._similarity_to_earlier(position))
 
     def _check_inputs(self, saved: StateReader) -> None:
-        """Raises `InvalidState` for nodes that this number of inputs cannot have made. Kernels rely on it."""
-        nodes, active = self._nodes, self._n_active or 0
-        saved.check(bool((nodes.stamps <= self._counter).all()), "a node was changed by an input not yet learnt")
-        saved.check(bool((nodes.counts <= self._counter).all()), "a node has won more inputs than were learnt")
+        """Raises `InvalidState` for nodes that this number of inputs cannot have made. Kernels rely
+        on it."""
+        nodes = self._nodes
+        active = self._n_active or 0
+        saved.check(
+            bool((nodes.stamps <= self._counter).all()),
+            "a node was changed by an input not yet learnt",
+        )
+        saved.check(
+            bool((nodes.counts <= self._counter).all()),
+            "a node has won more inputs than were learnt",
+        )
         saved.check(active <= self._counter, "n_active counts nodes of inputs not yet learnt")
         saved.check(active <= (self.options.nodes_max or active), "n_active is above nodes_max")

@@ -1,6 +1,8 @@
-"""CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows learnt (paper, 4.2).
+"""CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows
+learnt (paper, 4.2).
 
-The arrays that travel from it to CAEFC on the server stand first, and how a region passes on those of its clients last.
+The arrays that travel from it to CAEFC on the server stand first, and how a region passes on those
+of its clients last.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ UPDATE = {
 """nodes of one client, by winning count from the highest, ties by node id"""
 
 REGION_UPDATE = {**UPDATE, "part": ArraySpec("<i8", ("b",), at_least_one=True)}
-"""nodes of several updates of a region's clients, one update after the other, and how many nodes each has"""
+"""nodes of several updates of a region's clients, one update after the other, and how many nodes
+each has"""
 
 SNAPSHOT = {
     "node_id": ArraySpec("<i8", ("k",)),
@@ -39,19 +42,23 @@ SNAPSHOT = {
     "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
     "centre_weight": ArraySpec("<f8", ("c",), at_least_one=True),
 }
-"""the server's nodes; the edges between them, as positions with the smaller one first; per cluster the mean of its
-nodes weighted by winning count, and the sum of these counts"""
+"""the server's nodes; the edges between them, as positions with the smaller one first; per cluster
+the mean of its nodes weighted by winning count, and the sum of these counts"""
 
 
 def check_parts(arrays: Arrays) -> None:
-    """Raises `InvalidData` unless the parts of a region's update have all of its nodes together, and no more."""
+    """Raises `InvalidData` unless the parts of a region's update have all of its nodes together,
+    and no more."""
     # As floats, since a sum of whole numbers could overflow.
     if float(arrays["part"].sum(dtype=np.float64)) != len(arrays["count"]):
-        raise InvalidData("its claims do not agree: the nodes of its parts do not add up to its nodes")
+        raise InvalidData(
+            "its claims do not agree: the nodes of its parts do not add up to its nodes"
+        )
 
 
 def parts_of(contribution: Contribution) -> Iterator[Contribution]:
-    """The updates that a contribution consists of, in their order; a client's is one. Raises `InvalidData`."""
+    """The updates that a contribution consists of, in their order; a client's is one. Raises
+    `InvalidData`."""
     arrays = contribution.arrays
     if "part" not in arrays:
         yield contribution
@@ -76,18 +83,29 @@ class CAPlus(ArtNetwork):
         """Move the second winner a little; its count and its recency do not change (eq. 31)."""
         if second is not None:
             neighbour = self._nodes.weights[second]
-            neighbour += (row - neighbour) * (self.options.second_winner_factor / self._nodes.counts.item(second))
+            neighbour += (row - neighbour) * (
+                self.options.second_winner_factor / self._nodes.counts.item(second)
+            )
 
     def _run_kernel(
-        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+        self,
+        compiled: CompiledKernels,
+        rows: Floats,
+        workspace: Workspace,
+        scalars: Scalars,
+        bandwidth_factor: float,
     ) -> int:
         factors = np.array([bandwidth_factor, self.options.second_winner_factor])
-        return compiled.learn_ca_plus(rows, self._nodes.arrays, workspace, *scalars, factors, compiled.loops)
+        return compiled.learn_ca_plus(
+            rows, self._nodes.arrays, workspace, *scalars, factors, compiled.loops
+        )
 
     def contribute(self) -> Arrays:
-        """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option `contribute`).
+        """The `UPDATE` arrays of the nodes created or won since the last call, or of all (option
+        `contribute`).
 
-        By winning count from the highest, ties by node id. Empty before the initial rows are learnt.
+        By winning count from the highest, ties by node id. Empty before the initial rows are
+        learnt.
         """
         nodes = self._nodes
         since = self._published_counter if self.options.contribute == "changed" else 0
@@ -106,10 +124,14 @@ class CAPlus(ArtNetwork):
 
     def _restore_from(self, saved: StateReader) -> None:
         super()._restore_from(saved)
-        # Nodes are never removed; compiled, an input that must become a node for want of nodes is not looked for.
+        # Nodes are never removed; compiled, an input that must become a node for want of nodes is
+        # not looked for.
         saved.check(self.size >= (self.n_active or 0), "fewer nodes than n_active")
         self._published_counter = saved.read_int("published_counter")
-        saved.check(self._published_counter <= self._counter, "published_counter counts inputs not yet learnt")
+        saved.check(
+            self._published_counter <= self._counter,
+            "published_counter counts inputs not yet learnt",
+        )
 
 
 STATE_VERSION: Final = 2
@@ -117,11 +139,13 @@ HALF: Final = "FCAC aggregator"
 
 
 class FcacAggregator:
-    """Keeps the nodes of clients' updates in the order in which they came, and where each update ends.
+    """Keeps the nodes of clients' updates in the order in which they came, and where each update
+    ends.
 
-    The nodes of the region's own CAEFC would be fewer by far. But CAEFC at the top would then see each part of space so
-    seldom that clusters fall apart or are missed (benchmarks/hierarchy.py), so clients' nodes go up as they are.
-    Which of them have high winning counts is decided within each update (Algorithm 3), so updates stay apart.
+    The nodes of the region's own CAEFC would be fewer by far. But CAEFC at the top would then see
+    each part of space so seldom that clusters fall apart or are missed (benchmarks/hierarchy.py),
+    so clients' nodes go up as they are. Which of them have high winning counts is decided within
+    each update (Algorithm 3), so updates stay apart.
     """
 
     def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
@@ -137,7 +161,9 @@ class FcacAggregator:
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
         """Whether these nodes and those kept are no more than an update may have."""
-        return self._nodes_max is None or len(self._counts) + len(arrays["count"]) <= self._nodes_max
+        return (
+            self._nodes_max is None or len(self._counts) + len(arrays["count"]) <= self._nodes_max
+        )
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the nodes of one update; those of a lower region's are of several."""
@@ -172,9 +198,13 @@ class FcacAggregator:
         """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
         saved = StateReader(state, STATE_VERSION, half=HALF)
         weights = saved.read_floats("weight", (None, self._width))
-        counts, parts = saved.read_ints("count", (len(weights),), least=1), saved.read_ints("part", (None,), least=1)
+        counts = saved.read_ints("count", (len(weights),), least=1)
+        parts = saved.read_ints("part", (None,), least=1)
         # As floats, since a sum of whole numbers could overflow.
         saved.check(
-            float(parts.sum(dtype=np.float64)) == len(weights), "the nodes of its updates do not add up to its nodes"
+            float(parts.sum(dtype=np.float64)) == len(weights),
+            "the nodes of its updates do not add up to its nodes",
         )
-        self._weights, self._counts, self._parts = weights, counts, parts
+        self._weights = weights
+        self._counts = counts
+        self._parts = parts

@@ -1,4 +1,5 @@
-"""CAEFC, the server half: nodes connected by edges, whose components are the clusters (paper, 4.1 and Algorithm 1)."""
+"""CAEFC, the server half: nodes connected by edges, whose components are the clusters (paper, 4.1
+and Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_
 from shoal.algorithms.view import ClusteringView, NearestPoint
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.art_workspace import COUNTER, DELETED_AGE_SUM, KEPT, N_DELETED, SIZE, Scalars, Workspace
+from shoal.kernels.art_workspace import (
+    COUNTER,
+    DELETED_AGE_SUM,
+    KEPT,
+    N_DELETED,
+    SIZE,
+    Scalars,
+    Workspace,
+)
 from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.correntropy import ignore_underflow, nearest
 
@@ -25,44 +34,53 @@ Permute = Callable[[str, int], Ints]
 
 
 def feed_order(counts: Sequence[Ints], permute: Permute) -> tuple[Ints, Ints]:
-    """Winning counts (n_i,) of each client -> positions in their concatenation: the high group, then the low one.
+    """Winning counts (n_i,) of each client -> positions in their concatenation: the high group,
+    then the low one.
 
-    A node is high when its count reaches the 75th percentile of its own client (linear interpolation). The
-    groups are taken over the clients in the order given, and each is permuted. A client may have no nodes.
+    A node is high when its count reaches the 75th percentile of its own client (linear
+    interpolation). The groups are taken over the clients in the order given, and each is permuted.
+    A client may have no nodes.
     """
     high = [client >= upper_quartile(client) for client in counts if len(client)]
     is_high = np.concatenate([np.empty(0, dtype=np.bool_), *high])
-    highs, lows = np.flatnonzero(is_high), np.flatnonzero(~is_high)
+    highs = np.flatnonzero(is_high)
+    lows = np.flatnonzero(~is_high)
     return highs[permute("high", len(highs))], lows[permute("low", len(lows))]
 
 
 def upper_quartile(counts: Ints) -> float:
-    """counts (n,), n > 0 -> their 75th percentile with the bits of `np.percentile`, which takes ten times as long."""
+    """counts (n,), n > 0 -> their 75th percentile with the bits of `np.percentile`, which takes ten
+    times as long."""
     place = 0.75 * (len(counts) - 1)
     below = int(place)
     ordered = np.sort(counts)
-    low, high = float(ordered[below]), float(ordered[min(below + 1, len(counts) - 1)])
+    low = float(ordered[below])
+    high = float(ordered[min(below + 1, len(counts) - 1)])
     share = place - below
     # As NumPy does: from the nearer end.
     return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
 
 
 def keyed_permutation(key: bytes) -> Permute:
-    """A permutation that is a pure function of `key`, the same on every platform and in every version.
+    """A permutation that is a pure function of `key`, the same on every platform and in every
+    version.
 
-    It sorts n little-endian words of 64 bits, taken from SHAKE-256 of the key and the name of the group.
+    It sorts n little-endian words of 64 bits, taken from SHAKE-256 of the key and the name of the
+    group.
     """
 
     def permute(group: str, n: int) -> Ints:
         words = hashlib.shake_256(key + group.encode()).digest(8 * n)
-        # Sorting random words of 64 bits is a fair shuffle: two of them are equal once in 2^64 pairs.
+        # Sorting random words of 64 bits is a fair shuffle: two of them are equal once in 2^64
+        # pairs.
         return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable").astype(np.int64)
 
     return permute
 
 
 def legacy_permutation(seed: int = 0) -> Permute:
-    """The permutation of the paper's experiments: one Mersenne Twister for both groups, the high group first."""
+    """The permutation of the paper's experiments: one Mersenne Twister for both groups, the high
+    group first."""
     generator = np.random.RandomState(seed)
 
     def permute(group: str, n: int) -> Ints:
@@ -87,7 +105,8 @@ def predictor(snapshot: Arrays) -> NearestPoint:
 
 
 def view(snapshot: Arrays) -> ClusteringView:
-    """View of the nodes, the edges between them, and the clusters, which are the connected components."""
+    """View of the nodes, the edges between them, and the clusters, which are the connected
+    components."""
     return ClusteringView.from_nodes(
         snapshot["weight"],
         snapshot["count"],
@@ -130,13 +149,15 @@ class CAEFC(ArtNetwork):
     def clusters(self) -> Ints:
         """(K,) cluster of each node, numbered by first node. A node without edges is one cluster.
 
-        With `client_share_max` below 1 no client alone joins two of them (`shoal.algorithms.fcac.edges`)."""
+        With `client_share_max` below 1 no client alone joins two of them
+        (`shoal.algorithms.fcac.edges`)."""
         if self._origins is None:
             return self._edges.components()
         return self._origins.groups(self.edges()[0], self.options.client_share_max)
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything is learnt. Raises `InvalidData`."""
+        """rows (n, d) -> (n,) cluster of the nearest node; -1 before anything is learnt. Raises
+        `InvalidData`."""
         table = check_rows(rows, self._width)
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
@@ -144,17 +165,20 @@ class CAEFC(ArtNetwork):
             return self.clusters()[nearest(table, self._nodes.weights, self._nodes.mean_sigma)]
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Learn the nodes of all contributions in one pass, first those with high winning counts, then the others.
+        """Learn the nodes of all contributions in one pass, first those with high winning counts,
+        then the others.
 
-        The order within both groups is a pure function of `key` (Algorithm 3). A region's contribution is learnt as the
-        updates that it consists of are: together with other contributions in the same pass, alone one after the other.
-        Raises `InvalidData` before anything has changed.
+        The order within both groups is a pure function of `key` (Algorithm 3). A region's
+        contribution is learnt as the updates that it consists of are: together with other
+        contributions in the same pass, alone one after the other. Raises `InvalidData` before
+        anything has changed.
         """
         parts = [part for contribution in contributions for part in parts_of(contribution)]
         if len(contributions) > 1 or len(parts) <= 1:
             self.absorb_in_order(parts, keyed_permutation(key))
             return
-        # Checked as a whole first: an error in a later part would come when earlier ones have been learnt.
+        # Checked as a whole first: an error in a later part would come when earlier ones have been
+        # learnt.
         _nodes_of(contributions[0], self._width)
         for number, part in enumerate(parts):
             self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
@@ -162,7 +186,8 @@ class CAEFC(ArtNetwork):
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
         """Absorb contributions, with the order within the two groups given by `permute`."""
         width = self._width
-        weights, counts = [], []
+        weights = []
+        counts = []
         for contribution in contributions:
             weight, count = _nodes_of(contribution, width)
             if len(weight):
@@ -177,12 +202,17 @@ class CAEFC(ArtNetwork):
         """Who contributed each node in this order; empty unless `client_share_max` asks for it."""
         if self._origins is None:
             return ()
-        clients = [contribution.client for contribution in contributions for _ in contribution.arrays["weight"]]
+        clients = [
+            contribution.client
+            for contribution in contributions
+            for _ in contribution.arrays["weight"]
+        ]
         return [clients[position] for position in order.tolist()]
 
     def snapshot(self) -> Arrays:
         """`SNAPSHOT` arrays, as copies."""
-        nodes, cluster = self._nodes, self.clusters()
+        nodes = self._nodes
+        cluster = self.clusters()
         edge, edge_age = self.edges()
         n_clusters = int(cluster.max()) + 1 if len(cluster) else 0
         centre_weight = np.zeros(n_clusters)
@@ -224,10 +254,18 @@ class CAEFC(ArtNetwork):
         return step
 
     def _run_kernel(
-        self, compiled: CompiledKernels, rows: Floats, workspace: Workspace, scalars: Scalars, bandwidth_factor: float
+        self,
+        compiled: CompiledKernels,
+        rows: Floats,
+        workspace: Workspace,
+        scalars: Scalars,
+        bandwidth_factor: float,
     ) -> int:
-        edges, ints = self._edges, scalars.ints
-        factors = np.array([bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor])
+        edges = self._edges
+        ints = scalars.ints
+        factors = np.array(
+            [bandwidth_factor, self.options.neighbour_factor, self.options.edge_factor]
+        )
         winners = np.empty(len(rows), np.int64)
         learnt = 0
         while learnt < len(rows):
@@ -235,10 +273,14 @@ class CAEFC(ArtNetwork):
             ids = self._node_ids(int(ints[SIZE]))
             ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
             table = edges.table(self._nodes.capacity)
-            nodes, loops = self._nodes.arrays, compiled.loops
-            done = compiled.learn_caefc(part, nodes, table, workspace, *scalars, factors, loops, winners)
+            nodes = self._nodes.arrays
+            loops = compiled.loops
+            done = compiled.learn_caefc(
+                part, nodes, table, workspace, *scalars, factors, loops, winners
+            )
             edges.resized(int(ints[SIZE]))
-            edges.n_deleted, edges.deleted_age_sum = int(ints[N_DELETED]), int(ints[DELETED_AGE_SUM])
+            edges.n_deleted = int(ints[N_DELETED])
+            edges.deleted_age_sum = int(ints[DELETED_AGE_SUM])
             if self._origins is not None:
                 self._origins.count_each(winners[:done], ids, self._node_ids(int(ints[SIZE])))
             learnt += done
@@ -249,8 +291,8 @@ class CAEFC(ArtNetwork):
         return learnt
 
     def _kernel_rows(self, counter: int, most: int) -> int:
-        """How many rows, at most `most`, one call of the kernel may learn. Where origins are counted, isolated nodes
-        are removed after the last of them at most."""
+        """How many rows, at most `most`, one call of the kernel may learn. Where origins are
+        counted, isolated nodes are removed after the last of them at most."""
         if self._origins is None or self.lambda_ is None:
             return most
         return min(most, self.lambda_ - counter % self.lambda_)
@@ -261,19 +303,24 @@ class CAEFC(ArtNetwork):
         return ids[:size].copy()
 
     def _adapt(self, row: Floats, first: int, second: int | None) -> None:
-        """Age the winner's edges, connect the second winner, move the neighbours, remove old edges (lines 24-37)."""
-        edges, nodes = self._edges, self._nodes
+        """Age the winner's edges, connect the second winner, move the neighbours, remove old edges
+        (lines 24-37)."""
+        edges = self._edges
+        nodes = self._nodes
         edges.increment_ages(first)
         if second is not None:
             edges.link(first, second)
             neighbours = list(edges.ages[first])
             moved = nodes.weights[neighbours]
-            moved += (row - moved) * (self.options.neighbour_factor / nodes.counts[neighbours])[:, None]
+            moved += (row - moved) * (self.options.neighbour_factor / nodes.counts[neighbours])[
+                :, None
+            ]
             nodes.weights[neighbours] = moved
         edges.remove_old_edges(first, self.options.edge_factor)
 
     def _remove_isolated(self) -> None:
-        """Remove nodes without edges (lines 38-39). If too few are left, the next inputs become nodes directly."""
+        """Remove nodes without edges (lines 38-39). If too few are left, the next inputs become
+        nodes directly."""
         connected = self._edges.has_edge()
         if not connected.all():
             self._nodes.keep(connected)
@@ -320,5 +367,7 @@ def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, In
     except InvalidData as rejected:
         raise InvalidData(f"contribution of {contribution.client}: {rejected}") from None
     if count.shape != (len(weight),) or count.dtype.kind not in "iu" or not (count >= 1).all():
-        raise InvalidData(f"contribution of {contribution.client}: count must be one whole number from 1 per node")
+        raise InvalidData(
+            f"contribution of {contribution.client}: count must be one whole number from 1 per node"
+        )
     return weight, count.astype(np.int64)

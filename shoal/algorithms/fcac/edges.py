@@ -1,4 +1,5 @@
-"""The edges of CAEFC with their ages, and the origins of its nodes: the clients that the inputs of each node came from.
+"""The edges of CAEFC with their ages, and the origins of its nodes: the clients that the inputs of
+each node came from.
 
 Origins (not in the paper) keep any single client from joining two groups of nodes by an edge.
 """
@@ -22,16 +23,17 @@ CLIENTS_UNBOUNDED = 3
 CLIENTS_COUNTED_MAX = 100
 """clients whose inputs a node counts one by one"""
 EdgeTable = tuple[Ints, Ints, Ints]
-"""degrees (capacity,); for each node its neighbours (capacity, width), and the ages (capacity, width) of the edges to
-them, of which the first `degree` count, in any order"""
+"""degrees (capacity,); for each node its neighbours (capacity, width), and the ages (capacity,
+width) of the edges to them, of which the first `degree` count, in any order"""
 
 
 class Edges:
-    """Edges between node positions, each with an age; and the number and summed age of all that were deleted.
+    """Edges between node positions, each with an age; and the number and summed age of all that
+    were deleted.
 
-    `ages[node]` maps each neighbour of a node to the age of the edge; nodes have few edges. Compiled kernels work on a
-    table instead; each form is made from the other when it is asked for. The sum of deleted ages is an integer, so it
-    does not depend on the order of deletion.
+    `ages[node]` maps each neighbour of a node to the age of the edge; nodes have few edges.
+    Compiled kernels work on a table instead; each form is made from the other when it is asked for.
+    The sum of deleted ages is an integer, so it does not depend on the order of deletion.
     """
 
     def __init__(self) -> None:
@@ -44,24 +46,29 @@ class Edges:
 
     @property
     def ages(self) -> list[dict[int, int]]:
-        """Age of the edge to each neighbour, for each node. The table no longer counts, because this may change."""
+        """Age of the edge to each neighbour, for each node. The table no longer counts, because
+        this may change."""
         if self._table is not None:
             self._ages = [
                 dict(zip(neighbours[:degree].tolist(), ages[:degree].tolist(), strict=True))
-                for degree, neighbours, ages in zip(*(part[: self._size] for part in self._table), strict=True)
+                for degree, neighbours, ages in zip(
+                    *(part[: self._size] for part in self._table), strict=True
+                )
             ]
             self._table = None
         return self._ages
 
     def table(self, capacity: int) -> EdgeTable:
-        """The edges as arrays with room for `capacity` nodes, for a kernel that changes them; `resized` must follow."""
+        """The edges as arrays with room for `capacity` nodes, for a kernel that changes them;
+        `resized` must follow."""
         if self._table is None or len(self._table[0]) != capacity:
             tables = self.ages
             # Twice what is needed, so that a kernel seldom returns for want of room.
             width = max(NEIGHBOURS_MIN, 2 * max(map(len, tables), default=0))
             self._size = len(tables)
             degrees = np.zeros(capacity, np.int64)
-            neighbours, ages = np.zeros((capacity, width), np.int64), np.zeros((capacity, width), np.int64)
+            neighbours = np.zeros((capacity, width), np.int64)
+            ages = np.zeros((capacity, width), np.int64)
             for node, table in enumerate(tables):
                 degrees[node] = len(table)
                 neighbours[node, : len(table)] = list(table)
@@ -103,7 +110,8 @@ class Edges:
         self.ages[a][b] = self.ages[b][a] = 1
 
     def remove_old_edges(self, node: int, edge_factor: float) -> None:
-        """Delete the edges of `node` that are too old compared with its others and all deleted ones (eq. 28, 29)."""
+        """Delete the edges of `node` that are too old compared with its others and all deleted ones
+        (eq. 28, 29)."""
         table = self.ages[node]
         threshold = age_threshold(list(table.values()), edge_factor)
         if threshold is None:
@@ -131,34 +139,41 @@ class Edges:
         if self._table is not None:
             degrees, neighbours, ages = (part[: self._size] for part in self._table)
             there = np.arange(neighbours.shape[1]) < degrees[:, None]
-            edges = np.stack([np.repeat(np.arange(self._size), degrees), neighbours[there], ages[there]], axis=1)
+            edges = np.stack(
+                [np.repeat(np.arange(self._size), degrees), neighbours[there], ages[there]], axis=1
+            )
             # Each edge stands in the tables of both its nodes; one of the two is enough.
             edges = edges[edges[:, 0] < edges[:, 1]]
             # As the form with dictionaries lists them, so that both forms save the same bytes.
             edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
             return edges[:, :2].copy(), edges[:, 2].copy()
-        listed = sorted((a, b, age) for a, table in enumerate(self._ages) for b, age in table.items() if a < b)
+        listed = sorted(
+            (a, b, age) for a, table in enumerate(self._ages) for b, age in table.items() if a < b
+        )
         table = np.array(listed, dtype=np.int64).reshape(-1, 3)
         return table[:, :2].copy(), table[:, 2].copy()
 
     def components(self) -> Ints:
-        """(k,) component of each node, numbered by first node; a node without edges is one component."""
+        """(k,) component of each node, numbered by first node; a node without edges is one
+        component."""
         return components(len(self._ages) if self._table is None else self._size, self.arrays()[0])
 
 
 class Origins:
-    """Number of inputs that each node has had from each client. Nodes are named by position, as in `Nodes`.
+    """Number of inputs that each node has had from each client. Nodes are named by position, as in
+    `Nodes`.
 
-    A node counts `CLIENTS_COUNTED_MAX` clients. A further one takes the place, and the count, of the one with the
-    fewest inputs (Space-Saving: Metwally, Agrawal, El Abbadi 2005). So memory does not grow with the clients, the
-    counts still add up to all inputs, none is too low, and that of a client with nearly all inputs is hardly too high.
+    A node counts `CLIENTS_COUNTED_MAX` clients. A further one takes the place, and the count, of
+    the one with the fewest inputs (Space-Saving: Metwally, Agrawal, El Abbadi 2005). So memory does
+    not grow with the clients, the counts still add up to all inputs, none is too low, and that of a
+    client with nearly all inputs is hardly too high.
     """
 
     def __init__(self) -> None:
         self._inputs: list[dict[str, int]] = []
         self._queue: deque[tuple[str, int]] = deque()
-        """clients of the inputs that are to be learnt next, each with the number of its inputs in a row; some wait in
-        the buffer of the network"""
+        """clients of the inputs that are to be learnt next, each with the number of its inputs in a
+        row; some wait in the buffer of the network"""
 
     def expect(self, clients: Iterable[str]) -> None:
         """The next inputs come from these clients."""
@@ -175,9 +190,12 @@ class Origins:
         self._add(position, self._take_next(), 1)
 
     def count_each(self, positions: Ints, ids_before: Ints, ids: Ints) -> None:
-        """The nodes at these positions (n,) have learnt the next n inputs. `ids_before` and `ids`: ids of the nodes
-        before and after; nodes may have been removed after the last of the inputs only."""
-        for position, client in zip(positions.tolist(), self._take_each(len(positions)), strict=True):
+        """The nodes at these positions (n,) have learnt the next n inputs. `ids_before` and `ids`:
+        ids of the nodes before and after; nodes may have been removed after the last of the inputs
+        only."""
+        for position, client in zip(
+            positions.tolist(), self._take_each(len(positions)), strict=True
+        ):
             if position == len(self._inputs):
                 self._inputs.append({})
             self._add(position, client, 1)
@@ -196,7 +214,8 @@ class Origins:
         inputs[client] = inputs.get(client, 0) + number
 
     def _take_next(self) -> str:
-        """The client of the next input, which is no longer expected then. `_take_each` for one takes twice as long."""
+        """The client of the next input, which is no longer expected then. `_take_each` for one
+        takes twice as long."""
         if not self._queue:
             return ""
         client, run = self._queue[0]
@@ -218,12 +237,15 @@ class Origins:
 
     def keep(self, mask: Bools) -> None:
         """Forget the nodes where `mask` is false."""
-        self._inputs = [inputs for inputs, stays in zip(self._inputs, mask.tolist(), strict=True) if stays]
+        self._inputs = [
+            inputs for inputs, stays in zip(self._inputs, mask.tolist(), strict=True) if stays
+        ]
 
     def groups(self, edges: Ints, share_max: float) -> Ints:
         """edges (e, 2) of positions -> (k,) group of each node, numbered by first node.
 
-        Up to `CLIENTS_UNBOUNDED` clients there is no bound: one of so few has more than `share_max` by chance.
+        Up to `CLIENTS_UNBOUNDED` clients there is no bound: one of so few has more than `share_max`
+        by chance.
         """
         k = len(self._inputs)
         if len({client for inputs in self._inputs for client in inputs}) <= CLIENTS_UNBOUNDED:
@@ -235,13 +257,20 @@ class Origins:
         ties: dict[int, Counter[int]] = {}
         between = edges[shared[edges[:, 0]] != shared[edges[:, 1]]]
         group_side = shared[between]
-        for part, group in zip(unit[between[~group_side]].tolist(), unit[between[group_side]].tolist(), strict=True):
+        for part, group in zip(
+            unit[between[~group_side]].tolist(), unit[between[group_side]].tolist(), strict=True
+        ):
             ties.setdefault(part, Counter())[group] += 1
         # To the group with the most edges; of equal ones to the first.
-        joined = {part: min(groups, key=lambda group: (-groups[group], group)) for part, groups in ties.items()}
+        joined = {
+            part: min(groups, key=lambda group: (-groups[group], group))
+            for part, groups in ties.items()
+        }
         numbers: dict[int, int] = {}
         found = [joined.get(number, number) for number in unit.tolist()]
-        return np.array([numbers.setdefault(number, len(numbers)) for number in found], dtype=np.int64)
+        return np.array(
+            [numbers.setdefault(number, len(numbers)) for number in found], dtype=np.int64
+        )
 
     def state(self) -> State:
         """Plain values and arrays for `restored`."""
@@ -262,7 +291,8 @@ class Origins:
     @classmethod
     def restored(cls, saved: StateReader, k: int) -> Origins:
         """The origins of the `k` nodes of a saved state. Raises `InvalidState`."""
-        names, table = saved.read_names("origin_client"), saved.read_ints("origin", (None, 3))
+        names = saved.read_names("origin_client")
+        table = saved.read_ints("origin", (None, 3))
         places = (table[:, 0] < k) & (table[:, 1] < len(names)) & (table[:, 2] > 0)
         saved.check(bool(places.all()), "an origin has no such node or client")
         origins = cls()

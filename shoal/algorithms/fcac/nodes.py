@@ -1,4 +1,5 @@
-"""The nodes of a network in preallocated arrays, and the diversity of the initial ones: are there enough of them?"""
+"""The nodes of a network in preallocated arrays, and the diversity of the initial ones: are there
+enough of them?"""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ Element = TypeVar("Element", bound=np.generic)
 class Nodes:
     """k nodes in the order of their creation; removing nodes leaves no gaps.
 
-    Ids ascend with position: a new node gets the largest live id plus one (0 if none), as in the published
-    program. The stamp of a node is the number of the input that created it or that it won last.
+    Ids ascend with position: a new node gets the largest live id plus one (0 if none), as in the
+    published program. The stamp of a node is the number of the input that created it or that it won
+    last.
     """
 
     def __init__(self, width: int, capacity: int = FIRST_CAPACITY) -> None:
@@ -77,8 +79,8 @@ class Nodes:
 
     @property
     def arrays(self) -> NodeArrays:
-        """Weights, bandwidths, winning counts, stamps and ids, with the room behind the live part, for a kernel that
-        changes them; `resized` must follow."""
+        """Weights, bandwidths, winning counts, stamps and ids, with the room behind the live part,
+        for a kernel that changes them; `resized` must follow."""
         return self._weights, self._sigmas, self._counts, self._stamps, self._ids
 
     @property
@@ -119,17 +121,27 @@ class Nodes:
 
     def state(self) -> State:
         """The live arrays, as copies."""
-        return {name: array[: self.size].copy() for name, array in zip(STATE_KEYS, self.arrays, strict=True)}
+        return {
+            name: array[: self.size].copy()
+            for name, array in zip(STATE_KEYS, self.arrays, strict=True)
+        }
 
     @classmethod
     def restored(cls, saved: StateReader, width: int) -> Self:
         """The nodes of a saved state. Raises `InvalidState`."""
         weights = saved.read_floats("weight", (None, width))
         k = len(weights)
-        sigmas, counts = saved.read_floats("sigma", (k,)), saved.read_ints("count", (k,), least=1)
-        stamps, ids = saved.read_ints("stamp", (k,), least=1), saved.read_ints("node_id", (k,))
-        saved.check(bool((np.abs(weights) <= SIZE_MAX).all()), "weight holds numbers that no rows have")
-        saved.check(bool(((sigmas >= SIGMA_MIN) & (sigmas <= SIZE_MAX)).all()), "sigma holds numbers that no rows have")
+        sigmas = saved.read_floats("sigma", (k,))
+        counts = saved.read_ints("count", (k,), least=1)
+        stamps = saved.read_ints("stamp", (k,), least=1)
+        ids = saved.read_ints("node_id", (k,))
+        saved.check(
+            bool((np.abs(weights) <= SIZE_MAX).all()), "weight holds numbers that no rows have"
+        )
+        saved.check(
+            bool(((sigmas >= SIGMA_MIN) & (sigmas <= SIZE_MAX)).all()),
+            "sigma holds numbers that no rows have",
+        )
         saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
         saved.check(len(set(stamps.tolist())) == k, "two nodes have the same stamp")
         nodes = cls(width, max(FIRST_CAPACITY, k))
@@ -142,7 +154,8 @@ class Nodes:
     def _shrink(self) -> None:
         """Let memory follow the live nodes, and not the largest number of nodes there ever was."""
         if len(self._weights) > max(FIRST_CAPACITY, 4 * self.size):
-            # By half, once a quarter is used: one node more and one less again must not copy everything each time.
+            # By half, once a quarter is used: one node more and one less again must not copy
+            # everything each time.
             self._resize(max(FIRST_CAPACITY, len(self._weights) // 2))
 
     def _resize(self, capacity: int) -> None:
@@ -172,17 +185,20 @@ BLOCK_NODES = 64
 """nodes whose rows are added to the inverse factor at once"""
 AHEAD_MIN = 8
 PANEL_NODES = 512
-"""columns of the inverse factor that are multiplied at once: above its diagonal it is 0, which is left out"""
+"""columns of the inverse factor that are multiplied at once: above its diagonal it is 0, which is
+left out"""
 MARGIN = 1.0
-"""distance in log(det) above the cut beyond which the incremental value does, and no determinant is computed"""
+"""distance in log(det) above the cut beyond which the incremental value does, and no determinant is
+computed"""
 
 
 class Diversity:
-    """The similarities of the nodes so far, in memory of k^2; dropped once the determinant is below the cut.
+    """The similarities of the nodes so far, in memory of k^2; dropped once the determinant is below
+    the cut.
 
-    The determinant is followed by the inverse of the Cholesky factor. Its newest rows wait and are added `BLOCK_NODES`
-    at a time, since each addition reads the whole factor: a stream whose first rows hardly differ has so small a
-    bandwidth that thousands of nodes come without a cut.
+    The determinant is followed by the inverse of the Cholesky factor. Its newest rows wait and are
+    added `BLOCK_NODES` at a time, since each addition reads the whole factor: a stream whose first
+    rows hardly differ has so small a bandwidth that thousands of nodes come without a cut.
     """
 
     def __init__(self, cut: float, nodes_min: int) -> None:
@@ -194,28 +210,34 @@ class Diversity:
         self._waiting = 0
         """newest nodes, whose rows of the inverse factor wait"""
         self._solved = np.zeros((BLOCK_NODES, nodes_min))
-        """(waiting, k - waiting) their similarities to older nodes, times the inverse factor of these"""
+        """(waiting, k - waiting) their similarities to older nodes, times the inverse factor of
+        these"""
         self._inverse_own = np.zeros((BLOCK_NODES, BLOCK_NODES))
         """(waiting, waiting) inverse factor of what is left of the similarities among them"""
         self._ahead: list[tuple[Floats, Floats | None]] = []
-        """the next nodes, the last one first: similarities, and these times the inverse factor of the nodes before"""
+        """the next nodes, the last one first: similarities, and these times the inverse factor of
+        the nodes before"""
         self._log_det = 0.0
         self.n_exact = 0
         """number of determinants computed in full"""
 
     @property
     def room_ahead(self) -> int:
-        """Nodes that `look_ahead` takes next: few while there are few nodes, since they may be enough soon."""
+        """Nodes that `look_ahead` takes next: few while there are few nodes, since they may be
+        enough soon."""
         return min(BLOCK_NODES - self._waiting, max(AHEAD_MIN, self._size // 2))
 
     def look_ahead(self, similarities: Sequence[Floats]) -> None:
-        """Prepare the next nodes, at most `room_ahead`, by their similarities to earlier ones: (k,), (k + 1,) ..."""
+        """Prepare the next nodes, at most `room_ahead`, by their similarities to earlier ones:
+        (k,), (k + 1,) ..."""
         old = self._size - self._waiting
         if self._inverse_factor is None:
             # Reversed, as they are taken from the end of the list, which costs nothing.
             self._ahead = [(row, None) for row in reversed(similarities)]
         else:
-            solved = self._solve(np.array([row[:old] for row in similarities]), self._inverse_factor)
+            solved = self._solve(
+                np.array([row[:old] for row in similarities]), self._inverse_factor
+            )
             self._ahead = list(zip(reversed(similarities), solved[::-1], strict=True))
 
     def add_next(self, own: float = math.e) -> bool:
@@ -231,17 +253,22 @@ class Diversity:
         self.add_next(own)
 
     def is_below_cut(self) -> bool:
-        """Whether the determinant is below the cut, as a negative one is, and there are at least `nodes_min` nodes."""
+        """Whether the determinant is below the cut, as a negative one is, and there are at least
+        `nodes_min` nodes."""
         k = self._size
-        if k < self._nodes_min or (self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN):
+        if k < self._nodes_min or (
+            self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN
+        ):
             return False
         self.n_exact += 1
-        # The exact one decides: rounding in the incremental value must not move the number of first nodes.
+        # The exact one decides: rounding in the incremental value must not move the number of first
+        # nodes.
         sign, log_det = np.linalg.slogdet(self._similarity[:k, :k])
         return bool(sign < 0 or log_det < self._log_cut)
 
     def _solve(self, similarities: Floats, inverse: Floats) -> Floats:
-        """(m, k) similarities to the nodes that do not wait -> (m, k) times their inverse factor, which is lower."""
+        """(m, k) similarities to the nodes that do not wait -> (m, k) times their inverse factor,
+        which is lower."""
         k = similarities.shape[1]
         solved = np.empty_like(similarities)
         for first in range(0, k, PANEL_NODES):
@@ -261,8 +288,10 @@ class Diversity:
             self._extend_factor(similarity, own, solved)
 
     def _extend_factor(self, similarity: Floats, own: float, solved: Floats) -> None:
-        """Let one more node wait; its Schur complement is the factor by which the determinant grows."""
-        m, old = self._waiting, len(solved)
+        """Let one more node wait; its Schur complement is the factor by which the determinant
+        grows."""
+        m = self._waiting
+        old = len(solved)
         rest = similarity[old:] - self._solved[:m, :old] @ solved
         last = self._inverse_own[:m, :m] @ rest
         schur = own - float(solved @ solved) - float(last @ last)
@@ -280,13 +309,16 @@ class Diversity:
             self._add_waiting(old)
 
     def _add_waiting(self, old: int) -> None:
-        """Add the rows that wait to the inverse factor of the `old` nodes before: [-J S T, J], J their own inverse."""
+        """Add the rows that wait to the inverse factor of the `old` nodes before: [-J S T, J], J
+        their own inverse."""
         inverse = self._inverse_factor
         assert inverse is not None
         rows = slice(old, old + BLOCK_NODES)
         for first in range(0, old, PANEL_NODES):
             columns = slice(first, min(first + PANEL_NODES, old))
-            inverse[rows, columns] = -self._inverse_own @ (self._solved[:, first:old] @ inverse[first:old, columns])
+            inverse[rows, columns] = -self._inverse_own @ (
+                self._solved[:, first:old] @ inverse[first:old, columns]
+            )
         inverse[rows, rows] = self._inverse_own
         self._inverse_own[:] = 0.0
         self._waiting = 0
@@ -298,7 +330,9 @@ class Diversity:
         self._similarity = larger
         if self._inverse_factor is not None:
             old = k - self._waiting
-            room, solved = np.zeros((2 * k, 2 * k)), np.zeros((BLOCK_NODES, 2 * k))
+            room = np.zeros((2 * k, 2 * k))
+            solved = np.zeros((BLOCK_NODES, 2 * k))
             room[:old, :old] = self._inverse_factor[:old, :old]
             solved[:, :old] = self._solved[:, :old]
-            self._inverse_factor, self._solved = room, solved
+            self._inverse_factor = room
+            self._solved = solved

@@ -21,7 +21,9 @@ class FcacOptions(AlgorithmOptions):
         least=0.0,
     )
     initial_rows: int = option(
-        10, "rows that are buffered before the first is learnt; the first bandwidth is computed from them", least=2
+        10,
+        "rows that are buffered before the first is learnt; the first bandwidth is computed from them",
+        least=2,
     )
     diversity_cut: float = option(
         1e-6,
@@ -36,7 +38,8 @@ class FcacOptions(AlgorithmOptions):
         0.1, "learning rate of the winner's neighbours in CAEFC (eq. 27)", least=0.0, most=1.0
     )
     similarity: Literal["caefc", "cae"] = option(
-        "caefc", '"caefc": exp(correntropy), eq. 30; "cae": exp(1 - CIM), eq. 13, which makes more nodes'
+        "caefc",
+        '"caefc": exp(correntropy), eq. 30; "cae": exp(1 - CIM), eq. 13, which makes more nodes',
     )
     nodes_max: Annotated[int, Field(ge=2)] | None = option(
         None,

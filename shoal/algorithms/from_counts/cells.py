@@ -1,8 +1,9 @@
-"""The grid on which clients count, and the counts of each client in its cells, which bound what one alone changes.
+"""The grid on which clients count, and the counts of each client in its cells, which bound what one
+alone changes.
 
-The unit cube is cut into the same number of cells along each feature. The grid is public and never changes. Every cell
-gets the same noise, so twice the cells need twice the readings; from four features on there would be more cells than
-windows can fill.
+The unit cube is cut into the same number of cells along each feature. The grid is public and never
+changes. Every cell gets the same noise, so twice the cells need twice the readings; from four
+features on there would be more cells than windows can fill.
 """
 
 from __future__ import annotations
@@ -26,20 +27,25 @@ CELLS_ALONG: Final = {1: 64, 2: 32, 3: 16}
 """number of features -> cells along each of them"""
 FEATURES_MAX: Final = max(CELLS_ALONG)
 SIGNIFICANCE: Final = 4.5
-"""standard deviations of noise above zero from which a cell, or it and the cells around it, hold readings: among a
-thousand cells without any, one is taken to hold some about once in three hundred times"""
+"""standard deviations of noise above zero from which a cell, or it and the cells around it, hold
+readings: among a thousand cells without any, one is taken to hold some about once in three hundred
+times"""
 FEW_WINDOWS: Final = 4
-"""windows whose noise fewer ones are taken to have: the sum of a few geometric noises is often far from zero"""
+"""windows whose noise fewer ones are taken to have: the sum of a few geometric noises is often far
+from zero"""
 NO_CLIENT: Final = -1
 """number in place of a client, where several have readings in a cell, or none has"""
 SHARE_MAX: Final = 0.95
-"""share of the readings of a cell from which on it is of one client alone, as `client_share_max` of FCAC"""
+"""share of the readings of a cell from which on it is of one client alone, as `client_share_max` of
+FCAC"""
 LINK_REACH: Final = 0.0625
-"""sides of the box: cells of one client that are nearer to a part of others may join a cluster of that part"""
+"""sides of the box: cells of one client that are nearer to a part of others may join a cluster of
+that part"""
 LINKED_MASS: Final = 0.01
 """share of all readings of the smallest part of the space that is kept from being linked"""
 CLIENTS_KEPT: Final = 256
-"""clients whose counts are kept apart; of more, those that have sent nothing for longest are forgotten"""
+"""clients whose counts are kept apart; of more, those that have sent nothing for longest are
+forgotten"""
 
 
 class Grid:
@@ -51,11 +57,13 @@ class Grid:
                 f"a grid of counts is for at most {FEATURES_MAX} features, and there are {d}; take density_tree, which "
                 "learns from counts of any number of features"
             )
-        self.d, self.along = d, CELLS_ALONG[d]
+        self.d = d
+        self.along = CELLS_ALONG[d]
         self.cells = self.along**d
 
     def numbers(self, rows: Rows) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) number of the cell that each lies in, or of the nearest one."""
+        """rows (n, d) in unit coordinates -> (n,) number of the cell that each lies in, or of the
+        nearest one."""
         return cell_numbers(cell_digits(rows * self.along, self.along), self.along)
 
     @cached_property
@@ -76,9 +84,11 @@ class Grid:
                 found.append(np.stack([here.ravel(), there.ravel()], axis=1))
         return np.concatenate(found)
 
-    def certain(self, counts: Floats, windows: float, variance: float, least: Floats | float = 0.0) -> Bools:
-        """counts (cells,), sums over this many windows -> (cells,) whether a cell, or it and those that touch it, hold
-        more readings than noise of this variance explains.
+    def certain(
+        self, counts: Floats, windows: float, variance: float, least: Floats | float = 0.0
+    ) -> Bools:
+        """counts (cells,), sums over this many windows -> (cells,) whether a cell, or it and those
+        that touch it, hold more readings than noise of this variance explains.
 
         Where noise is below `least` (cells,), the cell must hold more readings than that itself.
         """
@@ -108,16 +118,18 @@ class Grid:
 
 
 class NetCounts:
-    """Counts of each client so far, cell by cell, so that none takes more readings away than its noise can.
+    """Counts of each client so far, cell by cell, so that none takes more readings away than its
+    noise can.
 
-    The noise of one window may be negative in any cell, and that of many adds up to little: its root grows. Counts of a
-    client that add up to less, in a cell or in any square of 2, 4, 8, ... cells along each feature, are none of
-    readings.
+    The noise of one window may be negative in any cell, and that of many adds up to little: its
+    root grows. Counts of a client that add up to less, in a cell or in any square of 2, 4, 8, ...
+    cells along each feature, are none of readings.
     """
 
     def __init__(self, grid: Grid, variance: float) -> None:
         """`variance`: of the noise of one published count."""
-        self._grid, self._variance = grid, variance
+        self._grid = grid
+        self._variance = variance
         self._windows: dict[str, int] = {}
         self._counts: dict[str, Ints] = {}
         """client -> (cells,); the same clients, the one that has sent last at the end"""
@@ -128,7 +140,9 @@ class NetCounts:
         before = self._counts.pop(client, np.zeros(self._grid.cells, dtype=np.int64))
         net = before + counts
         possible = self._are_possible(net, windows)
-        self._windows[client], self._counts[client] = (windows, net) if possible else (windows - 1, before)
+        self._windows[client], self._counts[client] = (
+            (windows, net) if possible else (windows - 1, before)
+        )
         for oldest in list(self._counts)[: max(0, len(self._counts) - CLIENTS_KEPT)]:
             del self._windows[oldest], self._counts[oldest]
         return possible
@@ -136,24 +150,32 @@ class NetCounts:
     def owners(self) -> Ints:
         """(cells,) number of the client that alone has readings in each cell, or `NO_CLIENT`.
 
-        It has more than `SHARE_MAX` of them as far as noise lets that be seen. None of up to `CLIENTS_UNBOUNDED`
-        clients owns a cell, as so few may well have different readings.
+        It has more than `SHARE_MAX` of them as far as noise lets that be seen. None of up to
+        `CLIENTS_UNBOUNDED` clients owns a cell, as so few may well have different readings.
         """
         owners: Ints = np.full(self._grid.cells, NO_CLIENT, dtype=np.int64)
         if len(self._counts) <= CLIENTS_UNBOUNDED:
             return owners
-        names, counts = list(self._counts), np.stack(list(self._counts.values()))
-        windows, total, most = sum(self._windows.values()), counts.sum(axis=0), counts.argmax(axis=0)
+        names = list(self._counts)
+        counts = np.stack(list(self._counts.values()))
+        windows = sum(self._windows.values())
+        total = counts.sum(axis=0)
+        most = counts.argmax(axis=0)
         for number in np.unique(most).tolist():
-            own, drawn = counts[number].astype(np.float64), self._windows[names[number]]
+            own = counts[number].astype(np.float64)
+            drawn = self._windows[names[number]]
             shows = self._grid.certain(own, drawn, self._variance)
-            others = self._grid.certain(total - own, windows - drawn, self._variance, (1.0 - SHARE_MAX) * total)
+            others = self._grid.certain(
+                total - own, windows - drawn, self._variance, (1.0 - SHARE_MAX) * total
+            )
             owners[(most == number) & shows & ~others] = number
         return owners
 
     def _are_possible(self, net: Ints, windows: int) -> bool:
-        """Whether the counts (cells,) of a client are those of readings and of the noise of this many windows."""
-        table, cells = net.reshape((self._grid.along,) * self._grid.d), 1
+        """Whether the counts (cells,) of a client are those of readings and of the noise of this
+        many windows."""
+        table = net.reshape((self._grid.along,) * self._grid.d)
+        cells = 1
         while True:
             draws = float(windows * cells)
             negative = np.minimum(table, 0).astype(np.float64)
@@ -179,9 +201,12 @@ class NetCounts:
     @classmethod
     def restored(cls, saved: StateReader, grid: Grid, variance: float) -> Self:
         """The counts of a saved state. Raises `InvalidState`."""
-        found, names = cls(grid, variance), saved.read_names("net_client")
+        found = cls(grid, variance)
+        names = saved.read_names("net_client")
         windows = saved.read_ints("net_windows", (len(names),))
-        counts = saved.read_ints("net_counts", (len(names), grid.cells), least=np.iinfo(np.int64).min)
+        counts = saved.read_ints(
+            "net_counts", (len(names), grid.cells), least=np.iinfo(np.int64).min
+        )
         saved.check(len(set(names)) == len(names) <= CLIENTS_KEPT, "counts are of no client")
         found._windows = dict(zip(names, windows.tolist(), strict=True))
         found._counts = dict(zip(names, counts, strict=True))
@@ -189,13 +214,14 @@ class NetCounts:
 
 
 def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
-    """Cells in which one client alone would connect parts of the space that others have readings in.
+    """Cells in which one client alone would connect parts of the space that others have readings
+    in.
 
     held (cells,) readings in each cell, owners (cells,) as of `NetCounts.owners` -> (cells,)
 
-    Touching cells of one owner, or of none, are a piece. For each client, touching pieces that it does not own are a
-    part of others. A piece of its own may be near one part, that with most cells of the piece nearby; its cells near a
-    further part are links.
+    Touching cells of one owner, or of none, are a piece. For each client, touching pieces that it
+    does not own are a part of others. A piece of its own may be near one part, that with most cells
+    of the piece nearby; its cells near a further part are links.
     """
     some = held > 0.0
     linking: Bools = np.zeros(grid.cells, dtype=np.bool_)
@@ -208,7 +234,8 @@ def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
     owner[piece] = owners
     for client in np.unique(owners[some & (owners != NO_CLIENT)]).tolist():
         part = components(len(owner), beside[(owner[beside] != client).all(axis=1)])[piece]
-        others, own = some & (owners != client), np.flatnonzero(some & (owners == client))
+        others = some & (owners != client)
+        own = np.flatnonzero(some & (owners == client))
         mass = np.bincount(part[others], held[others])
         large = np.flatnonzero(mass > LINKED_MASS * held.sum()).tolist()
         # A client joins nothing where the readings of others are one part.
@@ -216,7 +243,8 @@ def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
             continue
         near = np.array([grid.near(others & (part == one))[own] for one in large])
         cells_near = np.array([np.bincount(piece[own], one, len(owner)) for one in near])
-        # Near the part that most of its cells are near a piece may be: only what leads to a further part is a link.
+        # Near the part that most of its cells are near a piece may be: only what leads to a further
+        # part is a link.
         near &= np.arange(len(large))[:, None] != cells_near.argmax(axis=0)[piece[own]]
         linking[own] = near.any(axis=0)
     return linking

@@ -1,8 +1,10 @@
-"""Algorithms on counts on a grid: clients count windows cell by cell, and the server learns rows made from the sums.
+"""Algorithms on counts on a grid: clients count windows cell by cell, and the server learns rows
+made from the sums.
 
-The counts of single windows are mostly noise; their sum is not, because noise grows with the root of the number of
-windows only. So the server adds up all windows, and now and then lets an algorithm learn rows where the sums show
-readings beyond doubt. Rows made from private counts are post-processing: they cost no epsilon.
+The counts of single windows are mostly noise; their sum is not, because noise grows with the root
+of the number of windows only. So the server adds up all windows, and now and then lets an algorithm
+learn rows where the sums show readings beyond doubt. Rows made from private counts are
+post-processing: they cost no epsilon.
 """
 
 from __future__ import annotations
@@ -27,20 +29,29 @@ from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.from_counts.cells import FEATURES_MAX, Grid, NetCounts, links
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, StreamingAlgorithm, check_rows
+from shoal.algorithms.streaming import (
+    Arrays,
+    ArraySpec,
+    Contribution,
+    Rows,
+    State,
+    StreamingAlgorithm,
+    check_rows,
+)
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 STREAM: Final = "grid"
 """see `shoal.algorithms.counting.CountingAlgorithm.stream`"""
 EPSILON_ADVISED: Final = 1.0
-"""see `shoal.algorithms.counting.CountingAlgorithm`: with less, a grid needs far more than 20,000 readings"""
+"""see `shoal.algorithms.counting.CountingAlgorithm`: with less, a grid needs far more than 20,000
+readings"""
 UPDATE: Final = {
     "places": ArraySpec("<i8", (1,), at_least_one=True),
     "count": ArraySpec("<i4", ("n",)),
 }
-"""one window of a client: how many readings it has, rejected ones included, and the private count of every cell of the
-grid, which may be negative"""
+"""one window of a client: how many readings it has, rejected ones included, and the private count
+of every cell of the grid, which may be negative"""
 _LIMITS: Final = np.iinfo(np.int32)
 
 
@@ -55,7 +66,8 @@ class CountedCells:
 
     def update(self, private: Ints) -> Arrays:
         """The `UPDATE` arrays with private counts (cells,) in the place of the true ones."""
-        # No noise reaches the limits of 32 bits in the age of the universe; cutting it off would cost no epsilon.
+        # No noise reaches the limits of 32 bits in the age of the universe; cutting it off would
+        # cost no epsilon.
         small = np.clip(private, _LIMITS.min, _LIMITS.max).astype(np.int32)
         return {"places": np.array([self.places], dtype=np.int64), "count": small}
 
@@ -72,9 +84,15 @@ class GridCounter:
         """Nothing: the grid is the same under every snapshot."""
 
     def count(
-        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+        self,
+        rows: Rows,
+        valid: Bools,
+        client: bytes,
+        number: int,
+        cohort: tuple[bytes, int] | None = None,
     ) -> CountedCells:
-        """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no difference.
+        """Count the `valid` (n,) of the rows (n, d) in unit coordinates; client and window make no
+        difference.
 
         A reading that lacks a feature (NaN) has no cell, and is counted nowhere.
         """
@@ -84,24 +102,34 @@ class GridCounter:
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for counts that a window with this number of readings cannot have, whatever the noise."""
+    """Raises `InvalidData` for counts that a window with this number of readings cannot have,
+    whatever the noise."""
     counts = arrays["count"]
-    # Rows are made of what is claimed, so a claim beyond any window could keep the server busy for long.
-    require_possible(claims.readings <= options["window_readings"], "it has more readings than a window")
-    require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
-    require_possible(len(counts) == Grid(len(claims.low)).cells, "its counts are not those of the grid")
+    # Rows are made of what is claimed, so a claim beyond any window could keep the server busy for
+    # long.
+    require_possible(
+        claims.readings <= options["window_readings"], "it has more readings than a window"
+    )
+    require_possible(
+        int(arrays["places"][0]) == claims.readings, "its window has other readings than the update"
+    )
+    require_possible(
+        len(counts) == Grid(len(claims.low)).cells, "its counts are not those of the grid"
+    )
     check_private_counts(counts, claims.readings, options["noise_variance"])
 
 
 STATE_VERSION: Final = 2
 LEARN_READINGS: Final = 2000
-"""readings absorbed between two times that rows are learnt; at first they are learnt after every quarter more"""
+"""readings absorbed between two times that rows are learnt; at first they are learnt after every
+quarter more"""
 PORTION_ROWS: Final = 100
 """rows contributed at once; of each portion learners may keep fewer points than rows"""
 GOLDEN: Final = (np.sqrt(5.0) - 1.0) / 2.0
 """multiples of it fill the unit interval evenly"""
 EVEN_STEPS: Final = {1: 1.618033988749895, 2: 1.324717957244746, 3: 1.2207440846057596}
-"""d -> the root of x^(d + 1) = x + 1: multiples of its inverse powers fill the d-dimensional unit cube evenly"""
+"""d -> the root of x^(d + 1) = x + 1: multiples of its inverse powers fill the d-dimensional unit
+cube evenly"""
 
 
 @dataclass(frozen=True)
@@ -116,27 +144,37 @@ class CountOptions:
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
         """Split a mapping into these options and all others."""
-        own = {name: options[name] for name in ("noise_variance", "window_readings") if name in options}
+        own = {
+            name: options[name] for name in ("noise_variance", "window_readings") if name in options
+        }
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
 
 class GridServer:
-    """Adds up private counts of windows, and lets the server half of `learner` learn rows made from the sums.
+    """Adds up private counts of windows, and lets the server half of `learner` learn rows made from
+    the sums.
 
-    The state is a function of the contributions in their order, whatever their grouping: rows are made after a fixed
-    number of readings, never by the clock, and nothing is random.
+    The state is a function of the contributions in their order, whatever their grouping: rows are
+    made after a fixed number of readings, never by the clock, and nothing is random.
     """
 
     def __init__(
-        self, learner: StreamingAlgorithm, points: str, dimensions: int | None, options: Mapping[str, Any]
+        self,
+        learner: StreamingAlgorithm,
+        points: str,
+        dimensions: int | None,
+        options: Mapping[str, Any],
     ) -> None:
         """`points`: the array of the learner's updates that holds points; the other is `count`.
 
         Raises `SettingsError`.
         """
         if dimensions is None:
-            raise SettingsError(f"{learner.name} needs the number of features before the first counts")
-        self._learner, self._points = learner, points
+            raise SettingsError(
+                f"{learner.name} needs the number of features before the first counts"
+            )
+        self._learner = learner
+        self._points = points
         self._count_options, self._options = CountOptions.split(options)
         self._grid = Grid(dimensions)
         self._half = learner.server(self._options, dimensions)
@@ -160,10 +198,13 @@ class GridServer:
         return int(self._learnt.sum())
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Add private counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        """Add private counts in the order given; nothing is random, so `key` is not used. Raises
+        `InvalidData`."""
         for one in contributions:
             if one.arrays["count"].shape != self._total.shape:
-                raise InvalidData(f"contribution of {one.client}: its counts are not those of the grid")
+                raise InvalidData(
+                    f"contribution of {one.client}: its counts are not those of the grid"
+                )
         for one in contributions:
             if not self._net.take(one.client, one.arrays["count"]):
                 continue
@@ -188,17 +229,22 @@ class GridServer:
             portion = rows[first : first + PORTION_ROWS]
             arrays = {self._points: portion, "count": np.ones(len(portion), dtype=np.int64)}
             self._portions += 1
-            self._half.absorb([Contribution("counts", self._portions, arrays)], self._portions.to_bytes(8, "little"))
+            self._half.absorb(
+                [Contribution("counts", self._portions, arrays)],
+                self._portions.to_bytes(8, "little"),
+            )
 
     def _worth(self) -> Floats:
         """(cells,) how many independent readings would be as certain as the count of each cell.
 
-        A sum of m readings has the variance m of independent readings, and that of the noise besides. With the shares
-        of the readings in the cells kept, all of them together are worth m^2 / (m + noise).
+        A sum of m readings has the variance m of independent readings, and that of the noise
+        besides. With the shares of the readings in the cells kept, all of them together are worth
+        m^2 / (m + noise).
         """
         noise = self._windows * self._count_options.noise_variance
         total = self._total
-        # Whether a client's readings are accepted is hidden, and nothing is learnt from the noise of none.
+        # Whether a client's readings are accepted is hidden, and nothing is learnt from the noise
+        # of none.
         if float(total.sum()) <= FOUND_SIGNIFICANCE * math.sqrt(len(total) * noise):
             return np.zeros(len(total))
         certain = self._grid.certain(total, self._windows, self._count_options.noise_variance)
@@ -207,18 +253,21 @@ class GridServer:
         return held * (readings / max(readings + float((held > 0.0).sum()) * noise, 1.0))
 
     def _rows(self, new: Ints) -> Rows:
-        """Numbers of new rows (cells,) -> rows (n, d), spread evenly over their cells, the cells mixed evenly."""
+        """Numbers of new rows (cells,) -> rows (n, d), spread evenly over their cells, the cells
+        mixed evenly."""
         cell = np.repeat(np.arange(len(new)), new)
         place = np.arange(len(cell)) - (np.cumsum(new) - new)[cell]
         step = EVEN_STEPS[self._grid.d] ** -np.arange(1.0, self._grid.d + 1.0)
         phase = (cell * GOLDEN) % 1.0
         within = (phase[:, None] + (self._learnt[cell] + place)[:, None] * step) % 1.0
         rows = self._grid.corners[cell] + within / self._grid.along
-        # The rows of all cells in turns: a learner that takes them one by one must not see cell after cell.
+        # The rows of all cells in turns: a learner that takes them one by one must not see cell
+        # after cell.
         return np.asarray(rows[np.argsort((place + phase) / new[cell], kind="stable")])
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises `InvalidData`."""
+        """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises
+        `InvalidData`."""
         return self._half.predict(check_rows(rows, self._grid.d))
 
     def snapshot(self) -> Arrays:
@@ -244,11 +293,21 @@ class GridServer:
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
         saved = StateReader(
-            state, STATE_VERSION, half=self.half, options=asdict(self._count_options), width=self._grid.d
+            state,
+            STATE_VERSION,
+            half=self.half,
+            options=asdict(self._count_options),
+            width=self._grid.d,
         )
-        fresh = type(self)(self._learner, self._points, self._grid.d, {**self._options, **asdict(self._count_options)})
+        fresh = type(self)(
+            self._learner,
+            self._points,
+            self._grid.d,
+            {**self._options, **asdict(self._count_options)},
+        )
         fresh._restore_from(saved, state)
         vars(self).update(vars(fresh))
 
@@ -256,12 +315,16 @@ class GridServer:
         # A sum of private counts may be negative.
         self._total = saved.read_floats("total", (self._grid.cells,))
         self._learnt = saved.read_ints("learnt", (self._grid.cells,))
-        self._windows, self._readings = saved.read_float("windows"), saved.read_int("readings")
+        self._windows = saved.read_float("windows")
+        self._readings = saved.read_int("readings")
         saved.check(self._windows >= 0.0, "counts have noise of less than no window")
         self._shares = ClientShares.restored(saved)
         self._net = NetCounts.restored(saved, self._grid, self._count_options.noise_variance)
-        self._learnt_at, self._portions = saved.read_int("learnt_at"), saved.read_int("portions")
-        saved.check(self._learnt_at <= self._readings, "rows were learnt after readings not yet absorbed")
+        self._learnt_at = saved.read_int("learnt_at")
+        self._portions = saved.read_int("portions")
+        saved.check(
+            self._learnt_at <= self._readings, "rows were learnt after readings not yet absorbed"
+        )
         saved.check("learner" in state, "there is no learner")
         self._half.restore(state["learner"])
 
@@ -269,10 +332,12 @@ class GridServer:
 def from_counts(
     learner: StreamingAlgorithm, points: str, options_of_clients: Collection[str] = ()
 ) -> CountingAlgorithm:
-    """The algorithm `NAME_from_counts`, whose server half learns rows made from counts as `learner` learns points.
+    """The algorithm `NAME_from_counts`, whose server half learns rows made from counts as `learner`
+    learns points.
 
-    `points` names the array of the learner's updates that holds points; its updates must have one more array, `count`.
-    `options_of_clients` are the learner's options that mean nothing without its client half. They are refused.
+    `points` names the array of the learner's updates that holds points; its updates must have one
+    more array, `count`. `options_of_clients` are the learner's options that mean nothing without
+    its client half. They are refused.
     """
     name = f"{learner.name}_from_counts"
 
@@ -282,7 +347,9 @@ def from_counts(
     def server(options: Mapping[str, Any], dimensions: int | None) -> GridServer:
         for option in options_of_clients:
             if option in options:
-                raise SettingsError(f"{option} means nothing to {name}, whose clients count; leave it out")
+                raise SettingsError(
+                    f"{option} means nothing to {name}, whose clients count; leave it out"
+                )
         return GridServer(learner, points, dimensions, options)
 
     return CountingAlgorithm(
@@ -304,7 +371,9 @@ def from_counts(
 CLUSTER_TREE_FROM_COUNTS: Final = from_counts(CLUSTER_TREE, "point", ["points_max"])
 
 
-UNBOUNDED_FCAC: Final = replace(FCAC, server=lambda options, d: FCAC.server({"client_share_max": 1.0, **options}, d))
+UNBOUNDED_FCAC: Final = replace(
+    FCAC, server=lambda options, d: FCAC.server({"client_share_max": 1.0, **options}, d)
+)
 """its rows are made from sums over all clients, so none is of a client"""
 FCAC_FROM_COUNTS: Final = from_counts(
     UNBOUNDED_FCAC, "weight", ["contribute", "second_winner_factor", "client_share_max"]

@@ -1,8 +1,9 @@
 """Pairs of blocks by the public bins of their means, and two regimes in noisy sums of such counts.
 
-Bins divide the contract's bounds of a feature. A cut of a feature is what `shoal.algorithms.regimes.sets.find_cut`
-takes for regimes: streams cross it seldom for how steadily they move. Here every test has to be passed by more than the
-noise of the counts explains. Each is of sums of counts with weights, whose noise is known.
+Bins divide the contract's bounds of a feature. A cut of a feature is what
+`shoal.algorithms.regimes.sets.find_cut` takes for regimes: streams cross it seldom for how steadily
+they move. Here every test has to be passed by more than the noise of the counts explains. Each is
+of sums of counts with weights, whose noise is known.
 """
 
 from __future__ import annotations
@@ -38,13 +39,16 @@ CELLS: Final = len(LOWER)
 """cells of one kind of pairs: two bins, in any order"""
 CELL_OF: Final = np.zeros((BINS, BINS), dtype=np.int64)
 CELL_OF[LOWER, UPPER] = CELL_OF[UPPER, LOWER] = np.arange(CELLS)
-MEMBER: Final = (np.arange(BINS)[:, None] == LOWER).astype(np.float64) + (np.arange(BINS)[:, None] == UPPER)
+MEMBER: Final = (np.arange(BINS)[:, None] == LOWER).astype(np.float64) + (
+    np.arange(BINS)[:, None] == UPPER
+)
 """(bins, cells) blocks of a pair that lie in each bin"""
 MIDDLES: Final = (np.arange(BINS) + 0.5) / BINS
 CHANCE: Final = 2.0
 """standard deviations of noise and of chance by which a cut must pass each test"""
 EDGE: Final = 3.0
-"""standard deviations by which the blocks beyond a bin must exceed the noise, for the bin to be looked at"""
+"""standard deviations by which the blocks beyond a bin must exceed the noise, for the bin to be
+looked at"""
 SPAN_MIN: Final = 2.0
 """bins between the middles of two regimes, at least"""
 MASS_MIN: Final = 1e-9
@@ -67,10 +71,13 @@ class FeaturePairs:
     """The sums of one feature at both distances, in the bins that hold blocks beyond doubt."""
 
     def __init__(self, sums: Floats, variance: Floats) -> None:
-        """`sums` (lags, cells), and the variance of the noise of one of them at each distance (lags,)."""
+        """`sums` (lags, cells), and the variance of the noise of one of them at each distance
+        (lags,)."""
         self._variance = variance
-        mass, noise = MEMBER @ sums.sum(axis=0), float(variance.sum()) * (MEMBER**2).sum(axis=1)
-        # From both ends: a bin between readings is looked at, whatever it holds, and one beyond all of them is not.
+        mass = MEMBER @ sums.sum(axis=0)
+        noise = float(variance.sum()) * (MEMBER**2).sum(axis=1)
+        # From both ends: a bin between readings is looked at, whatever it holds, and one beyond all
+        # of them is not.
         here = np.flatnonzero(_beyond(mass, noise) & _beyond(mass[::-1], noise[::-1])[::-1])
         inside = np.zeros(BINS, dtype=np.bool_)
         if len(here):
@@ -87,7 +94,8 @@ class FeaturePairs:
 
     def both(self, weights: Floats) -> Linear:
         """The sum of the pairs at both distances."""
-        one, two = self.at(0, weights), self.at(1, weights)
+        one = self.at(0, weights)
+        two = self.at(1, weights)
         return Linear(one.value + two.value, one.variance + two.variance)
 
     @property
@@ -124,7 +132,8 @@ class FoundCut:
 
 
 def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
-    """The cut of a feature that streams cross seldom, as `shoal.algorithms.regimes.sets.find_cut` has it.
+    """The cut of a feature that streams cross seldom, as `shoal.algorithms.regimes.sets.find_cut`
+    has it.
 
     Each test of it must be passed by `CHANCE` standard deviations of the noise.
     """
@@ -147,7 +156,8 @@ def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None
         return None
     upper = along > 0.5
     apart = (upper[LOWER] != upper[UPPER]).astype(np.float64)
-    crossed, ones = pairs.at(0, apart), np.ones(CELLS)
+    crossed = pairs.at(0, apart)
+    ones = np.ones(CELLS)
     # One change more or less is chance, noise apart.
     most = crossed.value + CHANCE * math.sqrt(crossed.variance + max(crossed.value, 0.0) + 1.0)
     both = [pairs.both(MEMBER[side].sum(axis=0)) for side in (~upper, upper)]
@@ -158,24 +168,42 @@ def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None
     stays = [pairs.at(0, MEMBER[side].sum(axis=0)).value for side in (~upper, upper)]
     if min(stays) < STAY_MIN * most:
         return None
-    expected = 2.0 * share * (1.0 - share) * (1.0 - correlation_of_sides(_correlation(pairs), share)) * pairs_of[0]
+    expected = (
+        2.0
+        * share
+        * (1.0 - share)
+        * (1.0 - correlation_of_sides(_correlation(pairs), share))
+        * pairs_of[0]
+    )
     if most > CROSSINGS_MAX * expected:
         return None
-    low, high = along < 1 / 3, along > 2 / 3
+    low = along < 1 / 3
+    high = along > 2 / 3
     jumps = (low[LOWER] & high[UPPER] | high[LOWER] & low[UPPER]).astype(np.float64)
     direct = pairs.at(1, jumps)
     fewest = direct.value - CHANCE * math.sqrt(direct.variance + max(direct.value, 0.0))
-    if fewest < DIRECT_MIN * crossed.value * pairs_of[1] / pairs_of[0] or fewest < 2 * CUT_JUMPS_MIN:
+    if (
+        fewest < DIRECT_MIN * crossed.value * pairs_of[1] / pairs_of[0]
+        or fewest < 2 * CUT_JUMPS_MIN
+    ):
         return None
-    sets = CellSets(upper.astype(np.int64), *(_changes(pairs, lag, upper) for lag in range(len(LAGS))))
+    sets = CellSets(
+        upper.astype(np.int64), *(_changes(pairs, lag, upper) for lag in range(len(LAGS)))
+    )
     return FoundCut(feature, float(np.count_nonzero(~upper)) / BINS, sets, pairs.mass)
 
 
 def _has_valley(pairs: FeaturePairs, along: Floats, step: float) -> bool:
-    """Whether the blocks midway are `CUT_VALLEY` of those at either mean at most, by more than noise and chance."""
+    """Whether the blocks midway are `CUT_VALLEY` of those at either mean at most, by more than
+    noise and chance."""
     # A bin counts by the part of it that lies near: bins are as wide as what is looked at.
     near = [
-        np.clip((np.minimum(along + step / 2, at + 1 / 6) - np.maximum(along - step / 2, at - 1 / 6)) / step, 0, 1)
+        np.clip(
+            (np.minimum(along + step / 2, at + 1 / 6) - np.maximum(along - step / 2, at - 1 / 6))
+            / step,
+            0,
+            1,
+        )
         for at in (0.0, 0.5, 1.0)
     ]
     midway = pairs.both(near[1] @ MEMBER)
@@ -188,7 +216,8 @@ def _has_valley(pairs: FeaturePairs, along: Floats, step: float) -> bool:
 
 
 def _correlation(pairs: FeaturePairs) -> float:
-    """Correlation of neighbouring blocks by their normal scores, and as much more as noise may have taken away."""
+    """Correlation of neighbouring blocks by their normal scores, and as much more as noise may have
+    taken away."""
     score = normal_scores(MIDDLES, pairs.mass)
     squares = pairs.at(0, score[LOWER] ** 2 + score[UPPER] ** 2)
     if squares.value <= 0.0:
@@ -202,5 +231,7 @@ def _correlation(pairs: FeaturePairs) -> float:
 def _changes(pairs: FeaturePairs, lag: int, upper: Bools) -> Floats:
     """(2, 2) pairs by the sets of their blocks; half of those on both sides are changes each way."""
     sides = upper[LOWER].astype(np.int64) + upper[UPPER]
-    stayed, crossed, above = (pairs.at(lag, (sides == one).astype(np.float64)).value for one in (0, 1, 2))
+    stayed, crossed, above = (
+        pairs.at(lag, (sides == one).astype(np.float64)).value for one in (0, 1, 2)
+    )
     return np.asarray(np.maximum([[stayed, crossed / 2], [crossed / 2, above]], 0.0))

@@ -1,10 +1,12 @@
-"""Regimes from private counts: two sets of states in which streams stay, told from where neighbouring blocks lie.
+"""Regimes from private counts: two sets of states in which streams stay, told from where
+neighbouring blocks lie.
 
-A client cuts each window into blocks of `block_readings`, and counts pairs of blocks by the bins that their means lie
-in, one or two blocks apart. A window counts pairs of one feature at one distance, and each block is in one pair: so
-one reading moves two counts by one at most, as in every other algorithm of counts. The bins are those of the contract's
-bounds, so the server needs to ask for nothing. It adds up the counts, and looks in the sums of each feature for a cut
-that streams cross seldom (`shoal.algorithms.from_counts.pairs`).
+A client cuts each window into blocks of `block_readings`, and counts pairs of blocks by the bins
+that their means lie in, one or two blocks apart. A window counts pairs of one feature at one
+distance, and each block is in one pair: so one reading moves two counts by one at most, as in every
+other algorithm of counts. The bins are those of the contract's bounds, so the server needs to ask
+for nothing. It adds up the counts, and looks in the sums of each feature for a cut that streams
+cross seldom (`shoal.algorithms.from_counts.pairs`).
 """
 
 from __future__ import annotations
@@ -41,7 +43,15 @@ from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, Rows, State, check_dimensions, check_rows
+from shoal.algorithms.streaming import (
+    Arrays,
+    ArraySpec,
+    Contribution,
+    Rows,
+    State,
+    check_dimensions,
+    check_rows,
+)
 from shoal.algorithms.view import ClusteringView, Cuts, RegimeView
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
@@ -66,20 +76,27 @@ WINDOWS_NEEDED: Final = 2
 NO_PARENT: Final = -1
 NO_FEATURE: Final = -1
 RECENT_READINGS: Final = 500.0
-"""readings of all regimes that count as recent: they are those of all time, whose shares are known"""
+"""readings of all regimes that count as recent: they are those of all time, whose shares are known
+"""
 _LIMITS: Final = np.iinfo(np.int32)
 
 
 class RegimesFromCountsOptions(AlgorithmOptions):
-    """Options of both halves; a federation takes all but `block_readings` from [privacy] of its contract."""
+    """Options of both halves; a federation takes all but `block_readings` from [privacy] of its
+    contract."""
 
     ALGORITHM = NAME
 
     noise_variance: float = option(0.0, "variance of the noise of one published count", least=0.0)
     window_readings: int = option(400, "readings of a full window", least=1)
-    windows_summed: int = option(1, "windows of one noise: those of a batch of masked counts", least=1)
+    windows_summed: int = option(
+        1, "windows of one noise: those of a batch of masked counts", least=1
+    )
     block_readings: int = option(
-        16, "readings of a block; regimes that last fewer than eight blocks are not found", least=2, most=4096
+        16,
+        "readings of a block; regimes that last fewer than eight blocks are not found",
+        least=2,
+        most=4096,
     )
 
 
@@ -88,8 +105,9 @@ UPDATE: Final = {
     "kind": ArraySpec("<i8", (1,)),
     "count": ArraySpec("<i4", ("n",)),
 }
-"""one window of a client: how many readings it has, rejected ones included; the kind of pairs that it has counted,
-2 x feature + distance - 1; and the private count of each two bins, which may be negative"""
+"""one window of a client: how many readings it has, rejected ones included; the kind of pairs that
+it has counted, 2 x feature + distance - 1; and the private count of each two bins, which may be
+negative"""
 
 SNAPSHOT: Final = {
     "head": ArraySpec("<i8", (6,)),
@@ -103,20 +121,22 @@ SNAPSHOT: Final = {
     "parent": ArraySpec("<i8", ("k",)),
     "gone": ArraySpec("<i8", ("g",)),
 }
-"""readings looked at, readings of a block, changes seen, whether it is provisional, the feature that is cut (-1: none)
-and the readings that it takes until regimes show; where it is cut; and by regime its identity, mean, readings,
-deviation, mean stay, changes to each other one, and the regime that it parted from. `gone`: a regime that has become
-the first one"""
+"""readings looked at, readings of a block, changes seen, whether it is provisional, the feature
+that is cut (-1: none) and the readings that it takes until regimes show; where it is cut; and by
+regime its identity, mean, readings, deviation, mean stay, changes to each other one, and the regime
+that it parted from. `gone`: a regime that has become the first one"""
 
 
 def readings_needed(options: Mapping[str, Any], d: int) -> float:
-    """Readings of all clients until two regimes of three deviations that last a dozen blocks show, in most streams.
+    """Readings of all clients until two regimes of three deviations that last a dozen blocks show,
+    in most streams.
 
-    Each kind of pairs gets one in 2 d windows, and a pair takes two blocks; the rest was measured, see
-    `benchmarks/results/regimes_private.md`. Raises `SettingsError`.
+    Each kind of pairs gets one in 2 d windows, and a pair takes two blocks; the rest was measured,
+    see `benchmarks/results/regimes_private.md`. Raises `SettingsError`.
     """
     own = RegimesFromCountsOptions.parse(options)
-    w, window = own.block_readings, own.window_readings * own.windows_summed
+    w = own.block_readings
+    window = own.window_readings * own.windows_summed
     pairs = PAIRS_NEEDED + NOISE_NEEDED * own.noise_variance * w / window
     return max(2 * len(LAGS) * w * d * pairs, float(WINDOWS_NEEDED * len(LAGS) * d * window))
 
@@ -133,7 +153,8 @@ class CountedPairs:
 
     def update(self, private: Ints) -> Arrays:
         """The `UPDATE` arrays with private counts (cells,) in the place of the true ones."""
-        # No noise reaches the limits of 32 bits in the age of the universe; cutting it off would cost no epsilon.
+        # No noise reaches the limits of 32 bits in the age of the universe; cutting it off would
+        # cost no epsilon.
         return {
             "places": np.array([self.places], dtype=np.int64),
             "kind": np.array([self.kind], dtype=np.int64),
@@ -142,11 +163,13 @@ class CountedPairs:
 
 
 class PairCounter:
-    """Counts the pairs of blocks of a window. It keeps nothing of a reading, and its plan never changes."""
+    """Counts the pairs of blocks of a window. It keeps nothing of a reading, and its plan never
+    changes."""
 
     def __init__(self, dimensions: int, **options: Any) -> None:
         """Raises `SettingsError`."""
-        self._d, self._options = dimensions, _checked_options(dimensions, options)
+        self._d = dimensions
+        self._options = _checked_options(dimensions, options)
         self._w = self._options.block_readings
         self.plan_digest = hashlib.sha256(f"pairs;{dimensions};{BINS};{self._w}".encode()).digest()
         """32 bytes that identify what is counted"""
@@ -155,18 +178,26 @@ class PairCounter:
         """Nothing: the bins are the same under every snapshot."""
 
     def count(
-        self, rows: Rows, valid: Bools, client: bytes, number: int, cohort: tuple[bytes, int] | None = None
+        self,
+        rows: Rows,
+        valid: Bools,
+        client: bytes,
+        number: int,
+        cohort: tuple[bytes, int] | None = None,
     ) -> CountedPairs:
-        """Count the pairs of blocks of the rows (n, d) in unit coordinates of which the `valid` (n,) are readings.
+        """Count the pairs of blocks of the rows (n, d) in unit coordinates of which the `valid`
+        (n,) are readings.
 
-        Client and window, or cohort and round, decide the feature and the distance, in turns. A block has a mean if
-        half of its readings or more are valid and have the feature; else its pair is counted nowhere. A pair is two
-        blocks of one window, so that a window does not depend on readings of another.
+        Client and window, or cohort and round, decide the feature and the distance, in turns. A
+        block has a mean if half of its readings or more are valid and have the feature; else its
+        pair is counted nowhere. A pair is two blocks of one window, so that a window does not
+        depend on readings of another.
         """
         name, turn = cohort or (client, number)
         start = int.from_bytes(hashlib.shake_256(b"kinds" + name).digest(4), "little")
         kind = (start + turn) % (len(LAGS) * self._d)
-        feature, lag = kind // len(LAGS), LAGS[kind % len(LAGS)]
+        feature = kind // len(LAGS)
+        lag = LAGS[kind % len(LAGS)]
         known, bins = self._binned(rows[:, feature], valid)
         first = pair_places(len(bins), lag)
         # Whether a block has a mean is hidden with its pair: a pair without one changes no count.
@@ -178,7 +209,9 @@ class PairCounter:
         """Values (n,) -> of each block, whether it has a mean, and the bin of it."""
         blocks = len(values) // self._w
         there = valid & ~np.isnan(values)
-        table = np.where(there, np.clip(values, 0.0, 1.0), 0.0)[: blocks * self._w].reshape(blocks, self._w)
+        table = np.where(there, np.clip(values, 0.0, 1.0), 0.0)[: blocks * self._w].reshape(
+            blocks, self._w
+        )
         number = there[: blocks * self._w].reshape(blocks, self._w).sum(axis=1)
         means = table.sum(axis=1) / np.maximum(number, 1)
         bins = np.clip((means * BINS).astype(np.int64), 0, BINS - 1)
@@ -186,16 +219,19 @@ class PairCounter:
 
 
 class RegimesFromCountsServer:
-    """Adds up private counts of pairs, and looks for a cut whenever the readings have grown by a quarter.
+    """Adds up private counts of pairs, and looks for a cut whenever the readings have grown by a
+    quarter.
 
-    The state is a function of the contributions in their order, whatever their grouping; nothing is random.
+    The state is a function of the contributions in their order, whatever their grouping; nothing is
+    random.
     """
 
     def __init__(self, dimensions: int | None, **options: Any) -> None:
         """Raises `SettingsError`."""
         if dimensions is None:
             raise SettingsError(f"{NAME} needs the number of features before the first counts")
-        self.d, self.options = dimensions, _checked_options(dimensions, options)
+        self.d = dimensions
+        self.options = _checked_options(dimensions, options)
         self._shares = ClientShares()
         kinds = len(LAGS) * dimensions
         self._sums: Floats = np.zeros((kinds, CELLS))
@@ -208,19 +244,25 @@ class RegimesFromCountsServer:
         """whether there are any blocks, by more than noise: whether a reading is valid is hidden"""
         self._agreed = False
         """whether the last two looks have found the same"""
-        self._identity, self._parent, self._gone = [0], [NO_PARENT], [0] * 0
+        self._identity = [0]
+        self._parent = [NO_PARENT]
+        self._gone = [0] * 0
         self._identities = 1
 
     half: Final = f"{NAME} server"
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Add private counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        """Add private counts in the order given; nothing is random, so `key` is not used. Raises
+        `InvalidData`."""
         for one in contributions:
             kind = int(one.arrays["kind"][0])
             if one.arrays["count"].shape != (CELLS,) or not 0 <= kind < len(self._sums):
-                raise InvalidData(f"contribution of {one.client}: its counts are not those of pairs of blocks")
+                raise InvalidData(
+                    f"contribution of {one.client}: its counts are not those of pairs of blocks"
+                )
         for one in contributions:
-            kind, places = int(one.arrays["kind"][0]), int(one.arrays["places"][0])
+            kind = int(one.arrays["kind"][0])
+            places = int(one.arrays["places"][0])
             part = self._shares.admit(one.client, float(places))
             counts = one.arrays["count"].astype(np.float64)
             self._sums[kind] += part * without_far_noise(counts, self.options.noise_variance, 1)
@@ -234,7 +276,8 @@ class RegimesFromCountsServer:
         self._next_look = math.ceil(self._readings * GROWTH)
         noise = CELLS * float(self._windows.sum()) * self.options.noise_variance
         self._seen = self._seen or float(self._sums.sum()) > FOUND_SIGNIFICANCE * math.sqrt(noise)
-        before, found = self._cut, self._find()
+        before = self._cut
+        found = self._find()
         # Another feature is taken only where the one that is cut shows nothing any more.
         if before is not None and found.get(before.feature) is not None:
             self._cut = found[before.feature]
@@ -245,7 +288,10 @@ class RegimesFromCountsServer:
 
     def _find(self) -> dict[int, FoundCut]:
         """The cut of each feature that has one."""
-        found = ((feature, find_private_cut(feature, self._pairs_of(feature))) for feature in range(self.d))
+        found = (
+            (feature, find_private_cut(feature, self._pairs_of(feature)))
+            for feature in range(self.d)
+        )
         return {feature: one for feature, one in found if one is not None}
 
     def _is_same(self, before: FoundCut | None) -> bool:
@@ -262,16 +308,26 @@ class RegimesFromCountsServer:
             self._parent = [NO_PARENT]
         elif cut is not None and before is None:
             heavier = int(np.argmax(_shares(cut)))
-            new = [self._identities, self._identity[0]] if heavier else [self._identity[0], self._identities]
-            self._parent = [NO_PARENT if one == self._identity[0] else self._identity[0] for one in new]
-            self._identity, self._gone, self._identities = new, [], self._identities + 1
+            new = (
+                [self._identities, self._identity[0]]
+                if heavier
+                else [self._identity[0], self._identities]
+            )
+            self._parent = [
+                NO_PARENT if one == self._identity[0] else self._identity[0] for one in new
+            ]
+            self._identity = new
+            self._gone = []
+            self._identities = self._identities + 1
         elif cut is not None and before is not None and cut.feature != before.feature:
             # Which part of another feature was which regime is in no counts.
             self._identity = [self._identities, self._identities + 1]
-            self._parent, self._identities = [NO_PARENT] * 2, self._identities + 2
+            self._parent = [NO_PARENT] * 2
+            self._identities = self._identities + 2
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) regime of each by itself, -1 before there are any.
+        """rows (n, d) in unit coordinates -> (n,) regime of each by itself, -1 before there are
+        any.
 
         Raises `InvalidData`.
         """
@@ -279,19 +335,29 @@ class RegimesFromCountsServer:
 
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays, as copies."""
-        cut, k = self._cut, len(self._identity) if self._seen else 0
+        cut = self._cut
+        k = len(self._identity) if self._seen else 0
         centre, spread = self._described(k)
         share = np.ones(k) if cut is None else _shares(cut)
-        moved, stay = np.zeros((k, k)), np.zeros(k)
+        moved = np.zeros((k, k))
+        stay = np.zeros(k)
         if cut is not None:
-            moved, stay = cut.sets.changes.copy(), _stays(cut) * self.options.block_readings
+            moved = cut.sets.changes.copy()
+            stay = _stays(cut) * self.options.block_readings
             np.fill_diagonal(moved, 0.0)
         n_changes = round(float(moved.sum()))
         needed = readings_needed(self.options.as_dict(), self.d)
         too_little = self._readings < needed if cut is None else n_changes < CHANGES_MIN
         feature = NO_FEATURE if cut is None else cut.feature
         provisional = int(too_little or not self._agreed)
-        head = [self._looked, self.options.block_readings, n_changes, provisional, feature, math.ceil(needed)]
+        head = [
+            self._looked,
+            self.options.block_readings,
+            n_changes,
+            provisional,
+            feature,
+            math.ceil(needed),
+        ]
         return {
             "head": np.array(head, dtype=np.int64),
             "at": np.array([0.0 if cut is None else cut.at]),
@@ -310,8 +376,10 @@ class RegimesFromCountsServer:
         return FeaturePairs(self._sums[own], self._windows[own] * self.options.noise_variance)
 
     def _described(self, k: int) -> tuple[Floats, Floats]:
-        """(k, d) means and deviations of blocks by regime; of a feature that is not cut, those of all blocks."""
-        centre, spread = np.full((k, self.d), 0.5), np.zeros((k, self.d))
+        """(k, d) means and deviations of blocks by regime; of a feature that is not cut, those of
+        all blocks."""
+        centre = np.full((k, self.d), 0.5)
+        spread = np.zeros((k, self.d))
         for feature, number in np.ndindex(self.d, k):
             part = self._pairs_of(feature).mass
             if self._cut is not None and feature == self._cut.feature:
@@ -340,14 +408,19 @@ class RegimesFromCountsServer:
             "identities": self._identities,
             "feature": None if cut is None else cut.feature,
             "upper": np.empty(0, dtype=np.int64) if cut is None else cut.sets.of_cell.copy(),
-            "changes": np.empty((0, 2, 2)) if cut is None else np.stack([cut.sets.changes, cut.sets.changes_2]),
+            "changes": np.empty((0, 2, 2))
+            if cut is None
+            else np.stack([cut.sets.changes, cut.sets.changes_2]),
             "cut_mass": np.empty(0) if cut is None else cut.mass.copy(),
             **self._shares.state(),
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d)
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
+        saved = StateReader(
+            state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d
+        )
         fresh = type(self)(self.d, **self.options.as_dict())
         fresh._restore_from(saved)
         vars(self).update(vars(fresh))
@@ -358,9 +431,11 @@ class RegimesFromCountsServer:
         self._windows = saved.read_floats("windows", self._windows.shape)
         saved.check(bool((self._windows >= 0.0).all()), "counts have noise of less than no window")
         self._shares = ClientShares.restored(saved)
-        self._readings, self._looked = saved.read_int("readings"), saved.read_int("looked")
+        self._readings = saved.read_int("readings")
+        self._looked = saved.read_int("looked")
         self._next_look = saved.read_int("next_look", FIRST_LOOK)
-        self._seen, self._agreed = bool(saved.read_int("seen")), bool(saved.read_int("agreed"))
+        self._seen = bool(saved.read_int("seen"))
+        self._agreed = bool(saved.read_int("agreed"))
         self._identities = saved.read_int("identities", 1)
         feature = saved.read_optional_int("feature")
         k = 1 if feature is None else 2
@@ -370,8 +445,13 @@ class RegimesFromCountsServer:
         changes = saved.read_floats("changes", (0 if feature is None else len(LAGS), 2, 2))
         mass = saved.read_floats("cut_mass", (0 if feature is None else BINS,))
         if feature is not None:
-            saved.check(feature < self.d and bool((np.diff(upper) >= 0).all()), "the cut is of no feature")
-            saved.check(0 < int(upper.sum()) < BINS and int(upper.max()) == 1, "a cut has no bins on one side")
+            saved.check(
+                feature < self.d and bool((np.diff(upper) >= 0).all()), "the cut is of no feature"
+            )
+            saved.check(
+                0 < int(upper.sum()) < BINS and int(upper.max()) == 1,
+                "a cut has no bins on one side",
+            )
             at = float(np.count_nonzero(upper == 0)) / BINS
             self._cut = FoundCut(feature, at, CellSets(upper, changes[0], changes[1]), mass)
 
@@ -383,7 +463,8 @@ def _shares(cut: FoundCut) -> Floats:
 
 
 def _stays(cut: FoundCut) -> Floats:
-    """(2,) mean stay in each regime, in blocks: its pairs for each change out of it. Less than one change is none."""
+    """(2,) mean stay in each regime, in blocks: its pairs for each change out of it. Less than one
+    change is none."""
     changes = cut.sets.changes
     return np.asarray(_shares(cut) * changes.sum() / max(changes[0, 1], 0.5))
 
@@ -415,11 +496,15 @@ def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOpt
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for counts that a window with this number of readings cannot have, whatever the noise."""
+    """Raises `InvalidData` for counts that a window with this number of readings cannot have,
+    whatever the noise."""
     own = RegimesFromCountsOptions.parse(options)
-    kind, counts = int(arrays["kind"][0]), arrays["count"]
+    kind = int(arrays["kind"][0])
+    counts = arrays["count"]
     require_possible(claims.readings <= own.window_readings, "it has more readings than a window")
-    require_possible(int(arrays["places"][0]) == claims.readings, "its window has other readings than the update")
+    require_possible(
+        int(arrays["places"][0]) == claims.readings, "its window has other readings than the update"
+    )
     require_possible(0 <= kind < len(LAGS) * len(claims.low), "its pairs are of no feature")
     require_possible(len(counts) == CELLS, "its counts are not those of pairs of bins")
     pairs = len(pair_places(claims.readings // own.block_readings, LAGS[kind % len(LAGS)]))
@@ -427,7 +512,8 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
 
 def predict(arrays: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) regime of each by the feature that is cut, by its number; -1 before there are any."""
+    """rows (n, d) -> (n,) regime of each by the feature that is cut, by its number; -1 before there
+    are any."""
     if not len(arrays["centre"]):
         return np.full(len(rows), -1, dtype=np.int64)
     feature = int(arrays["head"][4])
@@ -438,19 +524,26 @@ def predict(arrays: Arrays, rows: Rows) -> Ints:
 
 def predictor(arrays: Arrays) -> Cuts:
     """The cut of a snapshot as plain data."""
-    feature, k = int(arrays["head"][4]), len(arrays["centre"])
+    feature = int(arrays["head"][4])
+    k = len(arrays["centre"])
     one = np.array([] if feature == NO_FEATURE else [feature], dtype=np.int64)
-    weight, n = np.ones(len(one)), len(one)
+    weight = np.ones(len(one))
+    n = len(one)
     cluster = np.arange(2) if n else np.array([0 if k else -1])
     parts = np.tile(np.array([-1, -2], dtype=np.int64), (n, 1))
     return Cuts(one, one, weight, np.zeros(n), arrays["at"][:n].copy(), parts, cluster)
 
 
 def view(arrays: Arrays) -> ClusteringView:
-    """The regimes of a snapshot, each as one node; one that is gone is a node without mass of the regime it became."""
-    head, centre = arrays["head"], arrays["centre"]
-    k, gone = len(centre), arrays["gone"]
-    if len(np.unique(np.concatenate([arrays["identity"], gone]))) < k + len(gone) or (len(gone) and not k):
+    """The regimes of a snapshot, each as one node; one that is gone is a node without mass of the
+    regime it became."""
+    head = arrays["head"]
+    centre = arrays["centre"]
+    k = len(centre)
+    gone = arrays["gone"]
+    if len(np.unique(np.concatenate([arrays["identity"], gone]))) < k + len(gone) or (
+        len(gone) and not k
+    ):
         raise InvalidData("identity has an identity twice")
     if k > 2 or not NO_FEATURE <= head[4] < centre.shape[1] or (head[4] != NO_FEATURE) != (k == 2):
         raise InvalidData("the cut is of no feature, or has other regimes than its parts")

@@ -1,8 +1,10 @@
-"""Algorithms in rounds on rows drawn from private counts: the server draws the rows and runs the rounds by itself.
+"""Algorithms in rounds on rows drawn from private counts: the server draws the rows and runs the
+rounds by itself.
 
-Clients count under the plan of a density_tree, whose server half adds the counts up. Whenever its tree has changed,
-rows are drawn from its counts, and the algorithm runs on them from the beginning. Rows drawn from private counts are
-post-processing: they cost no epsilon, and no client is asked for anything.
+Clients count under the plan of a density_tree, whose server half adds the counts up. Whenever its
+tree has changed, rows are drawn from its counts, and the algorithm runs on them from the beginning.
+Rows drawn from private counts are post-processing: they cost no epsilon, and no client is asked for
+anything.
 """
 
 from __future__ import annotations
@@ -45,15 +47,18 @@ Options = Mapping[str, Any]
 
 
 def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
-    """The algorithm `NAME_from_counts`: `learner` on rows drawn from private counts of any number of features.
+    """The algorithm `NAME_from_counts`: `learner` on rows drawn from private counts of any number
+    of features.
 
-    It takes the options of the learner and those of density_tree. With `clusters = "auto"` it looks for as many
-    clusters as the tree has found.
+    It takes the options of the learner and those of density_tree. With `clusters = "auto"` it looks
+    for as many clusters as the tree has found.
     """
 
     def server(options: Options, dimensions: int | None) -> DrawnRowsServer:
         if dimensions is None:
-            raise SettingsError(f"{learner.name}_from_counts needs the number of features before the first reading")
+            raise SettingsError(
+                f"{learner.name}_from_counts needs the number of features before the first reading"
+            )
         return DrawnRowsServer(learner, dimensions, options)
 
     def counter(options: Options, dimensions: int) -> DensityTreeCounter:
@@ -64,22 +69,37 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
 
     def view(snapshot: Arrays) -> ClusteringView:
         check_plan(snapshot, n_features(snapshot))
-        return learner.view(snapshot) if snapshot["found"][0] else nothing_found(n_features(snapshot), identities=False)
+        return (
+            learner.view(snapshot)
+            if snapshot["found"][0]
+            else nothing_found(n_features(snapshot), identities=False)
+        )
 
     def predict(snapshot: Arrays, rows: Rows) -> Ints:
-        return learner.predict(snapshot, rows) if snapshot["found"][0] else np.full(len(rows), NO_CLUSTER)
+        return (
+            learner.predict(snapshot, rows)
+            if snapshot["found"][0]
+            else np.full(len(rows), NO_CLUSTER)
+        )
 
     def predictor(snapshot: Arrays) -> Predictor:
         assert learner.predictor is not None, "declared only where the learner has one"
         none = np.empty((0, n_features(snapshot)))
-        return learner.predictor(snapshot) if snapshot["found"][0] else NearestPoint(none, np.empty(0, dtype=np.int64))
+        return (
+            learner.predictor(snapshot)
+            if snapshot["found"][0]
+            else NearestPoint(none, np.empty(0, dtype=np.int64))
+        )
 
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
         counter=counter,
         server=server,
         update=UPDATE,
-        snapshot={**{name: TREE_SNAPSHOT[name] for name in (*PLAN_ARRAYS, "found")}, **learner.snapshot},
+        snapshot={
+            **{name: TREE_SNAPSHOT[name] for name in (*PLAN_ARRAYS, "found")},
+            **learner.snapshot,
+        },
         predict=predict,
         predictor=None if learner.predictor is None else predictor,
         view=view,
@@ -90,14 +110,16 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
 
 
 class DrawnRowsServer:
-    """Adds up counts in a tree, and runs an algorithm in rounds on rows drawn from them whenever the tree has changed.
+    """Adds up counts in a tree, and runs an algorithm in rounds on rows drawn from them whenever
+    the tree has changed.
 
     The state is a function of the contributions in their order. Raises `SettingsError`.
     """
 
     def __init__(self, learner: RoundsAlgorithm, dimensions: int, options: Options) -> None:
         self.half = f"{learner.name}_from_counts server"
-        self._learner, self._options = learner, dict(options)
+        self._learner = learner
+        self._options = dict(options)
         self._own, tree_options = _parted(learner, options)
         self._tree = DensityTreeServer(dimensions, **tree_options)
         self._d = dimensions
@@ -105,14 +127,16 @@ class DrawnRowsServer:
         self._learn()
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
-        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises `InvalidData`."""
+        """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises
+        `InvalidData`."""
         before = self._tree.plan_version
         self._tree.absorb(contributions, key)
         if self._tree.plan_version != before:
             self._learn()
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises `InvalidData`."""
+        """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises
+        `InvalidData`."""
         sound = check_rows(rows, self._d)
         if not self._tree.snapshot()["found"][0]:
             return np.full(len(sound), NO_CLUSTER)
@@ -135,13 +159,17 @@ class DrawnRowsServer:
         }
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d)
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
+        saved = StateReader(
+            state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d
+        )
         params = saved.read_arrays("params", self._learner.snapshot, self._d)
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         tree = DensityTreeServer(self._d, **_parted(self._learner, self._options)[1])
         tree.restore(state["tree"])
-        self._tree, self._params = tree, params
+        self._tree = tree
+        self._params = params
 
     def _learn(self) -> None:
         """Run the algorithm on rows drawn from the present tree."""
@@ -150,7 +178,9 @@ class DrawnRowsServer:
         points = centres if self._own["clusters"] == "auto" else rows
         hint = InitHint(np.zeros(self._d), np.ones(self._d), points=points)
         params = self._learner.start(self._own, self._d, hint)
-        self._params = run_rounds(self._learner, params, [rows], rounds_max=ROUNDS_MAX, tolerance=TOLERANCE).params
+        self._params = run_rounds(
+            self._learner, params, [rows], rounds_max=ROUNDS_MAX, tolerance=TOLERANCE
+        ).params
 
 
 def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:

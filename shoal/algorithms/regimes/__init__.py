@@ -1,10 +1,12 @@
-"""Regimes: sets of states in which a stream stays, found in time where the density of its values has no valley.
+"""Regimes: sets of states in which a stream stays, found in time where the density of its values
+has no valley.
 
-A client cuts its stream into blocks of 1, 2, 4 ... 256 readings and describes each block by features. What leaves it
-are sums over its blocks. From these the server finds, at each of these scales, the coordinates in which blocks change
-slowly, cells of a codebook in them, and sets of cells between which changes are rare; the scale that tells most about
-the next block decides. The number of regimes is not told, and is one where nothing stays. `REGIMES` declares both
-halves as an algorithm of a federation.
+A client cuts its stream into blocks of 1, 2, 4 ... 256 readings and describes each block by
+features. What leaves it are sums over its blocks. From these the server finds, at each of these
+scales, the coordinates in which blocks change slowly, cells of a codebook in them, and sets of
+cells between which changes are rare; the scale that tells most about the next block decides. The
+number of regimes is not told, and is one where nothing stays. `REGIMES` declares both halves as an
+algorithm of a federation.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ __all__ = ["RegimesClient", "RegimesOptions", "RegimesServer"]
 
 
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
-    """Raises `InvalidData` for counts and sums that no client has from its readings and what it remembers."""
+    """Raises `InvalidData` for counts and sums that no client has from its readings and what it
+    remembers."""
     head = check_update(arrays, claims.readings, SPARE_READINGS)
     if head is not None:
         check_answer(head, arrays, claims)

@@ -14,7 +14,8 @@ SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BLOCKS_MAX = 3_500
 """blocks of each scale that a client remembers; 3.7 MiB at 8 columns"""
 READING_MAX = 64.0
-"""standardized readings beyond this are clipped to it; a walk, which would seem to rest there, seldom comes so far"""
+"""standardized readings beyond this are clipped to it; a walk, which would seem to rest there,
+seldom comes so far"""
 FLOOR = 1e-3
 """added before logarithms: spreads of a thousandth of a column's are taken as none"""
 
@@ -25,12 +26,13 @@ def n_block_features(width: int, scale: int) -> int:
 
 
 def block_features(blocks: Floats, floor: float = FLOOR) -> Floats:
-    """(n, w, d) -> (n, 4 d): mean, log deviation, log roughness and slope of each column; for w = 1 (n, d), the mean.
+    """(n, w, d) -> (n, 4 d): mean, log deviation, log roughness and slope of each column; for w = 1
+    (n, d), the mean.
 
-    Roughness is the root mean square of differences of successive readings, less the log deviation; slope is the mean
-    of the second half less that of the first. NaN is a missing reading. A block is NaN altogether if a column lacks
-    more than half of its readings, all of one half, or all pairs of successive readings. `floor` is added before
-    logarithms.
+    Roughness is the root mean square of differences of successive readings, less the log deviation;
+    slope is the mean of the second half less that of the first. NaN is a missing reading. A block
+    is NaN altogether if a column lacks more than half of its readings, all of one half, or all
+    pairs of successive readings. `floor` is added before logarithms.
     """
     w = blocks.shape[1]
     if w == 1:
@@ -52,9 +54,12 @@ def _features_with_gaps(blocks: Floats, floor: float) -> Floats:
     present = ~np.isnan(blocks)
     filled = np.where(present, blocks, 0.0)
     both = present[:, 1:] & present[:, :-1]
-    count, pairs = present.sum(axis=1), both.sum(axis=1)
-    early, late = present[:, : w // 2].sum(axis=1), present[:, w // 2 :].sum(axis=1)
-    # Half of the block, two successive readings, and one in each half: else a feature of it means nothing.
+    count = present.sum(axis=1)
+    pairs = both.sum(axis=1)
+    early = present[:, : w // 2].sum(axis=1)
+    late = present[:, w // 2 :].sum(axis=1)
+    # Half of the block, two successive readings, and one in each half: else a feature of it means
+    # nothing.
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
     # The least divisor of 1 is for blocks that are made NaN below: it avoids a warning.
     mean = filled.sum(axis=1) / np.maximum(count, 1)
@@ -62,16 +67,17 @@ def _features_with_gaps(blocks: Floats, floor: float) -> Floats:
     deviation = np.log(np.sqrt(squares / np.maximum(count, 1)) + floor)
     jumps = np.where(both, np.diff(filled, axis=1) ** 2, 0.0).sum(axis=1)
     rough = np.log(np.sqrt(jumps / np.maximum(pairs, 1)) + floor)
-    slope = filled[:, w // 2 :].sum(axis=1) / np.maximum(late, 1) - filled[:, : w // 2].sum(axis=1) / np.maximum(
-        early, 1
-    )
+    slope = filled[:, w // 2 :].sum(axis=1) / np.maximum(late, 1) - filled[:, : w // 2].sum(
+        axis=1
+    ) / np.maximum(early, 1)
     out = np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
     out[~enough] = np.nan
     return out
 
 
 def window_features(rows: Floats, w: int) -> Floats:
-    """rows (n, d), n >= w -> (n - w + 1, 4 d): features of the w rows from each row on, as `block_features` has them.
+    """rows (n, d), n >= w -> (n - w + 1, 4 d): features of the w rows from each row on, as
+    `block_features` has them.
 
     By running sums, so they may differ from those of the same block in the last digits.
     """
@@ -82,16 +88,20 @@ def window_features(rows: Floats, w: int) -> Floats:
     both = present[1:] & present[:-1]
     jumps = np.where(both, np.diff(filled, axis=0) ** 2, 0.0)
     count, total, squares = (_running(part, w) for part in (present, filled, filled**2))
-    pairs, rough = _running(both, w - 1), _running(jumps, w - 1)
+    pairs = _running(both, w - 1)
+    rough = _running(jumps, w - 1)
     half = w // 2
-    half_count, half_total = _running(present, half), _running(filled, half)
-    early, late = half_count[: len(count)], half_count[half : half + len(count)]
+    half_count = _running(present, half)
+    half_total = _running(filled, half)
+    early = half_count[: len(count)]
+    late = half_count[half : half + len(count)]
     enough = ((2 * count >= w) & (pairs > 0) & (early > 0) & (late > 0)).all(axis=1)
     mean = total / np.maximum(count, 1)
     # Squares less the square of the mean may come out below 0 by rounding.
     deviation = np.log(np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)) + FLOOR)
     rough = np.log(np.sqrt(np.maximum(rough, 0.0) / np.maximum(pairs, 1)) + FLOOR)
-    first, second = half_total[: len(count)], half_total[half : half + len(count)]
+    first = half_total[: len(count)]
+    second = half_total[half : half + len(count)]
     slope = second / np.maximum(late, 1) - first / np.maximum(early, 1)
     out = np.concatenate([mean, deviation, rough - deviation, slope], axis=1)
     out[~enough] = np.nan
@@ -106,7 +116,8 @@ def _running(values: Floats | Bools, w: int) -> Floats:
 
 
 class BlockMemory:
-    """The latest blocks of a stream at every scale. Any batching of the same readings gives the same blocks."""
+    """The latest blocks of a stream at every scale. Any batching of the same readings gives the
+    same blocks."""
 
     def __init__(
         self,
@@ -118,10 +129,14 @@ class BlockMemory:
         blocks_max: int = BLOCKS_MAX,
         exact: bool = False,
     ) -> None:
-        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it; `blocks_max`: blocks of
-        each scale that are remembered; `exact`: single readings are remembered in 64 bits."""
-        self.width, self.scales = width, scales
-        self._floor, self._reading_max, self._blocks_max = floor, reading_max, blocks_max
+        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it;
+        `blocks_max`: blocks of each scale that are remembered; `exact`: single readings are
+        remembered in 64 bits."""
+        self.width = width
+        self.scales = scales
+        self._floor = floor
+        self._reading_max = reading_max
+        self._blocks_max = blocks_max
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
@@ -140,9 +155,12 @@ class BlockMemory:
         largest = self.scales[-1]
         self.n_readings += len(rows)
         # An outlier must not decide what the sums of a block are.
-        self._open = np.concatenate([self._open, np.clip(rows, -self._reading_max, self._reading_max)])
+        self._open = np.concatenate(
+            [self._open, np.clip(rows, -self._reading_max, self._reading_max)]
+        )
         for w in self.scales:
-            first, n = self._cut[w], (len(self._open) - self._cut[w]) // w
+            first = self._cut[w]
+            n = (len(self._open) - self._cut[w]) // w
             if n:
                 cut = self._open[first : first + n * w].reshape(n, w, self.width)
                 new = block_features(cut, self._floor).astype(self._blocks[w].dtype)
@@ -160,22 +178,33 @@ class BlockMemory:
         return self._blocks[w].astype(np.float64)
 
     def state(self) -> dict[str, AnyArray]:
-        """Everything that further blocks depend on, as copies: readings, those of no whole block yet, and blocks."""
+        """Everything that further blocks depend on, as copies: readings, those of no whole block
+        yet, and blocks."""
         kept = {f"blocks_{w}": blocks.copy() for w, blocks in self._blocks.items()}
         return {"readings": np.array([self.n_readings]), "open": self._open.copy(), **kept}
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Become the memory that `state` was of; the arrays have its names and types. Raises `InvalidState`."""
-        readings, largest = int(arrays["readings"][0]), self.scales[-1]
-        if len(arrays["readings"]) != 1 or readings < 0 or len(arrays["open"]) != readings % largest:
-            raise InvalidState("saved state contradicts itself: its open readings are not those since the last block")
+        """Become the memory that `state` was of; the arrays have its names and types. Raises
+        `InvalidState`."""
+        readings = int(arrays["readings"][0])
+        largest = self.scales[-1]
+        if (
+            len(arrays["readings"]) != 1
+            or readings < 0
+            or len(arrays["open"]) != readings % largest
+        ):
+            raise InvalidState(
+                "saved state contradicts itself: its open readings are not those since the last block"
+            )
         for w in self.scales:
-            held, form = arrays[f"blocks_{w}"], (min(readings // w, self._blocks_max), n_block_features(self.width, w))
+            held = arrays[f"blocks_{w}"]
+            form = (min(readings // w, self._blocks_max), n_block_features(self.width, w))
             if held.shape != form:
                 raise InvalidState(
                     f"saved state contradicts itself: blocks of {w} readings have the shape {held.shape}"
                 )
-        self.n_readings, self._open = readings, arrays["open"]
+        self.n_readings = readings
+        self._open = arrays["open"]
         self.n_blocks = {w: readings // w for w in self.scales}
         self._cut = {w: readings % largest // w * w for w in self.scales}
         self._blocks = {w: arrays[f"blocks_{w}"] for w in self.scales}

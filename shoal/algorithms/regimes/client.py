@@ -13,10 +13,11 @@ from shoal.kernels.arrays import Floats, Ints
 SAMPLE_MAX = 256
 """blocks of each scale that a client sends for the codebook, evenly spaced in time"""
 SAMPLE_STEPS = 31
-"""steps of a standardized feature within a deviation, to which those blocks are rounded: each takes a byte then"""
+"""steps of a standardized feature within a deviation, to which those blocks are rounded: each takes
+a byte then"""
 LEVEL_QUANTILES = (0.05, 0.95)
-"""quantiles whose mean is a client's own level: unlike a mean or median, it does not depend on how long each of its
-regimes lasted"""
+"""quantiles whose mean is a client's own level: unlike a mean or median, it does not depend on how
+long each of its regimes lasted"""
 CHANGING = 0.01
 """nats a block from which on a client counts as one that changes"""
 
@@ -24,10 +25,13 @@ CHANGING = 0.01
 class RegimeClient:
     """The memory of one client, and what it answers of it. `width`: columns.
 
-    Rows are standardized, or the memory has the raw ones (`floor`) and each ask gives the columns to standardize by.
+    Rows are standardized, or the memory has the raw ones (`floor`) and each ask gives the columns
+    to standardize by.
     """
 
-    def __init__(self, width: int, scales: tuple[int, ...] = SCALES, memory: BlockMemory | None = None) -> None:
+    def __init__(
+        self, width: int, scales: tuple[int, ...] = SCALES, memory: BlockMemory | None = None
+    ) -> None:
         self.memory = BlockMemory(width, scales) if memory is None else memory
         self.columns: Columns | None = None
         """None: what is remembered is standardized"""
@@ -46,7 +50,9 @@ class RegimeClient:
             elif ask.phase is Phase.PRODUCTS:
                 answer |= self.products(place, ask.scalings[place])
             elif ask.phase is Phase.PAIRS:
-                answer[f"{place}/pairs"] = np.stack([self.pairs(ask.plans[place], lag) for lag in (1, 2)])
+                answer[f"{place}/pairs"] = np.stack(
+                    [self.pairs(ask.plans[place], lag) for lag in (1, 2)]
+                )
         return answer | self.names(ask) if ask.phase is Phase.NAMES else answer
 
     def begin(self, ask: Ask) -> None:
@@ -69,7 +75,8 @@ class RegimeClient:
         return self.levelled(self._standard(w), centred)
 
     def levelled(self, features: Floats, centred: bool) -> Floats:
-        """(n, m) features of blocks or windows; if `centred`, the own level is taken from their means, in place."""
+        """(n, m) features of blocks or windows; if `centred`, the own level is taken from their
+        means, in place."""
         if centred:
             features[:, : len(self.level)] -= self.level
         return features
@@ -78,16 +85,20 @@ class RegimeClient:
         """Number, sum and sum of squares of the features of all remembered blocks that are not NaN."""
         blocks = self.blocks(w, centred)
         blocks = blocks[~np.isnan(blocks).any(axis=1)]
-        n, total, squares = np.array([float(len(blocks))]), blocks.sum(axis=0), (blocks**2).sum(axis=0)
+        n = np.array([float(len(blocks))])
+        total = blocks.sum(axis=0)
+        squares = (blocks**2).sum(axis=0)
         return {f"{place}/n": n, f"{place}/total": total, f"{place}/squares": squares}
 
     def products(self, place: int, scaling: Scaling) -> Sums:
-        """Sums over all remembered pairs of successive blocks of standardized features, and some of the blocks."""
+        """Sums over all remembered pairs of successive blocks of standardized features, and some of
+        the blocks."""
         standard = scaling.standardize(self.blocks(scaling.w, scaling.centred))
         # A sum is NaN where any feature is: faster than a look at each.
         known = np.isfinite(standard.sum(axis=1))
         both = known[1:] & known[:-1]
-        first, second = standard[:-1][both], standard[1:][both]
+        first = standard[:-1][both]
+        second = standard[1:][both]
         sample = standard[known]
         if len(sample) > SAMPLE_MAX:
             sample = sample[np.linspace(0, len(sample) - 1, SAMPLE_MAX).astype(np.int64)]
@@ -103,7 +114,8 @@ class RegimeClient:
         """(c, c) counts of pairs of cells of remembered blocks, `lag` blocks apart."""
         n_cells = len(plan.codebook)
         cells = plan.cells(self.blocks(plan.scaling.w, plan.scaling.centred))
-        before, after = cells[:-lag], cells[lag:]
+        before = cells[:-lag]
+        after = cells[lag:]
         known = (before >= 0) & (after >= 0)
         code = before[known] * n_cells + after[known]
         return np.bincount(code, minlength=n_cells**2).reshape(n_cells, n_cells).astype(np.float64)
@@ -122,15 +134,19 @@ class RegimeClient:
         return answer
 
     def profile(self, place: int, one: Candidate) -> Sums:
-        """Sums over the remembered blocks of each set: their number, and of d columns mean, square and the others."""
+        """Sums over the remembered blocks of each set: their number, and of d columns mean, square
+        and the others."""
         d = self.memory.width
         blocks = self.blocks(one.w, one.centred)
         of_block = one.of_block(blocks)
-        blocks, member = blocks[of_block >= 0], np.eye(one.n_sets)[of_block[of_block >= 0]]
+        blocks = blocks[of_block >= 0]
+        member = np.eye(one.n_sets)[of_block[of_block >= 0]]
         mean = blocks[:, :d]
         has_parts = one.w > 1
         inside = np.exp(2 * blocks[:, d : 2 * d]) if has_parts else np.zeros_like(mean)
-        rough, slope = (blocks[:, 2 * d : 3 * d], blocks[:, 3 * d :]) if has_parts else (inside, inside)
+        rough, slope = (
+            (blocks[:, 2 * d : 3 * d], blocks[:, 3 * d :]) if has_parts else (inside, inside)
+        )
         parts = {"mean": mean, "square": mean**2 + inside, "rough": rough, "slope": slope}
         sums = {f"{place}/{name}": member.T @ part for name, part in parts.items()}
         return {f"{place}/count": member.sum(axis=0), **sums}
@@ -142,7 +158,8 @@ class RegimeClient:
 
     def _told(self, one: Candidate) -> float:
         """Nats that the set of one of its own blocks tells of the next one's."""
-        sets, k = one.of_block(self.blocks(one.w, one.centred)), one.n_sets
+        sets = one.of_block(self.blocks(one.w, one.centred))
+        k = one.n_sets
         both = (sets[1:] >= 0) & (sets[:-1] >= 0)
         code = sets[:-1][both] * k + sets[1:][both]
         return told_of_next(np.bincount(code, minlength=k * k).reshape(k, k))
@@ -151,25 +168,31 @@ class RegimeClient:
         """(k, l) remembered readings by their set in the old book and in the candidate."""
         if last is None:
             return np.zeros((0, one.n_sets))
-        k, m = len(last.identity), one.n_sets
+        k = len(last.identity)
+        m = one.n_sets
         old = Candidate(last.w, last.plan.scaling.centred, last.plan, last.sets.of_cell)
-        (before, first), (now, start) = self._over_time(old), self._over_time(one)
-        begin, end = max(first, start), min(first + len(before), start + len(now))
+        (before, first) = self._over_time(old)
+        (now, start) = self._over_time(one)
+        begin = max(first, start)
+        end = min(first + len(before), start + len(now))
         if end <= begin:
             return np.zeros((k, m))
-        before, now = before[begin - first : end - first], now[begin - start : end - start]
+        before = before[begin - first : end - first]
+        now = now[begin - start : end - start]
         known = (before >= 0) & (now >= 0)
         code = before[known] * m + now[known]
         return np.bincount(code, minlength=k * m).reshape(k, m).astype(np.float64)
 
     def _over_time(self, one: Candidate) -> tuple[Ints, int]:
-        """(n,) the set of each remembered reading that lies in a block, -1 unknown, and the number of the first one."""
+        """(n,) the set of each remembered reading that lies in a block, -1 unknown, and the number
+        of the first one."""
         sets = one.of_block(self.blocks(one.w, one.centred))
         return np.repeat(sets, one.w), (self.memory.n_blocks[one.w] - len(sets)) * one.w
 
 
 def standardized(features: Floats, columns: Columns, w: int) -> Floats:
-    """(n, m) features of blocks of w raw rows, logarithms without a floor -> those of the same rows standardized."""
+    """(n, m) features of blocks of w raw rows, logarithms without a floor -> those of the same rows
+    standardized."""
     d = len(columns.level)
     mean = np.clip((features[:, :d] - columns.level) / columns.spread, -READING_MAX, READING_MAX)
     if w == 1:

@@ -1,4 +1,5 @@
-"""The client half in a federation: remembers blocks of its rows, answers what snapshots ask, and counts its regimes."""
+"""The client half in a federation: remembers blocks of its rows, answers what snapshots ask, and
+counts its regimes."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ READINGS_MIN: Final = 2
 ROWS_AT_ONCE: Final = 1_024
 """rows that are learnt in one go, so that every new block is still remembered when it is counted"""
 LEVEL_READINGS_MAX: Final = ROWS_AT_ONCE
-"""readings up to which a client's own level is found anew whenever they have doubled, not only in each look"""
+"""readings up to which a client's own level is found anew whenever they have doubled, not only in
+each look"""
 FLOOR_OF_RAW: Final = 1e-300
 """added before logarithms of raw rows, whose spread is not known yet; see `client.standardized`"""
 RAW_MAX: Final = 1e18
@@ -64,7 +66,9 @@ class RegimesOptions(AlgorithmOptions):
         "the same regime may lie elsewhere for a sensor at another place",
     )
     rebuild_readings: int = option(
-        1000, "readings of all clients between two looks for regimes, at least; they also grow by a quarter", least=100
+        1000,
+        "readings of all clients between two looks for regimes, at least; they also grow by a quarter",
+        least=100,
     )
 
     blocks_max: int = option(
@@ -96,7 +100,8 @@ def ask_digest(ask: Ask) -> int:
 
 
 def book_digest(book: Book | None, single: int) -> int:
-    """The number by which an update names the book that it has counted by; what was counted is no part of it."""
+    """The number by which an update names the book that it has counted by; what was counted is no
+    part of it."""
     packing = Packing()
     packing.put_book(book)
     packing.whole.append(single if book is None else 0)
@@ -108,7 +113,9 @@ class _Counting:
 
     def __init__(self, book: Book | None, single: int, blocks: int) -> None:
         """`blocks`: those of its scale that were cut before."""
-        self.book, self.single, self.blocks = book, single, blocks
+        self.book = book
+        self.single = single
+        self.blocks = blocks
         self.digest = book_digest(book, single)
         k = 0 if book is None else len(book.identity)
         self.before: Ints = np.full(2, -1, np.int64)
@@ -123,7 +130,8 @@ class _Counting:
         if self.book is None:
             self._add(self.single, n_rows)
             return
-        book, w = self.book, self.book.w
+        book = self.book
+        w = self.book.w
         new = client.memory.n_blocks[w] - self.blocks
         self.blocks += new
         if not new:
@@ -133,7 +141,8 @@ class _Counting:
         # With the two blocks before, so that a change between two calls counts as well.
         joined = np.concatenate([self.before, sets])
         for lag in (1, 2):
-            first, second = joined[2 - lag : -lag], joined[2:]
+            first = joined[2 - lag : -lag]
+            second = joined[2:]
             known = first >= 0
             np.add.at(self.changes[lag - 1], (first[known], second[known]), 1)
         self.before = joined[-2:].copy()
@@ -142,7 +151,9 @@ class _Counting:
 
     def take(self) -> tuple[Ints, Ints, Ints]:
         """Identities and readings of regimes, and changes, since the last time; from then on anew."""
-        regime, count = (np.array(list(part), np.int64) for part in (self.readings, self.readings.values()))
+        regime, count = (
+            np.array(list(part), np.int64) for part in (self.readings, self.readings.values())
+        )
         changes = self.changes.ravel().copy()
         self.readings, self.changes = {}, np.zeros_like(self.changes)
         return regime, count, changes
@@ -153,7 +164,8 @@ class _Counting:
 
 
 class RegimesHalf(ABC):
-    """Parts that both halves share: options, and a number of features that is given, or fixed by the first rows."""
+    """Parts that both halves share: options, and a number of features that is given, or fixed by
+    the first rows."""
 
     half: ClassVar[str]
 
@@ -172,7 +184,8 @@ class RegimesHalf(ABC):
         """Become the saved half of a new one. Raises `InvalidState` and `InvalidData`."""
 
     def restore(self, state: State) -> None:
-        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has changed."""
+        """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
+        changed."""
         saved = StateReader(state, STATE_VERSION, half=self.half, options=self.options.model_dump())
         # A new half takes the state first, so that a damaged one changes nothing here.
         fresh = type(self)(self._given_width, **self.options.model_dump())
@@ -188,9 +201,11 @@ class RegimesHalf(ABC):
 
 
 class RegimesClient(RegimesHalf):
-    """Learns rows as blocks. It contributes sums over them when a snapshot asks, and the regimes of new ones.
+    """Learns rows as blocks. It contributes sums over them when a snapshot asks, and the regimes of
+    new ones.
 
-    Options: `RegimesOptions`. A half that has adopted no snapshot contributes level and spread of its columns.
+    Options: `RegimesOptions`. A half that has adopted no snapshot contributes level and spread of
+    its columns.
     """
 
     half = "regimes client"
@@ -198,7 +213,9 @@ class RegimesClient(RegimesHalf):
     def _reset(self, width: int | None) -> None:
         self._width = width
         kept = self.options.blocks_max
-        memory = BlockMemory(width or 1, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=kept, exact=True)
+        memory = BlockMemory(
+            width or 1, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=kept, exact=True
+        )
         self._client = RegimeClient(width or 1, memory=memory)
         self._forget_server()
 
@@ -208,10 +225,14 @@ class RegimesClient(RegimesHalf):
         self._client.look = 0
 
     def _adopt_ask(self, ask: Ask) -> None:
-        self._ask, self._digest = ask, ask_digest(ask)
+        self._ask = ask
+        self._digest = ask_digest(ask)
         self._client.begin(ask)
-        self._pieces, self._complete, self._new = 0, False, True
-        """pieces of the answer that were contributed, whether it was the last, and whether there is anything new"""
+        self._pieces = 0
+        self._complete = False
+        self._new = True
+        """pieces of the answer that were contributed, whether it was the last, and whether there is
+        anything new"""
 
     @property
     def size(self) -> int:
@@ -236,12 +257,15 @@ class RegimesClient(RegimesHalf):
         if self._width is None:
             self._reset(table.shape[1])
         # Blocks that are pushed out of the memory in the same call could not be counted.
-        client, at_once = self._client, min(ROWS_AT_ONCE, self.options.blocks_max)
+        client = self._client
+        at_once = min(ROWS_AT_ONCE, self.options.blocks_max)
         while len(table):
             known = client.memory.n_readings
             # The level is found anew whenever the readings have doubled, wherever batches end.
             level_at = min(1 << known.bit_length(), LEVEL_READINGS_MAX)
-            part = table[: min(at_once, level_at - known) if known < LEVEL_READINGS_MAX else at_once]
+            part = table[
+                : min(at_once, level_at - known) if known < LEVEL_READINGS_MAX else at_once
+            ]
             table = table[len(part) :]
             client.memory.add(part)
             if known < client.memory.n_readings == level_at:
@@ -256,7 +280,11 @@ class RegimesClient(RegimesHalf):
         """
         read = read_snapshot(snapshot, self.options.keys)
         width = self._width
-        if width is not None and read.ask.columns is not None and len(read.ask.columns.level) != width:
+        if (
+            width is not None
+            and read.ask.columns is not None
+            and len(read.ask.columns.level) != width
+        ):
             raise InvalidData("ask_layout is not that of an update or snapshot of regimes")
         # Without rows there is nothing to answer with, and no width to check the snapshot by.
         if width is None:
@@ -272,7 +300,8 @@ class RegimesClient(RegimesHalf):
             self._counting.readings = before.readings
 
     def sequence_labels(self, snapshot: Arrays) -> RegimeLabels:
-        """Regimes of rows by this snapshot, at the level of this client's own rows. Raises `InvalidData`."""
+        """Regimes of rows by this snapshot, at the level of this client's own rows. Raises
+        `InvalidData`."""
         return RegimeLabels(self, read_snapshot(snapshot, self.options.keys))
 
     def levelled(self, features: Floats, centred: bool) -> Floats:
@@ -280,7 +309,8 @@ class RegimesClient(RegimesHalf):
         return self._client.levelled(features, centred)
 
     def contribute(self) -> Arrays:
-        """The `UPDATE` arrays: regimes of the rows since the last call, and the next piece of an answer that is owed.
+        """The `UPDATE` arrays: regimes of the rows since the last call, and the next piece of an
+        answer that is owed.
 
         All are empty where there is neither.
         """
@@ -288,7 +318,9 @@ class RegimesClient(RegimesHalf):
             return {name: _empty(spec) for name, spec in UPDATE.items()}
         regime, count, changes = self._counting.take()
         piece = self._next_piece()
-        head = Head(self._digest, self._counting.digest, self._ask.phase, self._width or 1, self._complete)
+        head = Head(
+            self._digest, self._counting.digest, self._ask.phase, self._width or 1, self._complete
+        )
         self._new = False
         return {
             "head": head.packed(),
@@ -306,7 +338,8 @@ class RegimesClient(RegimesHalf):
         self._counting.readings = {0: sum(readings.values())} if readings else {}
 
     def _next_piece(self) -> Piece:
-        ask, width = self._ask, self._width or 1
+        ask = self._ask
+        width = self._width or 1
         if ask.phase is Phase.COLUMNS:
             self._complete = True
             return Piece(sums=self._columns())
@@ -345,7 +378,9 @@ class RegimesClient(RegimesHalf):
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        asked, counting, book = Packing(), self._counting, Packing()
+        asked = Packing()
+        counting = self._counting
+        book = Packing()
         asked.put_ask(self._ask)
         book.put_book(counting.book)
         return {
@@ -381,10 +416,15 @@ class RegimesClient(RegimesHalf):
         unpacking = Unpacking(asked[0], asked[1], self.options.keys, "ask_layout")
         self._adopt_ask(unpacking.ask())
         unpacking.end()
-        client.level, client.look = level, saved.read_int("look")
+        client.level = level
+        client.look = saved.read_int("look")
         self._pieces = saved.read_int("pieces")
-        self._complete, self._new = bool(saved.read_int("complete")), bool(saved.read_int("new"))
-        counted = [saved.read_ints("book_layout", (None,)), saved.read_floats("book_number", (None,))]
+        self._complete = bool(saved.read_int("complete"))
+        self._new = bool(saved.read_int("new"))
+        counted = [
+            saved.read_ints("book_layout", (None,)),
+            saved.read_floats("book_number", (None,)),
+        ]
         unpacking = Unpacking(counted[0], counted[1], self.options.keys, "book_layout")
         book = unpacking.book()
         unpacking.end()
@@ -393,14 +433,20 @@ class RegimesClient(RegimesHalf):
         self._counting.before = saved.read_ints("before", (2,), least=-1)
         self._counting.changes = saved.read_ints("changes", (2 * k * k,)).reshape(2, k, k)
         self._counting.readings = dict(saved.read_ints("regimes", (None, 2)).tolist())
-        saved.check(bool((self._counting.before < max(k, 1)).all()), "a block is of a set that does not exist")
+        saved.check(
+            bool((self._counting.before < max(k, 1)).all()),
+            "a block is of a set that does not exist",
+        )
 
 
 class RegimeLabels:
-    """The regimes of a snapshot as a client labels its own rows by them: by windows as long as a block."""
+    """The regimes of a snapshot as a client labels its own rows by them: by windows as long as a
+    block."""
 
     def __init__(self, half: RegimesClient, read: SnapshotRead) -> None:
-        self._half, self._book, self._columns = half, read.book, read.ask.columns
+        self._half = half
+        self._book = read.book
+        self._columns = read.ask.columns
         self.digest: Final = book_digest(read.book, read.single)
 
     @property
@@ -409,7 +455,8 @@ class RegimeLabels:
         return 1 if self._book is None else self._book.w
 
     def numbers(self, rows: Rows) -> Ints:
-        """rows (n, d), n >= window -> (n - window + 1,) the regime of each window, by its number in the snapshot.
+        """rows (n, d), n >= window -> (n - window + 1,) the regime of each window, by its number in
+        the snapshot.
 
         -1 for a window that lacks too many values.
         """
@@ -424,7 +471,8 @@ class RegimeLabels:
 
 def _memory_table(width: int) -> Mapping[str, ArraySpec]:
     blocks = {
-        f"blocks_{w}": ArraySpec("<f4" if w > 1 else "<f8", (f"n{w}", n_block_features(width, w))) for w in SCALES
+        f"blocks_{w}": ArraySpec("<f4" if w > 1 else "<f8", (f"n{w}", n_block_features(width, w)))
+        for w in SCALES
     }
     return {"readings": ArraySpec("<i8", (1,)), "open": ArraySpec("<f8", ("n", width)), **blocks}
 

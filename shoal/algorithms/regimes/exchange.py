@@ -1,7 +1,9 @@
-"""The exchange of a look for regimes: what the server asks in each of its phases, and the sums that clients answer.
+"""The exchange of a look for regimes: what the server asks in each of its phases, and the sums that
+clients answer.
 
-Answers are named arrays that add up over clients, and samples of blocks, which are joined. Where clients are in the
-same process the phases follow at once; in a federation one snapshot asks, and the updates after it answer.
+Answers are named arrays that add up over clients, and samples of blocks, which are joined. Where
+clients are in the same process the phases follow at once; in a federation one snapshot asks, and
+the updates after it answer.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from shoal.kernels.arrays import Floats, Ints
 Key = tuple[int, bool]
 """a scale, and whether clients' own levels are taken from their blocks"""
 Sums = dict[str, Floats]
-"""an answer, or the sum of answers: arrays by `PLACE/NAME`, the place of a scale among all, or of a candidate"""
+"""an answer, or the sum of answers: arrays by `PLACE/NAME`, the place of a scale among all, or of a
+candidate"""
 SAMPLE = "sample"
 """name of the array of an answer that is joined, and not added"""
 BLOCKS_OF_SAMPLES_MAX = 2 * CODEBOOK_POINTS_MAX
@@ -58,7 +61,8 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """The regimes that were found: the plan of their scale, the sets of its cells, and the identity of each set."""
+    """The regimes that were found: the plan of their scale, the sets of its cells, and the identity
+    of each set."""
 
     plan: ScalePlan
     sets: CellSets
@@ -75,14 +79,18 @@ class Book:
         return np.argsort(self.identity)
 
     def dwell(self) -> Floats:
-        """(k,) mean stay in each set, in readings, from what the changes at both lags have in common.
+        """(k,) mean stay in each set, in readings, from what the changes at both lags have in
+        common.
 
-        The counts at one block alone see a stay end whenever a block is taken for one of another regime.
+        The counts at one block alone see a stay end whenever a block is taken for one of another
+        regime.
         """
-        one, two = self.sets.changes, self.sets.changes_2
+        one = self.sets.changes
+        two = self.sets.changes_2
         # Not the inverse: the row of a set that no stream was in is zero.
         stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
-        # Changes seen bound what a few blocks astray can make endless. Seen at two blocks, they are rather too few.
+        # Changes seen bound what a few blocks astray can make endless. Seen at two blocks, they are
+        # rather too few.
         left = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(one.sum(axis=1), 1.0)
         found: Floats = self.w / np.clip(np.maximum(1.0 - stay, left), 1e-6, 1.0)
         return found
@@ -90,7 +98,8 @@ class Book:
     def moved(self) -> Floats:
         """(k, k) changes from each to each other regime, without blocks astray.
 
-        A block taken for one of another regime counts at one block and at two alike, a change that lasts once more.
+        A block taken for one of another regime counts at one block and at two alike, a change that
+        lasts once more.
         """
         more = np.maximum(self.sets.changes_2 - self.sets.changes, 0.0)
         np.fill_diagonal(more, 0.0)

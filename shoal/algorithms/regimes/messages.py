@@ -1,7 +1,9 @@
-"""What travels between both halves in a federation: asks and books in snapshots, answers in updates.
+"""What travels between both halves in a federation: asks and books in snapshots, answers in
+updates.
 
-Plans of many scales have arrays of many shapes, so they travel as one array of whole numbers (`layout`) and one of
-floating-point numbers (`number`), which are read in the order in which they were put.
+Plans of many scales have arrays of many shapes, so they travel as one array of whole numbers
+(`layout`) and one of floating-point numbers (`number`), which are read in the order in which they
+were put.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ import numpy as np
 
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, n_block_features
 from shoal.algorithms.regimes.client import sample_bytes, sample_of
-from shoal.algorithms.regimes.exchange import SAMPLE, Ask, Book, Candidate, Columns, Key, Phase, Sums
+from shoal.algorithms.regimes.exchange import (
+    SAMPLE,
+    Ask,
+    Book,
+    Candidate,
+    Columns,
+    Key,
+    Phase,
+    Sums,
+)
 from shoal.algorithms.regimes.plan import CELLS, SLOW_MAX, ScalePlan, Scaling
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.streaming import Arrays, ArraySpec
@@ -33,11 +44,13 @@ UPDATE: Final = {
     "sample": ArraySpec("|u1", ("b",)),
     "pair": ArraySpec("<i4", ("z",)),
 }
-"""an update: its head (`Head`); the readings since the update before by the identity of their regime; changes between
-regimes (2, k, k) in blocks since then, one and two blocks apart; and a piece of the answer to the newest ask: its parts
-as place, lag and entries, sums, products, blocks, and pairs of cells with their number"""
+"""an update: its head (`Head`); the readings since the update before by the identity of their
+regime; changes between regimes (2, k, k) in blocks since then, one and two blocks apart; and a
+piece of the answer to the newest ask: its parts as place, lag and entries, sums, products, blocks,
+and pairs of cells with their number"""
 COUNT_BITS: Final = 12
-"""bits of the number of a pair of cells in an entry, whose others are the pair; a client remembers fewer blocks"""
+"""bits of the number of a pair of cells in an entry, whose others are the pair; a client remembers
+fewer blocks"""
 COUNT_BITS_OF_SUMS: Final = 44
 """those of an entry of a region, which has sums"""
 REGION_UPDATE: Final = {
@@ -77,11 +90,12 @@ SNAPSHOT: Final = {
     "gone_into": ArraySpec("<i8", ("g",), points_into="c"),
     "gone_centre": ArraySpec("<f8", ("g", "d"), rowlike=True),
 }
-"""`head`: the look, the readings when it began, readings of a block of the book (0: one regime), changes seen, whether
-all is provisional, and the identity that is shown while there is one. Then what is asked of clients, and the book. Of
-each regime: identity, mean reading, readings, standard deviation, log roughness less log deviation, slope within a
-block, mean stay in readings (0: for good), changes to each other one, recent readings (they fade to 1/e in 500), and
-the identity that it parted from (-1: none). `gone`: identities that are shown no more, the regime that has most of
+"""`head`: the look, the readings when it began, readings of a block of the book (0: one regime),
+changes seen, whether all is provisional, and the identity that is shown while there is one. Then
+what is asked of clients, and the book. Of each regime: identity, mean reading, readings, standard
+deviation, log roughness less log deviation, slope within a block, mean stay in readings (0: for
+good), changes to each other one, recent readings (they fade to 1/e in 500), and the identity that
+it parted from (-1: none). `gone`: identities that are shown no more, the regime that has most of
 their readings now, and where they were"""
 
 
@@ -139,7 +153,9 @@ class Packing:
     @property
     def digest(self) -> int:
         """A number of 63 bits that identifies all of them."""
-        digest = hashlib.blake2b(self.layout.tobytes() + b"/" + self.number.tobytes(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            self.layout.tobytes() + b"/" + self.number.tobytes(), digest_size=8
+        ).digest()
         # 63 bits, so that it fits the signed whole numbers of `head`.
         return int.from_bytes(digest, "little") >> 1
 
@@ -197,9 +213,15 @@ class Packing:
 class Unpacking:
     """Reads what a `Packing` has put; every method raises `InvalidData` for what cannot be that."""
 
-    def __init__(self, layout: AnyArray, number: AnyArray, keys: tuple[Key, ...], name: str) -> None:
-        self._layout, self._number, self._keys, self._name = layout, number, keys, name
-        self._whole, self._part = 0, 0
+    def __init__(
+        self, layout: AnyArray, number: AnyArray, keys: tuple[Key, ...], name: str
+    ) -> None:
+        self._layout = layout
+        self._number = number
+        self._keys = keys
+        self._name = name
+        self._whole = 0
+        self._part = 0
 
     def whole(self, least: int, most: int) -> int:
         """The next whole number, which lies between these."""
@@ -234,8 +256,11 @@ class Unpacking:
         return found
 
     def scaling(self) -> Scaling:
-        w, centred, m = self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)), self.whole(1, 40_000)
-        # Of a block of one reading there is the value alone; of longer ones there are four kinds of block features.
+        w = self.whole(1, self._keys[-1][0])
+        centred = bool(self.whole(0, 1))
+        m = self.whole(1, 40_000)
+        # Of a block of one reading there is the value alone; of longer ones there are four kinds of
+        # block features.
         _require((w, centred) in self._keys and (w == 1 or m % 4 == 0), self._name)
         found = Scaling(w, centred, self.floats(m), self.floats(m))
         _require((found.deviation > 0).all(), self._name)
@@ -243,7 +268,9 @@ class Unpacking:
 
     def plan(self) -> ScalePlan:
         scaling = self.scaling()
-        m, q, c = len(scaling.mean), self.whole(1, SLOW_MAX), self.whole(1, CELLS)
+        m = len(scaling.mean)
+        q = self.whole(1, SLOW_MAX)
+        c = self.whole(1, CELLS)
         return ScalePlan(scaling, self.floats(m), self.floats(m, q), self.floats(c, q))
 
     def book(self, with_changes: bool = False) -> Book | None:
@@ -264,15 +291,22 @@ class Unpacking:
             one = Candidate(self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)))
             if self.whole(0, 1):
                 plan = self.plan()
-                one = replace(one, plan=plan, of_cell=self.wholes(len(plan.codebook), 0, SETS_MAX - 1))
+                one = replace(
+                    one, plan=plan, of_cell=self.wholes(len(plan.codebook), 0, SETS_MAX - 1)
+                )
             _require((one.w, one.centred) in self._keys, self._name)
             found.append(one)
         return tuple(found)
 
     def ask(self) -> Ask:
-        phase, look = Phase(self.whole(0, len(Phase) - 1)), self.whole(0, 2**53)
-        columns, scalings, plans = self.columns(), self.scalings(), self.plans()
-        return Ask(phase, look, self._keys, columns, scalings, plans, self.candidates(), self.book())
+        phase = Phase(self.whole(0, len(Phase) - 1))
+        look = self.whole(0, 2**53)
+        columns = self.columns()
+        scalings = self.scalings()
+        plans = self.plans()
+        return Ask(
+            phase, look, self._keys, columns, scalings, plans, self.candidates(), self.book()
+        )
 
     def scalings(self) -> dict[int, Scaling]:
         last = len(self._keys) - 1
@@ -308,7 +342,8 @@ class Piece:
 def dense_piece(ask: Ask, answer: Sums, d: int, number: int = 0) -> tuple[Piece, bool]:
     """The piece of this number of an answer, and whether it is the last.
 
-    Products are sent once. Of larger samples a first piece has every second block and another one the others.
+    Products are sent once. Of larger samples a first piece has every second block and another one
+    the others.
     """
     if ask.phase is not Phase.PRODUCTS:
         return Piece(sums=_joined([answer[name] for name in ask.forms(d)])), True
@@ -339,13 +374,15 @@ def _half(array: Floats) -> Floats:
 
 
 def _whole(half: Floats, m: int) -> Floats:
-    full, above = np.zeros((m, m)), np.triu_indices(m)
+    full = np.zeros((m, m))
+    above = np.triu_indices(m)
     full[above] = half
     return full + np.triu(full, 1).T
 
 
 def unpack_answer(ask: Ask, arrays: Arrays, d: int) -> Sums | None:
-    """The sums in an update that answers this ask; None where its arrays are not those of an answer to it."""
+    """The sums in an update that answers this ask; None where its arrays are not those of an answer
+    to it."""
     forms = ask.forms(d)
     if ask.phase is Phase.PAIRS:
         return _unpack_pairs(forms, arrays)
@@ -359,37 +396,55 @@ def _split(numbers: AnyArray, forms: dict[str, tuple[int, ...]]) -> Sums | None:
     if len(numbers) != sum(sizes):
         return None
     cuts = np.split(numbers.astype(np.float64), np.cumsum(sizes)[:-1]) if sizes else []
-    return {name: cut.reshape(shape) for (name, shape), cut in zip(forms.items(), cuts, strict=True)}
+    return {
+        name: cut.reshape(shape) for (name, shape), cut in zip(forms.items(), cuts, strict=True)
+    }
 
 
-def _unpack_products(ask: Ask, forms: dict[str, tuple[int, ...]], arrays: Arrays, d: int) -> Sums | None:
+def _unpack_products(
+    ask: Ask, forms: dict[str, tuple[int, ...]], arrays: Arrays, d: int
+) -> Sums | None:
     answer: Sums = {}
     if len(arrays["products"]):
-        packed = {name: (s[0] * (s[0] + 1) // 2,) if len(s) == 2 else s for name, s in forms.items()}
+        packed = {
+            name: (s[0] * (s[0] + 1) // 2,) if len(s) == 2 else s for name, s in forms.items()
+        }
         found = _split(arrays["products"], packed)
         if found is None:
             return None
-        answer = {name: _whole(one, forms[name][0]) if len(forms[name]) == 2 else one for name, one in found.items()}
-    parts = [(place, n, n_block_features(d, ask.keys[place][0])) for place, _, n in arrays["part"].tolist()]
-    if tuple(place for place, _, _ in parts) != ask.asked() or sum(n * m for _, n, m in parts) != len(arrays["sample"]):
+        answer = {
+            name: _whole(one, forms[name][0]) if len(forms[name]) == 2 else one
+            for name, one in found.items()
+        }
+    parts = [
+        (place, n, n_block_features(d, ask.keys[place][0]))
+        for place, _, n in arrays["part"].tolist()
+    ]
+    if tuple(place for place, _, _ in parts) != ask.asked() or sum(
+        n * m for _, n, m in parts
+    ) != len(arrays["sample"]):
         return None
     first = 0
     for place, n, m in parts:
-        answer[f"{place}/{SAMPLE}"] = sample_of(arrays["sample"][first : first + n * m].reshape(n, m))
+        answer[f"{place}/{SAMPLE}"] = sample_of(
+            arrays["sample"][first : first + n * m].reshape(n, m)
+        )
         first += n * m
     return answer
 
 
 def _unpack_pairs(forms: dict[str, tuple[int, ...]], arrays: Arrays) -> Sums | None:
     answer: Sums = {}
-    bits, first = count_bits(arrays), 0
+    bits = count_bits(arrays)
+    first = 0
     for place, lag, n in arrays["part"].tolist():
         name = f"{place}/pairs"
         if name not in forms or lag not in (1, 2):
             return None
         entries = arrays["pair"][first : first + n].astype(np.int64)
         first += n
-        code, cells = entries >> bits, forms[name][1]
+        code = entries >> bits
+        cells = forms[name][1]
         # Checked before it is an index: below 0 NumPy would count from the end.
         if len(code) and (code.min() < 0 or code.max() >= cells**2):
             return None
@@ -407,7 +462,9 @@ def clients_of(arrays: Arrays) -> int:
     """Clients that an update is of. Raises `InvalidData`."""
     if "clients" not in arrays:
         return 1
-    _require(arrays["clients"].shape == (1,) and 1 <= int(arrays["clients"][0]) <= CLIENTS_MAX, "clients")
+    _require(
+        arrays["clients"].shape == (1,) and 1 <= int(arrays["clients"][0]) <= CLIENTS_MAX, "clients"
+    )
     return int(arrays["clients"][0])
 
 
@@ -434,15 +491,21 @@ def read_snapshot(arrays: Arrays, keys: tuple[Key, ...]) -> SnapshotRead:
 def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     """The head of an update whose arrays fit together; None for an empty one.
 
-    `readings`: those that it is from, `spare` those that each client may count besides. Raises `InvalidData`.
+    `readings`: those that it is from, `spare` those that each client may count besides. Raises
+    `InvalidData`.
     """
     for name in UPDATE:
         _require(name in arrays and isinstance(arrays[name], np.ndarray), name)
     if not any(len(arrays[name]) for name in UPDATE):
         return None
-    head, clients, bits = Head.of(arrays), clients_of(arrays), count_bits(arrays)
-    spare, blocks = spare * clients, BLOCKS_MAX * clients
-    regime, count, part = arrays["regime"], arrays["count"], arrays["part"]
+    head = Head.of(arrays)
+    clients = clients_of(arrays)
+    bits = count_bits(arrays)
+    spare = spare * clients
+    blocks = BLOCKS_MAX * clients
+    regime = arrays["regime"]
+    count = arrays["count"]
+    part = arrays["part"]
     _require(regime.ndim == 1 and regime.shape == count.shape and len(regime) <= SETS_MAX, "regime")
     _require((regime >= 0).all() and len(np.unique(regime)) == len(regime), "regime")
     # As a float: whole numbers of a malicious client may add up beyond 64 bits.
@@ -450,16 +513,29 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     change = arrays["change"]
     # Two tables of k by k, one for each lag.
     k = round(np.sqrt(len(change) / 2))
-    _require(change.ndim == 1 and len(change) == 2 * k * k and k <= SETS_MAX and (change >= 0).all(), "change")
+    _require(
+        change.ndim == 1 and len(change) == 2 * k * k and k <= SETS_MAX and (change >= 0).all(),
+        "change",
+    )
     _require(float(change.sum(dtype=np.float64)) <= 2 * (readings + spare), "change")
-    _require(part.ndim == 2 and part.shape[1] == 3 and (part >= 0).all() and (part <= blocks).all(), "part")
-    entries, sample = int(part[:, 2].sum()), len(arrays["sample"])
+    _require(
+        part.ndim == 2 and part.shape[1] == 3 and (part >= 0).all() and (part <= blocks).all(),
+        "part",
+    )
+    entries = int(part[:, 2].sum())
+    sample = len(arrays["sample"])
     is_pairs = head.phase == Phase.PAIRS
     most = PAIRS_AT_ONCE if clients == 1 else len(SCALES) * 2 * CELLS**2
-    _require(len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= most, "pair")
+    _require(
+        len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= most, "pair"
+    )
     _require(is_pairs or (sample == 0) == (entries == 0), "sample")
-    _require((arrays["pair"] >= 0).all() and (arrays["pair"] & ((1 << bits) - 1) <= blocks).all(), "pair")
-    _require(head.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products")
+    _require(
+        (arrays["pair"] >= 0).all() and (arrays["pair"] & ((1 << bits) - 1) <= blocks).all(), "pair"
+    )
+    _require(
+        head.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products"
+    )
     for name in ("sums", "products"):
         _require(arrays[name].ndim == 1 and np.isfinite(arrays[name]).all(), name)
     if head.phase == Phase.COLUMNS:

@@ -1,4 +1,5 @@
-"""The plan of one scale that a server publishes: how blocks are standardized, slow coordinates, and the codebook."""
+"""The plan of one scale that a server publishes: how blocks are standardized, slow coordinates, and
+the codebook."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ CODEBOOK_STEPS = 15
 CODEBOOK_POINTS_MAX = 4_096
 PART_ROWS = 4_096
 SHRINKAGE = 0.02
-"""added to the variances of features, so that coordinates are not made of the rounding of nearly equal features"""
+"""added to the variances of features, so that coordinates are not made of the rounding of nearly
+equal features"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ class Scaling:
 
 @dataclass(eq=False)
 class Products:
-    """Sums over pairs of successive blocks of standardized features, and some of the blocks themselves."""
+    """Sums over pairs of successive blocks of standardized features, and some of the blocks
+    themselves."""
 
     n: int
     total: Floats
@@ -62,7 +65,8 @@ class ScalePlan:
     origin: Floats
     """(m,) mean of the standardized features"""
     slow: Floats
-    """(m, q) from standardized features to slow coordinates, each stretched by its autocorrelation"""
+    """(m, q) from standardized features to slow coordinates, each stretched by its autocorrelation
+    """
     codebook: Floats
     """(c, q)"""
 
@@ -80,16 +84,19 @@ class ScalePlan:
 
 
 def generalised_eigh(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Values (n,) ascending and vectors (n, n) of A v = lambda B v, for symmetric A and B > 0, with v' B v = 1."""
+    """Values (n,) ascending and vectors (n, n) of A v = lambda B v, for symmetric A and B > 0, with
+    v' B v = 1."""
     root = np.linalg.inv(np.linalg.cholesky(b))
     values, vectors = np.linalg.eigh(root @ a @ root.T)
     return values, root.T @ vectors
 
 
 def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
-    """The plan of a scale from the sums of all clients; None where no coordinate is slower than noise.
+    """The plan of a scale from the sums of all clients; None where no coordinate is slower than
+    noise.
 
-    Coordinates are those of time-lagged independent component analysis (Perez-Hernandez et al., 2013).
+    Coordinates are those of time-lagged independent component analysis (Perez-Hernandez et al.,
+    2013).
     """
     n = sums.n
     if not n:
@@ -106,12 +113,15 @@ def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
         return None
     inside = np.ix_(used, used)
     try:
-        values, vectors = generalised_eigh(lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used)))
+        values, vectors = generalised_eigh(
+            lagged[inside], same[inside] + SHRINKAGE * np.eye(len(used))
+        )
     except np.linalg.LinAlgError:  # sums that no blocks have, as a client may forge them
         return None
     # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(used))])
-    values, vectors = values[::-1], vectors[:, ::-1]
+    values = values[::-1]
+    vectors = vectors[:, ::-1]
     edge = max(3 * np.sqrt(len(used) / n), 0.1)  # what noise alone reaches
     q = max(1, min(SLOW_MAX, int((values > edge).sum())))
     slow = np.zeros((len(origin), q))
@@ -134,14 +144,17 @@ def _in_parts(points: Floats) -> list[Floats]:
 
 
 def make_codebook(points: Floats, n_cells: int) -> Floats:
-    """k-means of points (n, q) without chance: it starts at points evenly spaced along the slowest coordinate."""
+    """k-means of points (n, q) without chance: it starts at points evenly spaced along the slowest
+    coordinate."""
     # The first coordinate counts first, as it is the slowest; `lexsort` takes its last key first.
     points = points[np.lexsort(points.T[::-1])]
     cells = points[np.linspace(0, len(points) - 1, min(n_cells, len(points))).astype(np.int64)]
     for _ in range(CODEBOOK_STEPS):
         cell = nearest(points, cells)
         mass = np.bincount(cell, minlength=len(cells))
-        sums = np.stack([np.bincount(cell, weights=column, minlength=len(cells)) for column in points.T], axis=1)
+        sums = np.stack(
+            [np.bincount(cell, weights=column, minlength=len(cells)) for column in points.T], axis=1
+        )
         moved = np.where(mass[:, None] > 0, sums / np.maximum(mass, 1)[:, None], cells)
         if np.array_equal(moved, cells):
             break

@@ -30,7 +30,8 @@ HALF: Final = "regimes aggregator"
 ANSWER_BYTES_MAX: Final = 512 * 1024
 """bytes of an answer before which a region contributes the part of it that it has"""
 ASKS_MAX: Final = 8
-"""newest asks of which it is known who has answered them: clients may be a snapshot behind each other"""
+"""newest asks of which it is known who has answered them: clients may be a snapshot behind each
+other"""
 
 
 ABSENT_UPDATES: Final = 4
@@ -41,7 +42,8 @@ ABSENT_UPDATES_MORE: Final = 16
 
 @dataclass
 class Senders:
-    """Clients, and regions for all of theirs, that have sent an update recently: their answers are waited for."""
+    """Clients, and regions for all of theirs, that have sent an update recently: their answers are
+    waited for."""
 
     updates: int = 0
     """updates of all"""
@@ -57,7 +59,8 @@ class Senders:
 
     def present(self) -> set[str]:
         """Those that have sent an update recently; the others are forgotten until they do."""
-        # Counted in updates and not by the clock, so that a replay of the log waits for the same senders.
+        # Counted in updates and not by the clock, so that a replay of the log waits for the same
+        # senders.
         last = self.updates - ABSENT_UPDATES * len(self.newest) - ABSENT_UPDATES_MORE
         self.newest = {sender: newest for sender, newest in self.newest.items() if newest >= last}
         self.clients = {sender: self.clients[sender] for sender in self.newest}
@@ -70,14 +73,23 @@ class Senders:
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restored`."""
-        newest, clients = (np.array(list(one.values()), np.int64) for one in (self.newest, self.clients))
-        return {"updates": self.updates, "senders": list(self.newest), "newest": newest, "clients": clients}
+        newest, clients = (
+            np.array(list(one.values()), np.int64) for one in (self.newest, self.clients)
+        )
+        return {
+            "updates": self.updates,
+            "senders": list(self.newest),
+            "newest": newest,
+            "clients": clients,
+        }
 
     @classmethod
     def restored(cls, saved: StateReader) -> Senders:
         """The saved ones. Raises `InvalidState`."""
-        names, n = saved.read_names("senders"), len(saved.read_names("senders"))
-        newest, clients = saved.read_ints("newest", (n,)).tolist(), saved.read_ints("clients", (n,), least=1).tolist()
+        names = saved.read_names("senders")
+        n = len(saved.read_names("senders"))
+        newest = saved.read_ints("newest", (n,)).tolist()
+        clients = saved.read_ints("clients", (n,), least=1).tolist()
         of_each = (dict(zip(names, numbers, strict=True)) for numbers in (newest, clients))
         return cls(saved.read_int("updates"), *of_each)
 
@@ -86,7 +98,8 @@ class _Answer:
     """The sum of what several clients have answered to one ask."""
 
     def __init__(self, keys: tuple[Key, ...], width: int) -> None:
-        self._keys, self._width = keys, width
+        self._keys = keys
+        self._width = width
         self.sums: Floats = np.empty(0)
         self.products: Floats = np.empty(0)
         self.samples: dict[int, Octets] = {}
@@ -102,7 +115,12 @@ class _Answer:
     def size(self) -> int:
         """Bytes, about."""
         pairs = sum(8 * len(code) for code, _ in self.pairs.values())
-        return pairs + self.sums.nbytes + self.products.nbytes + sum(one.nbytes for one in self.samples.values())
+        return (
+            pairs
+            + self.sums.nbytes
+            + self.products.nbytes
+            + sum(one.nbytes for one in self.samples.values())
+        )
 
     def add(self, head: Head, arrays: Arrays) -> None:
         """Add an answer, or a piece of one. Raises `InvalidData`; then nothing has changed."""
@@ -111,15 +129,19 @@ class _Answer:
             return
         # Everything that can be wrong is looked at before anything is added.
         parts = self._parts_of(arrays)
-        sums, products = _sum(self.sums, arrays["sums"]), _sum(self.products, arrays["products"])
-        self.sums, self.products = sums, products
+        sums = _sum(self.sums, arrays["sums"])
+        products = _sum(self.products, arrays["products"])
+        self.sums = sums
+        self.products = products
         for place, blocks in parts:
             known = self.samples.get(place)
             self.samples[place] = blocks if known is None else np.concatenate([known, blocks])
 
     def _parts_of(self, arrays: Arrays) -> list[tuple[int, Octets]]:
         """The blocks of each place."""
-        found, first, sample = [], 0, arrays["sample"]
+        found = []
+        first = 0
+        sample = arrays["sample"]
         for place, _, n in arrays["part"].tolist():
             if place >= len(self._keys):
                 raise InvalidData("part is of a scale that does not exist")
@@ -132,11 +154,14 @@ class _Answer:
         return found
 
     def _add_pairs(self, arrays: Arrays) -> None:
-        bits, first = count_bits(arrays), 0
+        bits = count_bits(arrays)
+        first = 0
         for place, lag, n in arrays["part"].tolist():
             entries = arrays["pair"][first : first + n].astype(np.int64)
             first += n
-            code, count = self.pairs.get((place, lag), (np.empty(0, np.int64), np.empty(0, np.int64)))
+            code, count = self.pairs.get(
+                (place, lag), (np.empty(0, np.int64), np.empty(0, np.int64))
+            )
             # Few of all pairs occur, so a table of codes is much smaller than one of all pairs.
             codes, which = np.unique(np.concatenate([code, entries >> bits]), return_inverse=True)
             counts = np.zeros(len(codes), np.int64)
@@ -150,7 +175,9 @@ class _Answer:
         parts = [(place, 0, len(one)) for place, one in self.samples.items()]
         parts += [(place, lag, len(codes)) for (place, lag), (codes, _) in self.pairs.items()]
         sample = [one.ravel() for one in self.samples.values()]
-        piece = Piece(self.sums, self.products, tuple(parts), np.concatenate([np.empty(0, np.uint8), *sample]))
+        piece = Piece(
+            self.sums, self.products, tuple(parts), np.concatenate([np.empty(0, np.uint8), *sample])
+        )
         pair = np.concatenate([np.empty(0, np.int64), *tables])
         return {**piece.packed(), "products": self.products, "pair": pair}
 
@@ -158,20 +185,23 @@ class _Answer:
 class RegimesAggregator:
     """Adds up what the clients of a region answer, and tells when all of them have answered.
 
-    Clients answer what the upstream federation asks, whose snapshots their region publishes. Sums over clients are the
-    same whoever adds them up, but for the order: counts to the last bit, real numbers up to rounding.
+    Clients answer what the upstream federation asks, whose snapshots their region publishes. Sums
+    over clients are the same whoever adds them up, but for the order: counts to the last bit, real
+    numbers up to rounding.
     """
 
     def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
         """Raises `SettingsError` for options that the algorithm does not take."""
-        self._keys, self._width = RegimesOptions.parse(options).keys, dimensions
+        self._keys = RegimesOptions.parse(options).keys
+        self._width = dimensions
         self._senders = Senders()
         self._asks: dict[int, set[str]] = {}
         """digest of an ask -> those that have answered it"""
         self._columns: dict[str, Floats] = {}
         """columns as each has sent them, while that is asked"""
         self._head = Head(0, 0, int(Phase.COLUMNS), dimensions, False)
-        self._complete, self._told = False, False
+        self._complete = False
+        self._told = False
         """whether all have answered `_head.ask`, and whether the upstream federation knows it"""
         self._begin()
 
@@ -191,19 +221,28 @@ class RegimesAggregator:
         if self._head.phase in (Phase.COLUMNS, Phase.REST):
             return False
         answered = self._asks.get(self._head.ask, set())
-        # One that has answered and is away since still counts, so `present` may be smaller than `answered`.
+        # One that has answered and is away since still counts, so `present` may be smaller than
+        # `answered`.
         return bool(answered) and self._senders.present() <= answered
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Whether an update is about the same ask and book as those added, and small enough to be added to them."""
+        """Whether an update is about the same ask and book as those added, and small enough to be
+        added to them."""
         if not self._new or not len(arrays["head"]):
             return True
         head = Head.of(arrays)
-        if head.book != self._head.book or len(self._readings.keys() | set(arrays["regime"].tolist())) > SETS_MAX:
+        if (
+            head.book != self._head.book
+            or len(self._readings.keys() | set(arrays["regime"].tolist())) > SETS_MAX
+        ):
             return False
-        if self._answer.is_empty or not (_answers(arrays) or (head.complete and head.ask not in self._asks)):
+        if self._answer.is_empty or not (
+            _answers(arrays) or (head.complete and head.ask not in self._asks)
+        ):
             return True
-        more = sum(arrays[name].nbytes for name in ("sums", "products", "sample")) + 8 * len(arrays["pair"])
+        more = sum(arrays[name].nbytes for name in ("sums", "products", "sample")) + 8 * len(
+            arrays["pair"]
+        )
         return head.ask == self._head.ask and self._answer.size + more <= ANSWER_BYTES_MAX
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
@@ -232,7 +271,9 @@ class RegimesAggregator:
             self._readings[identity] = self._readings.get(identity, 0) + n
         # Changes are counted by position in a book: those by another book cannot be added.
         same = head.book == self._head.book and len(arrays["change"]) == len(self._changes)
-        self._changes = self._changes + arrays["change"] if same else arrays["change"].astype(np.int64)
+        self._changes = (
+            self._changes + arrays["change"] if same else arrays["change"].astype(np.int64)
+        )
         self._head = Head(self._head.ask, head.book, self._head.phase, self._width, False)
 
     def _turn_to(self, head: Head) -> None:
@@ -280,7 +321,9 @@ class RegimesAggregator:
             "told": int(self._told),
             "asks": [[str(ask), *sorted(answered)] for ask, answered in self._asks.items()],
             "column_senders": list(self._columns),
-            "columns": np.array(list(self._columns.values())).reshape(len(self._columns), 1 + 4 * self._width),
+            "columns": np.array(list(self._columns.values())).reshape(
+                len(self._columns), 1 + 4 * self._width
+            ),
             **self._senders.state(),
         }
 
@@ -298,8 +341,10 @@ class RegimesAggregator:
                 fresh._take_in(check, {**held, "sums": held["sums"]}, "")
         except InvalidData as damaged:
             raise InvalidState(f"saved sums: {damaged}") from None
-        fresh._head, fresh._new = head, check is not None
-        fresh._complete, fresh._told = bool(saved.read_int("complete")), bool(saved.read_int("told"))
+        fresh._head = head
+        fresh._new = check is not None
+        fresh._complete = bool(saved.read_int("complete"))
+        fresh._told = bool(saved.read_int("told"))
         fresh._asks = _read_asks(state)
         names = saved.read_names("column_senders")
         columns = saved.read_floats("columns", (len(names), 1 + 4 * self._width))
@@ -314,7 +359,8 @@ def _answers(arrays: Arrays) -> bool:
 
 
 def _sum(known: Floats, more: AnyArray) -> Floats:
-    """The sum of what was added and another one, either of which may be empty. Raises `InvalidData`."""
+    """The sum of what was added and another one, either of which may be empty. Raises
+    `InvalidData`."""
     if not len(known) or not len(more):
         return known if len(known) else more.astype(np.float64)
     if len(known) != len(more):
@@ -324,10 +370,13 @@ def _sum(known: Floats, more: AnyArray) -> Floats:
 
 
 def _pooled(table: Floats) -> Floats:
-    """(n, 1 + 4 d) columns of several clients -> (1 + 4 d,) those of all: means by readings, and outermost ends."""
+    """(n, 1 + 4 d) columns of several clients -> (1 + 4 d,) those of all: means by readings, and
+    outermost ends."""
     weight = table[:, 0] / max(table[:, 0].sum(), 1.0)
     d = (table.shape[1] - 1) // 4
-    means, low, high = weight @ table[:, 1 : 1 + 2 * d], table[:, 1 + 2 * d : 1 + 3 * d], table[:, 1 + 3 * d :]
+    means = weight @ table[:, 1 : 1 + 2 * d]
+    low = table[:, 1 + 2 * d : 1 + 3 * d]
+    high = table[:, 1 + 3 * d :]
     return np.concatenate([[table[:, 0].sum()], means, low.min(axis=0), high.max(axis=0)])
 
 
@@ -335,4 +384,6 @@ def _read_asks(state: State) -> dict[int, set[str]]:
     try:
         return {int(ask): {str(name) for name in names} for ask, *names in state["asks"]}
     except (KeyError, TypeError, ValueError):
-        raise InvalidState("asks must be numbers with the names of those that have answered") from None
+        raise InvalidState(
+            "asks must be numbers with the names of those that have answered"
+        ) from None

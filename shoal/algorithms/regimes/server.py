@@ -1,4 +1,5 @@
-"""The server half: plans from the sums of all clients, the regimes at the best scale, and identities that last."""
+"""The server half: plans from the sums of all clients, the regimes at the best scale, and
+identities that last."""
 
 from __future__ import annotations
 
@@ -30,20 +31,24 @@ BLOCKS_MIN = 60
 HYSTERESIS = 1.2
 """another scale must tell this many times as much about the next block to be taken"""
 POOLED_GAIN = 1.1
-"""regimes of pooled levels must tell this many times as much, of what each client does next, as those of own levels"""
+"""regimes of pooled levels must tell this many times as much, of what each client does next, as
+those of own levels"""
 CHANGING_MIN = 2
 """clients that change without which no levels are pooled"""
 CHANGING_TOLD_MIN = 0.3
-"""and this many nats a block of them: levels of clients whose readings overlap look like sets that last. They tell
-up to 0.16 where nothing stays, and regimes of three deviations 0.45 (streams of `benchmarks.regimes`, other seeds)"""
+"""and this many nats a block of them: levels of clients whose readings overlap look like sets that
+last. They tell up to 0.16 where nothing stays, and regimes of three deviations 0.45 (streams of
+`benchmarks.regimes`, other seeds)"""
 SAME_OVERLAP = 1 / 3
-"""share of the readings of either of two sets that both have from which on they can be one regime"""
+"""share of the readings of either of two sets that both have from which on they can be one regime
+"""
 CHANGES_MIN = 20
 """changes seen from which on several regimes are no longer provisional"""
 READINGS_MIN = 1_000
 """readings of all clients from which on a single one is no longer provisional"""
 NO_PARENT = -1
-# Beyond it a float no longer holds every whole number, and readers in other languages have floats only.
+# Beyond it a float no longer holds every whole number, and readers in other languages have floats
+# only.
 COUNT_MAX = 2**53
 PROFILE = ("count", "mean", "spread", "rough", "slope")
 
@@ -51,9 +56,9 @@ PROFILE = ("count", "mean", "spread", "rough", "slope")
 class RegimeServer:
     """Finds regimes from the sums of clients, in looks of several phases.
 
-    A look begins (`begin`), and then each phase has an ask and ends with the sum of all answers to it (`conclude`).
-    `rebuild` is a whole look at clients in one process. `centred`: whether each client's own level is taken from its
-    blocks; None: as it tells more of what clients do.
+    A look begins (`begin`), and then each phase has an ask and ends with the sum of all answers to
+    it (`conclude`). `rebuild` is a whole look at clients in one process. `centred`: whether each
+    client's own level is taken from its blocks; None: as it tells more of what clients do.
     """
 
     def __init__(self, centred: bool | None = None, scales: tuple[int, ...] = SCALES) -> None:
@@ -70,7 +75,8 @@ class RegimeServer:
         self.parents: dict[int, int] = {}
         """identity -> the one that it parted from, `NO_PARENT` for none"""
         self.merged: dict[int, int] = {}
-        """identity that is shown no more -> the one that has most of its readings, of the last look with any"""
+        """identity that is shown no more -> the one that has most of its readings, of the last look
+        with any"""
         self.phase = Phase.REST
         self.look = 0
         self._both_ways = centred is None
@@ -94,23 +100,30 @@ class RegimeServer:
     def rebuild(self, clients: Sequence[RegimeClient], hysteresis: float = HYSTERESIS) -> None:
         """Find the regimes in all that the clients have learnt.
 
-        `hysteresis`: how many times as much another scale must tell than the present one; 1 treats all scales alike.
+        `hysteresis`: how many times as much another scale must tell than the present one; 1 treats
+        all scales alike.
         """
         if not clients:
             return
         self.begin(sum(client.memory.n_readings for client in clients), len(clients))
         while self.phase is not Phase.REST:
-            ask, totals = self.ask(), Sums()
+            ask = self.ask()
+            totals = Sums()
             for client in clients:
                 add_answer(totals, client.answer(ask))
             self.conclude(totals, hysteresis)
 
     def begin(self, n_readings: int, n_clients: int) -> None:
-        """Begin a look. All plans are made anew: in an old one a stream that has moved away seems to rest at the
-        border. `n_readings` of this many clients, so far."""
-        self.look, self.phase = self.look + 1, Phase.SCALING
-        self._looked_at, self._n_clients = n_readings, n_clients
-        self._scalings, self._plans, self._candidates, self._sets = {}, {}, (), []
+        """Begin a look. All plans are made anew: in an old one a stream that has moved away seems
+        to rest at the border. `n_readings` of this many clients, so far."""
+        self.look = self.look + 1
+        self.phase = Phase.SCALING
+        self._looked_at = n_readings
+        self._n_clients = n_clients
+        self._scalings = {}
+        self._plans = {}
+        self._candidates = ()
+        self._sets = []
 
     def ask(self) -> Ask:
         """What clients are asked in the present phase."""
@@ -139,14 +152,18 @@ class RegimeServer:
             self.n_readings = self._looked_at
             self._show(totals)
             self._agreed = before == self.identities()
-            self._scalings, self._plans, self._candidates, self._sets = {}, {}, (), []
+            self._scalings = {}
+            self._plans = {}
+            self._candidates = ()
+            self._sets = []
         self.phase = self._following()
         # The last candidate has no plan: it stands for one regime.
         if self.phase is Phase.NAMES:
             self._candidates = (*self._candidates, Candidate(*self.keys[0]))
 
     def _following(self) -> Phase:
-        """The phase after the one that has ended; the next ones are left out where they would ask nothing."""
+        """The phase after the one that has ended; the next ones are left out where they would ask
+        nothing."""
         if self.phase is Phase.SCALING and self._scalings:
             return Phase.PRODUCTS
         if self.phase is Phase.PRODUCTS and self._plans:
@@ -170,8 +187,12 @@ class RegimeServer:
     def _make_plans(self, totals: Sums) -> dict[int, ScalePlan]:
         plans = {}
         for place, scaling in self._scalings.items():
-            total, same, lagged, sample = (totals[f"{place}/{name}"] for name in ("total", "same", "lagged", SAMPLE))
-            plan = make_plan(scaling, Products(round(totals[f"{place}/n"][0]), total, same, lagged, sample))
+            total, same, lagged, sample = (
+                totals[f"{place}/{name}"] for name in ("total", "same", "lagged", SAMPLE)
+            )
+            plan = make_plan(
+                scaling, Products(round(totals[f"{place}/n"][0]), total, same, lagged, sample)
+            )
             if plan is not None and len(plan.codebook) > 1:
                 plans[place] = plan
         return plans
@@ -182,7 +203,8 @@ class RegimeServer:
         best: dict[int, CellSets] = {}
         for centred in (True, False):
             found = self._parted(totals, centred)
-            # A change of scale must tell more than the present one by the hysteresis, or sets would come and go.
+            # A change of scale must tell more than the present one by the hysteresis, or sets would
+            # come and go.
             told = {
                 place: told_of_next(sets.changes) * (hysteresis if self.keys[place] == now else 1.0)
                 for place, sets in found.items()
@@ -193,15 +215,21 @@ class RegimeServer:
                 best[place] = found[place]
         self._sets = list(best.values())
         self._candidates = tuple(
-            Candidate(*self.keys[place], self._plans[place], sets.of_cell) for place, sets in best.items()
+            Candidate(*self.keys[place], self._plans[place], sets.of_cell)
+            for place, sets in best.items()
         )
 
     def _parted(self, totals: Sums, centred: bool) -> dict[int, CellSets]:
-        """The sets of each scale, by place: those that valleys part, or cuts where there are none at any scale."""
+        """The sets of each scale, by place: those that valleys part, or cuts where there are none
+        at any scale."""
         for find in (find_sets, find_cut):
             found = {}
             for place, plan in self._plans.items():
-                sets = find(plan.codebook, *totals[f"{place}/pairs"]) if self.keys[place][1] == centred else None
+                sets = (
+                    find(plan.codebook, *totals[f"{place}/pairs"])
+                    if self.keys[place][1] == centred
+                    else None
+                )
                 if sets is not None:
                     found[place] = sets
             if found:
@@ -211,7 +239,9 @@ class RegimeServer:
     def _show(self, totals: Sums) -> None:
         """Show one of the candidates, and give its sets their identities."""
         place = self._chosen(totals)
-        one, overlap, shown = self._candidates[place], totals[f"{place}/overlap"], self.identities()
+        one = self._candidates[place]
+        overlap = totals[f"{place}/overlap"]
+        shown = self.identities()
         before = np.empty(0, np.int64) if self._last is None else self._last.identity
         self.profiles = Profiles.of(totals, place, one.centred)
         if one.plan is None:
@@ -225,7 +255,11 @@ class RegimeServer:
             self.book = self._last = Book(one.plan, sets, now)
         rows = dict(zip(before.tolist(), overlap, strict=True))
         gone = [identity for identity in shown if identity not in now]
-        self.merged = {one: int(now[np.argmax(rows.get(one, np.zeros(1)))]) for one in gone} if gone else self.merged
+        self.merged = (
+            {one: int(now[np.argmax(rows.get(one, np.zeros(1)))]) for one in gone}
+            if gone
+            else self.merged
+        )
 
     def _identified(self, sets: CellSets, overlap: Floats, before: Ints) -> Ints:
         """(k,) identities of sets: those before with which they share most readings, and new ones."""
@@ -246,22 +280,28 @@ class RegimeServer:
     def _match(identity: Ints, shared: Floats, before: Ints) -> None:
         either = shared.sum(axis=1)[:, None] + shared.sum(axis=0) - shared
         overlap = shared / np.maximum(either, 1.0)
-        # The largest overlap first: a regime that has split keeps its identity in the part that is most like it.
+        # The largest overlap first: a regime that has split keeps its identity in the part that is
+        # most like it.
         while overlap.size and overlap.max() > SAME_OVERLAP:
             old, new = np.unravel_index(np.argmax(overlap), overlap.shape)
             identity[new] = before[old]
             overlap[old], overlap[:, new] = 0.0, 0.0
 
     def _chosen(self, totals: Sums) -> int:
-        """The place of the candidate to show: of both ways that which tells most of each client's own blocks."""
-        ways = {one.centred: place for place, one in enumerate(self._candidates) if one.plan is not None}
+        """The place of the candidate to show: of both ways that which tells most of each client's
+        own blocks."""
+        ways = {
+            one.centred: place for place, one in enumerate(self._candidates) if one.plan is not None
+        }
         one_regime = len(self._candidates) - 1
         if not self._both_ways or False not in ways:
             return next(iter(ways.values()), one_regime)
         own = totals[f"{ways[True]}/told"][0] if True in ways else 0.0
         pooled, of_changing, changing = totals[f"{ways[False]}/told"]
         is_lasting = changing >= CHANGING_MIN and of_changing > CHANGING_TOLD_MIN * changing
-        return ways[False] if is_lasting and pooled > POOLED_GAIN * own else ways.get(True, one_regime)
+        return (
+            ways[False] if is_lasting and pooled > POOLED_GAIN * own else ways.get(True, one_regime)
+        )
 
     def add_changes(self, sets: CellSets) -> None:
         """Count on: the book's sets with the changes seen since the look."""
@@ -270,7 +310,14 @@ class RegimeServer:
 
     def pack(self, packing: Packing) -> None:
         """Put everything that further looks depend on."""
-        counts = (int(self.phase), self.look, self._looked_at, self._n_clients, self.n_readings, int(self._agreed))
+        counts = (
+            int(self.phase),
+            self.look,
+            self._looked_at,
+            self._n_clients,
+            self.n_readings,
+            int(self._agreed),
+        )
         packing.whole += [*counts, self.single, self._next]
         for table in (self.parents, self.merged):
             packing.whole += [len(table), *(number for pair in table.items() for number in pair)]
@@ -289,20 +336,27 @@ class RegimeServer:
 
     def unpack(self, saved: Unpacking) -> None:
         """Become the server that `pack` was of. Raises `InvalidData`."""
-        self.phase, self.look = Phase(saved.whole(1, len(Phase) - 1)), saved.whole(0, COUNT_MAX)
+        self.phase = Phase(saved.whole(1, len(Phase) - 1))
+        self.look = saved.whole(0, COUNT_MAX)
         self._looked_at, self._n_clients, self.n_readings = saved.wholes(3, 0, COUNT_MAX).tolist()
         self._agreed = bool(saved.whole(0, 1))
         self.single, self._next = saved.wholes(2, 0, COUNT_MAX).tolist()
-        tables = [saved.wholes(2 * saved.whole(0, COUNT_MAX), NO_PARENT, COUNT_MAX) for _ in range(2)]
-        self.parents, self.merged = ({int(one): int(other) for one, other in table.reshape(-1, 2)} for table in tables)
+        tables = [
+            saved.wholes(2 * saved.whole(0, COUNT_MAX), NO_PARENT, COUNT_MAX) for _ in range(2)
+        ]
+        self.parents, self.merged = (
+            {int(one): int(other) for one, other in table.reshape(-1, 2)} for table in tables
+        )
         self.columns = saved.columns()
         self.book = saved.book(with_changes=True)
         self._last = saved.book(with_changes=True) or self.book
-        self._scalings, self._plans = saved.scalings(), saved.plans()
+        self._scalings = saved.scalings()
+        self._plans = saved.plans()
         self._candidates = saved.candidates()
         several = [one for one in self._candidates if one.plan is not None]
         self._sets = [
-            CellSets(one.of_cell, *(saved.floats(one.n_sets, one.n_sets) for _ in range(2))) for one in several
+            CellSets(one.of_cell, *(saved.floats(one.n_sets, one.n_sets) for _ in range(2)))
+            for one in several
         ]
         if k := saved.whole(0, SETS_MAX):
             d = saved.whole(1, COUNT_MAX)
@@ -317,5 +371,9 @@ class RegimeServer:
     @property
     def provisional(self) -> bool:
         """Whether too little was seen, or the last two looks disagree."""
-        too_little = self.n_readings < READINGS_MIN if self.book is None else self.book.n_changes() < CHANGES_MIN
+        too_little = (
+            self.n_readings < READINGS_MIN
+            if self.book is None
+            else self.book.n_changes() < CHANGES_MIN
+        )
         return too_little or not self._agreed

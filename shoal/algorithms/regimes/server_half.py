@@ -1,4 +1,5 @@
-"""The server half in a federation: asks clients phase by phase, and shows the regimes that their answers give."""
+"""The server half in a federation: asks clients phase by phase, and shows the regimes that their
+answers give."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import ROUNDING_SHARE, Claims, require_possible
 from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_block_features
-from shoal.algorithms.regimes.client_half import STATE_VERSION, RegimesHalf, ask_digest, book_digest, first_ask
+from shoal.algorithms.regimes.client_half import (
+    STATE_VERSION,
+    RegimesHalf,
+    ask_digest,
+    book_digest,
+    first_ask,
+)
 from shoal.algorithms.regimes.exchange import SAMPLE, Columns, Phase, Sums, add_answer
 from shoal.algorithms.regimes.messages import (
     Head,
@@ -62,24 +69,28 @@ class _Column:
         # By name: sums of floats depend on their order, and clients join in any.
         table = np.array([self.of_client[name] for name in sorted(self.of_client)])
         weight = table[:, 0] / table[:, 0].sum()
-        level, spread = weight @ table[:, 1 : 1 + d], weight @ table[:, 1 + d : 1 + 2 * d]
+        level = weight @ table[:, 1 : 1 + d]
+        spread = weight @ table[:, 1 + d : 1 + 2 * d]
         return Columns(level, np.where(spread > 0, spread, 1.0))
 
     def ends(self, d: int) -> tuple[Floats, Floats]:
-        """(d,) least and greatest values of means: those of unit coordinates, or where readings lie beyond them.
+        """(d,) least and greatest values of means: those of unit coordinates, or where readings lie
+        beyond them.
 
         What clients have seen before the first look is no bound: a regime may begin after it.
         """
         table = np.array(list(self.of_client.values()))
-        low, high = table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0), table[:, 1 + 3 * d :].max(axis=0)
+        low = table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0)
+        high = table[:, 1 + 3 * d :].max(axis=0)
         return np.minimum(low, 0.0), np.maximum(high, 1.0)
 
 
 class RegimesServer(RegimesHalf):
-    """Absorbs what clients contribute, and begins a look for regimes whenever enough readings have come.
+    """Absorbs what clients contribute, and begins a look for regimes whenever enough readings have
+    come.
 
-    A phase of a look ends once each client that is present has answered. All follows from the contributions alone.
-    Options: `RegimesOptions`.
+    A phase of a look ends once each client that is present has answered. All follows from the
+    contributions alone. Options: `RegimesOptions`.
     """
 
     half = "regimes server"
@@ -87,7 +98,8 @@ class RegimesServer(RegimesHalf):
     def _reset(self, width: int | None) -> None:
         self._width = width
         self._server = RegimeServer(centred=not self.options.pool)
-        self._readings, self._next_look = 0, self.options.rebuild_readings
+        self._readings = 0
+        self._next_look = self.options.rebuild_readings
         self._senders = Senders()
         self._answered: set[str] = set()
         self._totals: Sums = {}
@@ -102,7 +114,8 @@ class RegimesServer(RegimesHalf):
 
     def take_asks(self) -> bool:
         """Whether clients are asked for something else than at the previous call."""
-        asks, self._asks = self._asks, False
+        asks = self._asks
+        self._asks = False
         return asks
 
     def _renew_digests(self) -> None:
@@ -134,7 +147,8 @@ class RegimesServer(RegimesHalf):
         self._width = head.width
         self._senders.take(one.client, clients_of(one.arrays))
         self._count(one.arrays)
-        # Changes are between regimes of a book; of an older one they would be counted for the wrong ones.
+        # Changes are between regimes of a book; of an older one they would be counted for the wrong
+        # ones.
         if head.book == self._book_digest:
             self._count_changes(one.arrays["change"])
         if head.ask == self._digest:
@@ -147,16 +161,22 @@ class RegimesServer(RegimesHalf):
         self._readings += n
         fade = math.exp(-n / RECENT_READINGS)
         self._recent = {identity: recent * fade for identity, recent in self._recent.items()}
-        for identity, count in zip(arrays["regime"].tolist(), arrays["count"].tolist(), strict=True):
+        for identity, count in zip(
+            arrays["regime"].tolist(), arrays["count"].tolist(), strict=True
+        ):
             self._mass[identity] = self._mass.get(identity, 0.0) + count
-            self._recent[identity] = self._recent.get(identity, 0.0) + count / n * RECENT_READINGS * (1.0 - fade)
+            self._recent[identity] = self._recent.get(
+                identity, 0.0
+            ) + count / n * RECENT_READINGS * (1.0 - fade)
 
     def _count_changes(self, change: AnyArray) -> None:
         book = self._server.book
         if book is None or len(change) != 2 * len(book.identity) ** 2:
             return
         more = change.astype(np.float64).reshape(2, *book.sets.changes.shape)
-        sets = CellSets(book.sets.of_cell, book.sets.changes + more[0], book.sets.changes_2 + more[1])
+        sets = CellSets(
+            book.sets.of_cell, book.sets.changes + more[0], book.sets.changes_2 + more[1]
+        )
         self._server.add_changes(sets)
 
     def _take_answer(self, one: Contribution, head: Head) -> None:
@@ -165,9 +185,12 @@ class RegimesServer(RegimesHalf):
                 self._column.of_client[one.client] = one.arrays["sums"].astype(np.float64)
             return
         # A region tells without more sums that the last of its clients is no longer waited for.
-        is_end = head.complete and not any(len(one.arrays[name]) for name in ("sums", "products", "part"))
+        is_end = head.complete and not any(
+            len(one.arrays[name]) for name in ("sums", "products", "part")
+        )
         answer = Sums() if is_end else unpack_answer(self._ask, one.arrays, head.width)
-        # Pieces of an answer come in several updates; once the last is there, a further one is a repetition.
+        # Pieces of an answer come in several updates; once the last is there, a further one is a
+        # repetition.
         if answer is None or one.client in self._answered:
             return
         add_answer(self._totals, answer)
@@ -183,7 +206,11 @@ class RegimesServer(RegimesHalf):
                 self._low, self._high = self._column.ends(self._width or 1)
                 self._begin()
             return
-        if self._ask.phase is not Phase.REST and self._answered and self._senders.present() <= self._answered:
+        if (
+            self._ask.phase is not Phase.REST
+            and self._answered
+            and self._senders.present() <= self._answered
+        ):
             self._conclude()
         if self._ask.phase is Phase.REST and self._readings >= self._next_look:
             self._begin()
@@ -191,7 +218,8 @@ class RegimesServer(RegimesHalf):
     def _begin(self) -> None:
         self._server.begin(self._readings, len(self._senders.present()))
         most = LOOK_MEMORIES * self.options.blocks_max * max(1, self._senders.n_clients)
-        # A look sees only what clients remember, so readings of long ago must not put the next one off.
+        # A look sees only what clients remember, so readings of long ago must not put the next one
+        # off.
         growth = min(self._readings * (GROWTH - 1.0), float(most))
         self._next_look = self._readings + max(self.options.rebuild_readings, int(growth))
         self._next_phase()
@@ -209,23 +237,32 @@ class RegimesServer(RegimesHalf):
         self._next_phase()
 
     def _next_phase(self) -> None:
-        self._answered, self._totals, self._asks = set(), {}, True
+        self._answered = set()
+        self._totals = {}
+        self._asks = True
         self._renew_digests()
 
     def _share_mass(self) -> None:
-        """Give the regimes of a look their shares of all readings, by the blocks that were looked at."""
-        server, profiles = self._server, self._server.profiles
+        """Give the regimes of a look their shares of all readings, by the blocks that were looked
+        at."""
+        server = self._server
+        profiles = self._server.profiles
         assert profiles is not None, "a look has ended"
         shares = profiles.count / max(profiles.count.sum(), 1.0)
         shown = self._identity()
         if server.book is None:
-            self._mass, self._recent = {server.single: float(self._readings)}, {server.single: RECENT_READINGS}
+            self._mass = {server.single: float(self._readings)}
+            self._recent = {server.single: RECENT_READINGS}
             return
-        self._mass = {one: float(share) * self._readings for one, share in zip(shown, shares, strict=True)}
+        self._mass = {
+            one: float(share) * self._readings for one, share in zip(shown, shares, strict=True)
+        }
         total = sum(self._recent.values())
         known = {one: self._recent.get(one, 0.0) for one in shown}
         left = total - sum(known.values())
-        self._recent = {one: known[one] + left * float(share) for one, share in zip(shown, shares, strict=True)}
+        self._recent = {
+            one: known[one] + left * float(share) for one, share in zip(shown, shares, strict=True)
+        }
 
     def _identity(self) -> list[int]:
         """Identities in the order of the sets."""
@@ -233,7 +270,8 @@ class RegimesServer(RegimesHalf):
         return [self._server.single] if book is None else book.identity.tolist()
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number in the snapshot; -1 before any.
+        """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number in the
+        snapshot; -1 before any.
 
         A regime is a state of a sequence, which one row alone does not show. Raises `InvalidData`.
         """
@@ -241,12 +279,15 @@ class RegimesServer(RegimesHalf):
 
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays, as copies."""
-        server, width = self._server, self._width or self._given_width or 0
-        asked, counted = Packing(), Packing()
+        server = self._server
+        width = self._width or self._given_width or 0
+        asked = Packing()
+        counted = Packing()
         asked.put_ask(self._ask)
         counted.put_book(server.book)
         shown = self._described(width)
-        book, k = server.book, len(shown["identity"])
+        book = server.book
+        k = len(shown["identity"])
         changes = 0 if book is None else book.n_changes()
         w = 0 if book is None else book.w
         head = [server.look, server.n_readings, w, changes, int(server.provisional), server.single]
@@ -262,35 +303,57 @@ class RegimesServer(RegimesHalf):
             "dwell": stays,
             "changes": moved,
             "recent": np.array([self._recent.get(one, 0.0) for one in shown["identity"].tolist()]),
-            "parent": np.array([server.parents.get(one, NO_PARENT) for one in shown["identity"].tolist()], np.int64),
+            "parent": np.array(
+                [server.parents.get(one, NO_PARENT) for one in shown["identity"].tolist()], np.int64
+            ),
             **self._gone(shown["identity"], shown["centre"]),
         }
 
     def _described(self, d: int) -> dict[str, AnyArray]:
         """Identity, mass, centre, spread, roughness and slope of each regime, in unit coordinates."""
-        server, profiles = self._server, self._server.profiles
-        identity = np.array(self._identity() if self._column.of_client or server.look else [], np.int64)
+        server = self._server
+        profiles = self._server.profiles
+        identity = np.array(
+            self._identity() if self._column.of_client or server.look else [], np.int64
+        )
         k = len(identity)
         mass = np.array([self._mass.get(one, 0.0) for one in identity.tolist()])
         if not k or profiles is None or server.columns is None:
             first = self._column.columns(d) if k else Columns(np.empty(d), np.empty(d))
-            centre, spread = np.tile(first.level, (k, 1)), np.tile(first.spread, (k, 1))
+            centre = np.tile(first.level, (k, 1))
+            spread = np.tile(first.spread, (k, 1))
             rough = slope = np.zeros((k, d))
         else:
             columns = server.columns
             centre, spread, rough, slope = (
-                np.nan_to_num(one) for one in (profiles.mean, profiles.spread, profiles.rough, profiles.slope)
+                np.nan_to_num(one)
+                for one in (profiles.mean, profiles.spread, profiles.rough, profiles.slope)
             )
             centre = np.clip(centre * columns.spread + columns.level, self._low, self._high)
-            spread, slope = spread * columns.spread, slope * columns.spread
-        forms = {"identity": identity, "centre": centre, "centre_mass": mass, "spread": spread, "rough": rough}
+            spread = spread * columns.spread
+            slope = slope * columns.spread
+        forms = {
+            "identity": identity,
+            "centre": centre,
+            "centre_mass": mass,
+            "spread": spread,
+            "rough": rough,
+        }
         return forms | {"slope": slope.copy()}
 
     def _gone(self, identity: Ints, centre: Floats) -> dict[str, AnyArray]:
         place = {one: number for number, one in enumerate(identity.tolist())}
-        merged = {one: place[into] for one, into in self._server.merged.items() if into in place and one not in place}
+        merged = {
+            one: place[into]
+            for one, into in self._server.merged.items()
+            if into in place and one not in place
+        }
         into = np.array(list(merged.values()), np.int64)
-        return {"gone": np.array(list(merged), np.int64), "gone_into": into, "gone_centre": centre[into].copy()}
+        return {
+            "gone": np.array(list(merged), np.int64),
+            "gone_into": into,
+            "gone_centre": centre[into].copy(),
+        }
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
@@ -308,25 +371,34 @@ class RegimesServer(RegimesHalf):
             "answered": sorted(self._answered),
             "totals": {name: total.copy() for name, total in self._totals.items()},
             "column_clients": list(columns),
-            "columns": np.array(list(columns.values())).reshape(len(columns), 1 + 4 * (self._width or 0)),
+            "columns": np.array(list(columns.values())).reshape(
+                len(columns), 1 + 4 * (self._width or 0)
+            ),
             "low": self._low.copy(),
             "high": self._high.copy(),
             "masses": np.array([[*one] for one in self._mass.items()], np.float64).reshape(-1, 2),
-            "recents": np.array([[*one] for one in self._recent.items()], np.float64).reshape(-1, 2),
+            "recents": np.array([[*one] for one in self._recent.items()], np.float64).reshape(
+                -1, 2
+            ),
             "layout": packing.layout,
             "number": packing.number,
         }
 
     def _restore_from(self, saved: StateReader, width: int | None) -> None:
-        self._readings, self._next_look = saved.read_int("readings"), saved.read_int("next_look")
+        self._readings = saved.read_int("readings")
+        self._next_look = saved.read_int("next_look")
         self._senders = Senders.restored(saved)
         self._answered = set(saved.read_names("answered"))
         clients = saved.read_names("column_clients")
         columns = saved.read_floats("columns", (len(clients), 1 + 4 * (width or 0)))
         self._column = _Column(dict(zip(clients, columns, strict=True)))
-        self._low, self._high = saved.read_floats("low", (None,)), saved.read_floats("high", (None,))
+        self._low = saved.read_floats("low", (None,))
+        self._high = saved.read_floats("high", (None,))
         self._mass, self._recent = (
-            {int(identity): value for identity, value in saved.read_floats(name, (None, 2)).tolist()}
+            {
+                int(identity): value
+                for identity, value in saved.read_floats(name, (None, 2)).tolist()
+            }
             for name in ("masses", "recents")
         )
         unpacking = Unpacking(
@@ -340,66 +412,102 @@ class RegimesServer(RegimesHalf):
         self._renew_digests()
         self._totals = saved.read_named_floats("totals")
         forms = self._ask.forms(width or 1)
-        fits = [name.endswith(SAMPLE) or one.shape == forms.get(name) for name, one in self._totals.items()]
+        fits = [
+            name.endswith(SAMPLE) or one.shape == forms.get(name)
+            for name, one in self._totals.items()
+        ]
         saved.check(all(fits), "sums are not those that were asked for")
 
 
 SUM_MAX: Final = 4 * BLOCKS_MAX * READING_MAX**2
-"""largest entry of an answer about names: a sum of squares over all blocks that a client remembers"""
+"""largest entry of an answer about names: a sum of squares over all blocks that a client remembers
+"""
 
 
 def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for an answer that no client gives, whatever it remembers."""
-    sums, d, clients, bits = arrays["sums"], head.width, clients_of(arrays), count_bits(arrays)
+    sums = arrays["sums"]
+    d = head.width
+    clients = clients_of(arrays)
+    bits = count_bits(arrays)
     blocks = BLOCKS_MAX * clients
-    require_possible(d == len(claims.low), "its rows have another number of features than the contract")
+    require_possible(
+        d == len(claims.low), "its rows have another number of features than the contract"
+    )
     if head.phase == Phase.COLUMNS:
         level, spread, low, high = sums[1:].reshape(4, d)
-        # A level is a median of rows in the box: what lies outside by more than rounding is made up.
+        # A level is a median of rows in the box: what lies outside by more than rounding is made
+        # up.
         slack = ROUNDING_SHARE * claims.scale
-        inside = (low >= claims.low - slack) & (high <= claims.high + slack) & (level >= low) & (level <= high)
+        inside = (
+            (low >= claims.low - slack)
+            & (high <= claims.high + slack)
+            & (level >= low)
+            & (level <= high)
+        )
         require_possible(bool(inside.all()), "sums has a level that no rows have")
-        require_possible(bool(((spread >= 0) & (spread <= claims.span)).all()), "sums has a spread that no rows have")
+        require_possible(
+            bool(((spread >= 0) & (spread <= claims.span)).all()),
+            "sums has a spread that no rows have",
+        )
         require_possible(0 <= sums[0] <= blocks, "sums has more rows than a client remembers")
     elif head.phase == Phase.SCALING and len(sums):
         sizes = [1 + 2 * n_block_features(d, w) for w in SCALES]
         require_possible(len(sums) == sum(sizes), "sums is not of all scales")
         n = sums[np.cumsum([0, *sizes[:-1]])]
-        require_possible(bool(((n >= 0) & (n <= blocks)).all()), "sums has more blocks than a client remembers")
+        require_possible(
+            bool(((n >= 0) & (n <= blocks)).all()), "sums has more blocks than a client remembers"
+        )
     elif head.phase == Phase.NAMES:
-        require_possible(bool((np.abs(sums) <= SUM_MAX * clients).all()), "sums has more than a client remembers")
+        require_possible(
+            bool((np.abs(sums) <= SUM_MAX * clients).all()), "sums has more than a client remembers"
+        )
     most = 4 * blocks * FEATURE_MAX**2
-    require_possible(bool((np.abs(arrays["products"]) <= most).all()), "products are of more than a client remembers")
+    require_possible(
+        bool((np.abs(arrays["products"]) <= most).all()),
+        "products are of more than a client remembers",
+    )
     if head.phase == Phase.PAIRS:
         numbers = arrays["pair"].astype(np.int64) & ((1 << bits) - 1)
         ends = np.cumsum(arrays["part"][:, 2])
         upto = np.concatenate([[0], np.cumsum(numbers)])
         each = np.diff(upto[ends], prepend=0) if len(ends) else ends
-        require_possible(bool((each <= blocks).all()), "pair has more pairs than a client remembers blocks")
+        require_possible(
+            bool((each <= blocks).all()), "pair has more pairs than a client remembers blocks"
+        )
 
 
 def predict(arrays: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number; -1 where there is none."""
+    """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number; -1 where there
+    is none."""
     if not len(arrays["centre"]):
         return np.full(len(rows), -1, np.int64)
     return nearest(rows, np.ascontiguousarray(arrays["centre"]))[0]
 
 
 def view(arrays: Arrays) -> ClusteringView:
-    """The regimes of a snapshot, each as one node, and those that are shown no more as nodes without mass.
+    """The regimes of a snapshot, each as one node, and those that are shown no more as nodes
+    without mass.
 
-    These lie in the cluster of the regime that has most of their readings, which shows that they merged into it.
+    These lie in the cluster of the regime that has most of their readings, which shows that they
+    merged into it.
     """
     read_snapshot(arrays, ALL_KEYS)
     k = len(arrays["centre"])
-    if len(np.unique(np.concatenate([arrays["identity"], arrays["gone"]]))) < k + len(arrays["gone"]):
+    if len(np.unique(np.concatenate([arrays["identity"], arrays["gone"]]))) < k + len(
+        arrays["gone"]
+    ):
         raise InvalidData("identity has an identity twice")
-    # Regimes that are gone stay as nodes without mass, so that lineage sees into which one they went.
-    centre, spread = arrays["centre"], np.concatenate([arrays["spread"], np.zeros_like(arrays["gone_centre"])])
+    # Regimes that are gone stay as nodes without mass, so that lineage sees into which one they
+    # went.
+    centre = arrays["centre"]
+    spread = np.concatenate([arrays["spread"], np.zeros_like(arrays["gone_centre"])])
     nodes = np.concatenate([centre, arrays["gone_centre"]])
     return ClusteringView.from_nodes(
         nodes,
-        np.concatenate([np.maximum(arrays["centre_mass"], MASS_MIN), np.zeros(len(arrays["gone"]))]),
+        np.concatenate(
+            [np.maximum(arrays["centre_mass"], MASS_MIN), np.zeros(len(arrays["gone"]))]
+        ),
         np.concatenate([np.arange(k), arrays["gone_into"]]),
         node_id=np.concatenate([arrays["identity"], arrays["gone"]]),
         centres=centre,
@@ -424,7 +532,8 @@ def view(arrays: Arrays) -> ClusteringView:
 
 
 def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
-    """Mean readings (n, d) of the regimes in an update, and the readings (n,) that it counts in each."""
+    """Mean readings (n, d) of the regimes in an update, and the readings (n,) that it counts in
+    each."""
     place = {one: number for number, one in enumerate(snapshot["identity"].tolist())}
     counted = [
         (place[one], n)

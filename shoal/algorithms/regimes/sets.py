@@ -13,10 +13,12 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 GROUPS = 12
 """groups of cells from which merging starts"""
 VALLEY = 0.5
-"""two groups are one where the mass midway between them exceeds this part of the lesser mass at their centres; it is
-1.4 for one Gaussian, 1.0 for a uniform distribution, and 0.77 for a sine without noise"""
+"""two groups are one where the mass midway between them exceeds this part of the lesser mass at
+their centres; it is 1.4 for one Gaussian, 1.0 for a uniform distribution, and 0.77 for a sine
+without noise"""
 JUMPS_MIN = 5.0
-"""changes each way, from core to core within two blocks, that a set must have; a random walk has none"""
+"""changes each way, from core to core within two blocks, that a set must have; a random walk has
+none"""
 STAY_MIN = 4.0
 """blocks that a stay lasts at least; a sine whose period is a few blocks stays less"""
 # Cells stand for their mass by copies, as the clusterer takes points without weights.
@@ -24,11 +26,12 @@ POINTS_OF_MASS = 2_000
 CUT_VALLEY = 0.7
 """`VALLEY` for a cut in two, which must pass three more tests"""
 CROSSINGS_MAX = 0.63
-"""changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such a process has 1.0
-whatever monotone function it is seen through, regimes of two deviations that last a hundred readings about 0.5"""
+"""changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such
+a process has 1.0 whatever monotone function it is seen through, regimes of two deviations that last
+a hundred readings about 0.5"""
 DIRECT_MIN = 0.75
-"""part of the changes across a cut that go from core to core within two blocks; a slow cycle, which crosses a cut as
-seldom as regimes, passes between the cores for longer"""
+"""part of the changes across a cut that go from core to core within two blocks; a slow cycle, which
+crosses a cut as seldom as regimes, passes between the cores for longer"""
 CUT_JUMPS_MIN = 10.0
 """`JUMPS_MIN` for a cut"""
 CUT_STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -50,7 +53,8 @@ class CellSets:
 
 
 def told_of_next(pairs: Floats | Ints) -> float:
-    """Nats that the set of a block tells of the next one's, less what chance seems to tell; pairs (k, k) by set.
+    """Nats that the set of a block tells of the next one's, less what chance seems to tell; pairs
+    (k, k) by set.
 
     Sets that do not occur do not count. 0 without pairs.
     """
@@ -62,18 +66,22 @@ def told_of_next(pairs: Floats | Ints) -> float:
     # A pair that never occurs tells nothing: x log x goes to 0, where a float has NaN.
     seen = share > 0
     told = float((share[seen] * np.log(share[seen] / independent[seen])).sum())
-    # A table of counts without any dependence seems to tell about (k - 1)^2 / 2n nats (Miller 1955).
+    # A table of counts without any dependence seems to tell about (k - 1)^2 / 2n nats (Miller
+    # 1955).
     occurring = int((pairs.sum(axis=0) + pairs.sum(axis=1) > 0).sum())
     return told - (occurring - 1) ** 2 / (2 * n)
 
 
 def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
-    """The sets of cells (c, q) by their counts of pairs (c, c) at lags of one and two blocks; None where all are one.
+    """The sets of cells (c, q) by their counts of pairs (c, c) at lags of one and two blocks; None
+    where all are one.
 
-    Groups that no valley of mass parts are merged, those with the fullest valley first; then the set with the fewest
-    changes each way is merged with the one it changes to most, until each has enough changes and lasting stays.
+    Groups that no valley of mass parts are merged, those with the fullest valley first; then the
+    set with the fewest changes each way is merged with the one it changes to most, until each has
+    enough changes and lasting stays.
     """
-    # Each block is in two pairs, as the earlier and as the later one; the floor is for cells that no block was in.
+    # Each block is in two pairs, as the earlier and as the later one; the floor is for cells that
+    # no block was in.
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
     of_cell = _first_groups(cells, mass)
     valleys = _Valleys(cells, mass, of_cell)
@@ -85,18 +93,21 @@ def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
             weak = _weakest(cells, mass, of_cell, changes, pairs_2)
             if weak is None:
                 return CellSets(of_cell, changes, member.T @ pairs_2 @ member)
-            first, second = weak, _partner(weak, changes, valleys.table)
+            first = weak
+            second = _partner(weak, changes, valleys.table)
         of_cell = valleys.merge(first, second)
     return None
 
 
 def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
-    """Two sets, parted by a cut of the slowest coordinate that the stream crosses seldom; None where there is no such.
+    """Two sets, parted by a cut of the slowest coordinate that the stream crosses seldom; None
+    where there is no such.
 
-    For regimes that overlap or are short, whose valley is shallow. The arguments are those of `find_sets`. A valley
-    alone is then no evidence. A stationary Gaussian process determines how often a cut is crossed from its
-    autocorrelation (the arcsine law for a cut at the median), and so does every monotone function of one; regimes cross
-    it seldom for the autocorrelation that they have.
+    For regimes that overlap or are short, whose valley is shallow. The arguments are those of
+    `find_sets`. A valley alone is then no evidence. A stationary Gaussian process determines how
+    often a cut is crossed from its autocorrelation (the arcsine law for a cut at the median), and
+    so does every monotone function of one; regimes cross it seldom for the autocorrelation that
+    they have.
     """
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
     cuts = [(_valley_of(along, mass), along) for along in cuts_midway(cells[:, 0], mass)]
@@ -120,7 +131,8 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
 
 
 def cuts_midway(values: Floats, mass: Floats) -> list[Floats]:
-    """Cuts of values (c,) midway between the means of both sides: the values with 0 and 1 at these means, of each."""
+    """Cuts of values (c,) midway between the means of both sides: the values with 0 and 1 at these
+    means, of each."""
     order = np.argsort(values, kind="stable")
     share = np.cumsum(mass[order]) / mass.sum()
     cuts = []
@@ -141,12 +153,15 @@ def cuts_midway(values: Floats, mass: Floats) -> list[Floats]:
 
 
 def _valley_of(along: Floats, mass: Floats) -> float:
-    at_start, midway, at_end = (mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0))
+    at_start, midway, at_end = (
+        mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0)
+    )
     return float((midway + np.sqrt(midway) + 1) / max(min(at_start, at_end), 1e-9))
 
 
 def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
-    """Pairs on both sides of a cut, as a part of what a Gaussian process of the same autocorrelation has."""
+    """Pairs on both sides of a cut, as a part of what a Gaussian process of the same
+    autocorrelation has."""
     both = pairs + pairs.T
     mass = both.sum(axis=1)
     n = mass.sum()
@@ -161,7 +176,8 @@ def _crossings(along: Floats, of_cell: Ints, pairs: Floats) -> float:
 
 
 def normal_scores(values: Floats, mass: Floats) -> Floats:
-    """Scores of values (c,) that make them Gaussian, so that only how they follow each other counts."""
+    """Scores of values (c,) that make them Gaussian, so that only how they follow each other
+    counts."""
     n = mass.sum()
     order = np.argsort(values, kind="stable")
     rank = np.empty(len(values))
@@ -172,9 +188,11 @@ def normal_scores(values: Floats, mass: Floats) -> Floats:
 
 
 def correlation_of_sides(correlation: float, share: float) -> float:
-    """Correlation of whether two Gaussian numbers of this correlation exceed the value that this share of them exceeds.
+    """Correlation of whether two Gaussian numbers of this correlation exceed the value that this
+    share of them exceeds.
 
-    It is the integral of their density at that value over correlations from 0 on; 2 / pi arcsin of it at the median.
+    It is the integral of their density at that value over correlations from 0 on; 2 / pi arcsin of
+    it at the median.
     """
     if correlation <= 0:
         return 0.0
@@ -194,7 +212,9 @@ class _Valleys:
     """The valley between every two groups, kept while groups are merged."""
 
     def __init__(self, cells: Floats, mass: Floats, of_cell: Ints) -> None:
-        self._cells, self._mass, self._of_cell = cells, mass, of_cell
+        self._cells = cells
+        self._mass = mass
+        self._of_cell = of_cell
         k = int(of_cell.max()) + 1
         self.table = np.zeros((k, k))
         for group in range(k):
@@ -220,10 +240,12 @@ class _Valleys:
 
 
 def _valleys(cells: Floats, mass: Floats, of_cell: Ints, group: int, k: int) -> Floats:
-    """(k,) mass midway between a group of cells and each other one, relative to the lesser mass at their centres.
+    """(k,) mass midway between a group of cells and each other one, relative to the lesser mass at
+    their centres.
 
-    Measured along Fisher's direction, in which groups of any shape are told apart best. The standard error of a count
-    and 1 are added to the mass midway, so that a valley is not found in a few blocks. 0 for the group itself.
+    Measured along Fisher's direction, in which groups of any shape are told apart best. The
+    standard error of a count and 1 are added to the mass midway, so that a valley is not found in a
+    few blocks. 0 for the group itself.
     """
     member = np.eye(k)[of_cell] * mass[:, None]
     total = member.sum(axis=0)
@@ -239,14 +261,19 @@ def _valleys(cells: Floats, mass: Floats, of_cell: Ints, group: int, k: int) -> 
     length = np.maximum((direction * way).sum(axis=1), 1e-12)
     along = direction @ (cells - centres[group]).T / length[:, None]
     inside = mass * ((of_cell == group) | (of_cell == np.arange(k)[:, None]))
-    at_start, midway, at_end = ((inside * (np.abs(along - place) < 1 / 6)).sum(axis=1) for place in (0.0, 0.5, 1.0))
+    at_start, midway, at_end = (
+        (inside * (np.abs(along - place) < 1 / 6)).sum(axis=1) for place in (0.0, 0.5, 1.0)
+    )
     ratios: Floats = (midway + np.sqrt(midway) + 1) / np.maximum(np.minimum(at_start, at_end), 1e-9)
     ratios[group] = 0.0
     return ratios
 
 
-def _weakest(cells: Floats, mass: Floats, of_cell: Ints, changes: Floats, pairs_2: Floats) -> int | None:
-    """The set with the fewest changes of those with too few changes or too short stays; None if each has enough."""
+def _weakest(
+    cells: Floats, mass: Floats, of_cell: Ints, changes: Floats, pairs_2: Floats
+) -> int | None:
+    """The set with the fewest changes of those with too few changes or too short stays; None if
+    each has enough."""
     k = len(changes)
     core = np.eye(k)[of_cell] * _cores(cells, mass, of_cell, k)[:, None]
     jumps = core.T @ pairs_2 @ core
@@ -259,7 +286,12 @@ def _weakest(cells: Floats, mass: Floats, of_cell: Ints, changes: Floats, pairs_
 
 def _cores(cells: Floats, mass: Floats, of_cell: Ints, k: int) -> Bools:
     """(c,) cells that lie within a third of the way from their set's centre to every other set's."""
-    centres = np.stack([mass[of_cell == one] @ cells[of_cell == one] / mass[of_cell == one].sum() for one in range(k)])
+    centres = np.stack(
+        [
+            mass[of_cell == one] @ cells[of_cell == one] / mass[of_cell == one].sum()
+            for one in range(k)
+        ]
+    )
     way = centres[None] - centres[:, None]
     gone = np.einsum("cq,ckq->ck", cells - centres[of_cell], way[of_cell])
     third = (way**2).sum(axis=2)[of_cell] / 3
@@ -268,7 +300,8 @@ def _cores(cells: Floats, mass: Floats, of_cell: Ints, k: int) -> Bools:
 
 
 def _partner(weak: int, changes: Floats, valleys: Floats) -> int:
-    """The set with which a weak one is merged: that it changes to most, or else that with the fullest valley."""
+    """The set with which a weak one is merged: that it changes to most, or else that with the
+    fullest valley."""
     others = np.arange(len(changes)) != weak
     flow = np.where(others, changes[weak] + changes[:, weak], -1.0)
     return int(np.argmax(flow if flow.max() > 0 else np.where(others, valleys[weak], -1.0)))

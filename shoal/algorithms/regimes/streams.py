@@ -1,4 +1,5 @@
-"""Streams of named clients in one process: standardized, placed on a grid of time, learnt, and given their regimes."""
+"""Streams of named clients in one process: standardized, placed on a grid of time, learnt, and
+given their regimes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from shoal.kernels.arrays import Bools, Floats, Ints, Texts
 NO_REGIME: Final = -1
 """label of a row whose regime is not known"""
 SCALING_ROWS: Final = 1_000
-"""rows that `partial_fit` collects to find the level and the spread of each column, before it learns any"""
+"""rows that `partial_fit` collects to find the level and the spread of each column, before it
+learns any"""
 SPREAD_QUANTILES: Final = (0.05, 0.5, 0.95)
 SPREADS_APART: Final = 3.29
 """standard deviations of a Gaussian between the outer two of these quantiles"""
@@ -30,7 +32,8 @@ ONLY_CLIENT: Final = "0"
 
 
 def columns_of(rows: Floats) -> Columns:
-    """Median, and a deviation by outer quantiles, of rows (n, d) with NaN where a reading is missing."""
+    """Median, and a deviation by outer quantiles, of rows (n, d) with NaN where a reading is
+    missing."""
     present = [column[~np.isnan(column)] for column in rows.T]
     present = [column if len(column) else np.zeros(1) for column in present]
     low, level, high = np.array([np.quantile(column, SPREAD_QUANTILES) for column in present]).T
@@ -52,32 +55,46 @@ class RegimeStreams:
             raise SettingsError(f"interval = {interval!r} must be seconds above 0")
         # True is 1 in Python, and means no number here.
         if isinstance(rebuild_readings, bool) or not float(rebuild_readings) >= 1:
-            raise SettingsError(f"rebuild_readings = {rebuild_readings!r} must be a whole number from 1 on")
+            raise SettingsError(
+                f"rebuild_readings = {rebuild_readings!r} must be a whole number from 1 on"
+            )
         self.server = RegimeServer(None if pool is None else not pool)
-        self._interval, self._rebuild_readings = interval, int(rebuild_readings)
+        self._interval = interval
+        self._rebuild_readings = int(rebuild_readings)
         self._clients: dict[str, RegimeClient] = {}
         self._latest: dict[str, Floats] = {}
-        """the last rows of each client, standardized: as many as a window of the largest scale may need"""
+        """the last rows of each client, standardized: as many as a window of the largest scale may
+        need"""
         self._first_time: dict[str, float] = {}
         self._last_time: dict[str, float] = {}
         self._last_slot: dict[str, int] = {}
         self._collected: list[tuple[Floats, Texts, Floats | None]] = []
         self._columns: Columns | None = None
-        self._n, self._next_rebuild = 0, int(rebuild_readings)
+        self._n = 0
+        self._next_rebuild = int(rebuild_readings)
 
-    def learn(self, rows: Floats, clients: ArrayLike | None, times: ArrayLike | None, is_last: bool = False) -> None:
-        """Rows (n, d) of clients (n,) at times (n,); `is_last`: look for regimes at the end, whatever was learnt.
+    def learn(
+        self,
+        rows: Floats,
+        clients: ArrayLike | None,
+        times: ArrayLike | None,
+        is_last: bool = False,
+    ) -> None:
+        """Rows (n, d) of clients (n,) at times (n,); `is_last`: look for regimes at the end,
+        whatever was learnt.
 
         Raises `InvalidData` before anything has changed.
         """
-        names, seconds = _client_names(clients, len(rows)), _seconds(times, len(rows))
+        names = _client_names(clients, len(rows))
+        seconds = _seconds(times, len(rows))
         self._check_times(names, seconds)
         if self._columns is None:
             self._collected.append((rows, names, seconds))
             if sum(len(part[0]) for part in self._collected) < SCALING_ROWS and not is_last:
                 return
             rows, names, seconds = self._join_collected()
-            # Any division of the stream into calls gives the same scaling, except that `fit` knows all of it.
+            # Any division of the stream into calls gives the same scaling, except that `fit` knows
+            # all of it.
             known = slice(None) if is_last else slice(SCALING_ROWS)
             self._columns = columns_of(rows[known])
             if seconds is not None and self._interval is None:
@@ -89,7 +106,11 @@ class RegimeStreams:
         first = 0
         while first < len(standard):
             last = min(len(standard), first + self._next_rebuild - self._n)
-            self._add(standard[first:last], names[first:last], None if seconds is None else seconds[first:last])
+            self._add(
+                standard[first:last],
+                names[first:last],
+                None if seconds is None else seconds[first:last],
+            )
             self._n += last - first
             first = last
             if self._n == self._next_rebuild:
@@ -97,7 +118,8 @@ class RegimeStreams:
                 self.server.rebuild(list(self._clients.values()))
 
     def _learn_table(self, standard: Floats, names: Texts, seconds: Floats | None) -> None:
-        """A whole table is looked at twice, to see whether what its first three quarters show lasts."""
+        """A whole table is looked at twice, to see whether what its first three quarters show
+        lasts."""
         early = _early(names)
         for part in (early, ~early):
             self._add(standard[part], names[part], None if seconds is None else seconds[part])
@@ -108,9 +130,12 @@ class RegimeStreams:
     def _plan_next_rebuild(self) -> None:
         self._next_rebuild = int(max(self._n + self._rebuild_readings, self._n * REBUILD_GROWTH))
 
-    def predict(self, rows: Floats, clients: ArrayLike | None, times: ArrayLike | None, live: bool) -> Ints:
+    def predict(
+        self, rows: Floats, clients: ArrayLike | None, times: ArrayLike | None, live: bool
+    ) -> Ints:
         """rows (n, d) of clients (n,) at times (n,) -> (n,) identities. Raises `InvalidData`."""
-        names, seconds = _client_names(clients, len(rows)), _seconds(times, len(rows))
+        names = _client_names(clients, len(rows))
+        seconds = _seconds(times, len(rows))
         labels = np.full(len(rows), NO_REGIME, dtype=np.int64)
         if self._columns is None or not self.server.n_readings:
             return labels
@@ -121,9 +146,12 @@ class RegimeStreams:
         standard = self._columns.standardize(rows)
         for name in np.unique(names):
             own = np.flatnonzero(names == name)
-            dense, places = standard[own], np.arange(len(own))
+            dense = standard[own]
+            places = np.arange(len(own))
             if seconds is not None:
-                dense, places = _on_grid(dense, self._slots(seconds[own], float(seconds[own][0])), -1)
+                dense, places = _on_grid(
+                    dense, self._slots(seconds[own], float(seconds[own][0])), -1
+                )
             labels[own] = self._labels(book, str(name), dense, live)[places]
         return labels
 
@@ -138,11 +166,13 @@ class RegimeStreams:
         return int(self._labels(self.server.book, ONLY_CLIENT, dense, True)[-1])
 
     def profiles(self, width: int) -> tuple[Floats, Floats]:
-        """(k, d) mean and standard deviation of each regime over the blocks that clients remember, in rows' units.
+        """(k, d) mean and standard deviation of each regime over the blocks that clients remember,
+        in rows' units.
 
         NaN where no block is known.
         """
-        book, columns = self.server.book, self._columns
+        book = self.server.book
+        columns = self._columns
         if columns is None or not self.server.identities():  # nothing was looked at yet
             return np.empty((0, width)), np.empty((0, width))
         one = Candidate(1, False)
@@ -150,14 +180,19 @@ class RegimeStreams:
             one = Candidate(book.w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
         totals: Sums = {}
         for client in self._clients.values():
-            add_answer(totals, {"0/level": client.level, "0/levels": np.ones(1)} | client.profile(0, one))
+            add_answer(
+                totals, {"0/level": client.level, "0/levels": np.ones(1)} | client.profile(0, one)
+            )
         found = Profiles.of(totals, 0, one.centred)
         order = slice(None) if book is None else book.order()
-        return found.mean[order] * columns.spread + columns.level, found.spread[order] * columns.spread
+        return found.mean[order] * columns.spread + columns.level, found.spread[
+            order
+        ] * columns.spread
 
     def _labels(self, book: Book, name: str, dense: Floats, live: bool) -> Ints:
         """dense (n, d) standardized readings in a row -> (n,) identities."""
-        n, w = len(dense), book.w
+        n = len(dense)
+        w = book.w
         if n < w:
             return np.full(n, NO_REGIME, dtype=np.int64)
         client = self._clients.get(name) or self._stranger(dense)
@@ -190,9 +225,14 @@ class RegimeStreams:
             own = names == name
             rows = standard[own]
             if seconds is not None:
-                slots = self._slots(seconds[own], self._first_time.setdefault(name, float(seconds[own][0])))
+                slots = self._slots(
+                    seconds[own], self._first_time.setdefault(name, float(seconds[own][0]))
+                )
                 rows, _ = _on_grid(rows, slots, self._last_slot.get(name, -1))
-                self._last_slot[name], self._last_time[name] = int(slots[-1]), float(seconds[own][-1])
+                self._last_slot[name], self._last_time[name] = (
+                    int(slots[-1]),
+                    float(seconds[own][-1]),
+                )
             client = self._clients.setdefault(name, RegimeClient(standard.shape[1]))
             client.memory.add(rows)
             before = self._latest.get(name, np.empty((0, standard.shape[1])))
@@ -202,17 +242,26 @@ class RegimeStreams:
         return np.round((seconds - origin) / (self._interval or 1.0)).astype(np.int64)
 
     def _check_times(self, names: Texts, seconds: Floats | None) -> None:
-        """Times must be given always or never, and not decrease within a client. Raises `InvalidData`."""
-        known = [part[2] is not None for part in self._collected] + [bool(self._last_time)] * bool(self._n)
+        """Times must be given always or never, and not decrease within a client. Raises
+        `InvalidData`."""
+        known = [part[2] is not None for part in self._collected] + [bool(self._last_time)] * bool(
+            self._n
+        )
         if known and known[0] != (seconds is not None):
             raise InvalidData("times must be given in every call, or in none")
         if seconds is None:
             return
         for name in np.unique(names).tolist():
             before = [part[2][part[1] == name] for part in self._collected if part[2] is not None]
-            steps = np.diff(np.concatenate([[self._last_time.get(name, -np.inf)], *before, seconds[names == name]]))
+            steps = np.diff(
+                np.concatenate(
+                    [[self._last_time.get(name, -np.inf)], *before, seconds[names == name]]
+                )
+            )
             if (steps < 0).any():
-                raise InvalidData("times decrease within a client; give its rows in the order of time")
+                raise InvalidData(
+                    "times decrease within a client; give its rows in the order of time"
+                )
 
 
 def _early(names: Texts) -> Bools:
@@ -229,7 +278,9 @@ def _client_names(clients: ArrayLike | None, n: int) -> Texts:
         return np.full(n, ONLY_CLIENT)
     names = np.asarray(clients)
     if names.shape != (n,):
-        raise InvalidData(f"clients has shape {names.shape}, it must name the client of each of the {n} rows")
+        raise InvalidData(
+            f"clients has shape {names.shape}, it must name the client of each of the {n} rows"
+        )
     return names.astype(str)
 
 
@@ -238,7 +289,9 @@ def _seconds(times: ArrayLike | None, n: int) -> Floats | None:
         return None
     array = np.asarray(times)
     if array.shape != (n,):
-        raise InvalidData(f"times has shape {array.shape}, it must have the time of each of the {n} rows")
+        raise InvalidData(
+            f"times has shape {array.shape}, it must have the time of each of the {n} rows"
+        )
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
     elif array.dtype.kind in "iuf":
@@ -257,15 +310,17 @@ def _usual_step(names: Texts, seconds: Floats) -> float:
 
 
 def _on_grid(rows: Floats, slots: Ints, before: int) -> tuple[Floats, Ints]:
-    """Rows (n, d) in ascending slots (n,) after slot `before` -> (m, d) rows of successive slots, (n,) places in them.
+    """Rows (n, d) in ascending slots (n,) after slot `before` -> (m, d) rows of successive slots,
+    (n,) places in them.
 
-    A slot without a row is NaN, and of several rows in a slot the first counts; a row in a slot from before has the
-    place -1. A gap of more than `GAP_MAX` slots is shortened to that.
+    A slot without a row is NaN, and of several rows in a slot the first counts; a row in a slot
+    from before has the place -1. A gap of more than `GAP_MAX` slots is shortened to that.
     """
     # A gap of a week must not become a table of a week's slots.
     steps = np.minimum(np.diff(slots, prepend=before), GAP_MAX)
     places = np.cumsum(steps) - 1
     dense = np.full((int(places[-1]) + 1 if len(places) else 0, rows.shape[1]), np.nan)
-    new = np.flatnonzero(places >= 0)[::-1]  # backwards, so that the first row of a slot is written last
+    # backwards, so that the first row of a slot is written last
+    new = np.flatnonzero(places >= 0)[::-1]
     dense[places[new]] = rows[new]
     return dense, places

@@ -1,4 +1,5 @@
-"""Functions of all algorithms in rounds: reading parameters, going through rows in blocks, and adding up answers."""
+"""Functions of all algorithms in rounds: reading parameters, going through rows in blocks, and
+adding up answers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ CENTRES: Final = {
     "weight": ArraySpec("<f8", ("k",)),
 }
 """the parameters that every algorithm has: k centres, and the mass of the rows assigned to each"""
-SOME_CENTRES: Final = {**CENTRES, "centre": ArraySpec("<f8", ("k", "d"), rowlike=True, not_empty=True)}
+SOME_CENTRES: Final = {
+    **CENTRES,
+    "centre": ArraySpec("<f8", ("k", "d"), rowlike=True, not_empty=True),
+}
 """`CENTRES` of algorithms whose clients assign rows to the centres"""
 
 # Parameters.
@@ -42,24 +46,33 @@ def n_features(params: Params) -> int:
 
 
 def require_centres(params: Params, name: str = "centre") -> None:
-    """Raises `InvalidData` unless there is a centre to which rows can be assigned; kernels do not look."""
+    """Raises `InvalidData` unless there is a centre to which rows can be assigned; kernels do not
+    look."""
     if not len(params[name]):
-        raise InvalidData(f"parameter {name} must hold one row at least; the round request is damaged")
+        raise InvalidData(
+            f"parameter {name} must hold one row at least; the round request is damaged"
+        )
 
 
 def read_float(params: Params, name: str, above: float = -math.inf) -> float:
-    """A number that travels as an array of one. Raises `InvalidData` unless it is finite and above `above`."""
+    """A number that travels as an array of one. Raises `InvalidData` unless it is finite and above
+    `above`."""
     value = float(params[name][0]) if params[name].shape == (1,) else math.nan
     if not above < value < math.inf:
-        raise InvalidData(f"parameter {name} must be one finite number above {above}; the round request is damaged")
+        raise InvalidData(
+            f"parameter {name} must be one finite number above {above}; the round request is damaged"
+        )
     return value
 
 
 def read_int(params: Params, name: str, least: int, most: int = INT_MAX) -> int:
-    """A whole number that travels as an array of one. Raises `InvalidData` unless it is from `least` to `most`."""
+    """A whole number that travels as an array of one. Raises `InvalidData` unless it is from
+    `least` to `most`."""
     value = int(params[name][0]) if params[name].shape == (1,) else least - 1
     if not least <= value <= most:
-        raise InvalidData(f"parameter {name} must be one whole number, {least} to {most}; the round request is damaged")
+        raise InvalidData(
+            f"parameter {name} must be one whole number, {least} to {most}; the round request is damaged"
+        )
     return value
 
 
@@ -84,7 +97,8 @@ def choice_array(value: str, names: Sequence[str]) -> Ints:
 
 
 def centre_shift(before: Params, after: Params) -> float:
-    """The Frobenius norm of the movement of the centres (k, d), each compared with the one in the same position."""
+    """The Frobenius norm of the movement of the centres (k, d), each compared with the one in the
+    same position."""
     return float(np.linalg.norm(after["centre"] - before["centre"]))
 
 
@@ -99,8 +113,8 @@ def centre_view(params: Params) -> ClusteringView:
 def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> Iterator[Floats]:
     """rows (n, d) of any real type -> the same rows, checked, in blocks that fit a core's cache.
 
-    Blocks have at least `height_min` rows, except the last one. Raises `InvalidData` for rows of another width, or with
-    values that are not finite.
+    Blocks have at least `height_min` rows, except the last one. Raises `InvalidData` for rows of
+    another width, or with values that are not finite.
     """
     table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
     height = max(height_min, block_rows(n_centres, d))
@@ -120,7 +134,8 @@ def label_rows(rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats]
 
 
 def nearest_centre(params: Params, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) position of the nearest centre, -1 when there is none. Raises `InvalidData`."""
+    """rows (n, d) -> (n,) position of the nearest centre, -1 when there is none. Raises
+    `InvalidData`."""
     k, d = params["centre"].shape
     if not k:
         return label_rows(rows, d, 1, lambda block: np.full(len(block), -1, dtype=np.int64))
@@ -135,7 +150,9 @@ def nearest_centre_predictor(params: Params) -> NearestPoint:
 # Answers.
 
 
-def sum_answers(params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]) -> Stats | None:
+def sum_answers(
+    params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]
+) -> Stats | None:
     """The sum of additive answers, in their order; None when there are none. Raises `InvalidData`."""
     if not answers:
         return None
@@ -149,9 +166,15 @@ def sum_answers(params: Params, table: Mapping[str, ArraySpec], answers: Sequenc
         for answer in answers[1:]:
             for name, dtype, shape in forms:
                 array = answer.get(name)
-                if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+                if (
+                    not isinstance(array, np.ndarray)
+                    or array.dtype != dtype
+                    or array.shape != shape
+                ):
                     check_answer(table, answer, n_features(params))
-                    raise InvalidData("answers of unequal shapes cannot be answers to the same round request")
+                    raise InvalidData(
+                        "answers of unequal shapes cannot be answers to the same round request"
+                    )
                 sums[name] += array
     # A value that is not finite in one answer is not finite in the sum.
     check_answer(table, sums, n_features(params))
@@ -159,7 +182,8 @@ def sum_answers(params: Params, table: Mapping[str, ArraySpec], answers: Sequenc
 
 
 def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
-    """Raises `InvalidData` unless the answer has the declared names, types and shapes, and finite values."""
+    """Raises `InvalidData` unless the answer has the declared names, types and shapes, and finite
+    values."""
     if answer.keys() != table.keys():
         raise InvalidData(
             f"an answer consists of {', '.join(table)}; this one has {', '.join(sorted(answer)) or 'none'}"
@@ -167,7 +191,11 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
     sizes = {"d": d}
     for name, spec in table.items():
         array = answer[name]
-        fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(spec.dtype) and array.ndim == len(spec.shape)
+        fits = (
+            isinstance(array, np.ndarray)
+            and array.dtype == np.dtype(spec.dtype)
+            and array.ndim == len(spec.shape)
+        )
         if not fits or not all(
             size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size))
             for size, wanted in zip(array.shape, spec.shape, strict=True)
@@ -178,7 +206,8 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
 
 
 def check_shape(array: AnyArray, published: AnyArray, what: str) -> None:
-    """Raises `InvalidData` unless an array of an answer has the shape of the published one that it belongs to."""
+    """Raises `InvalidData` unless an array of an answer has the shape of the published one that it
+    belongs to."""
     reject_unless(array.shape == published.shape, f"another {what} than the round request has")
 
 

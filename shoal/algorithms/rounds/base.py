@@ -1,10 +1,11 @@
-"""The contract of algorithms in rounds: the server publishes parameters, clients answer with statistics of their
-rows, and what the answers combine to are the next parameters.
+"""The contract of algorithms in rounds: the server publishes parameters, clients answer with
+statistics of their rows, and what the answers combine to are the next parameters.
 
-An algorithm is a handful of pure functions over named arrays. The parameters hold everything that an answer depends
-on, options included, so a client keeps no state for a model. The functions open nothing, keep nothing, and draw
-random numbers only from seeds in the parameters. Which clients answer, how long the server waits, and which answers
-count for how much is decided elsewhere and is the same for all algorithms (`shoal.algorithms.rounds.policies`).
+An algorithm is a handful of pure functions over named arrays. The parameters hold everything that
+an answer depends on, options included, so a client keeps no state for a model. The functions open
+nothing, keep nothing, and draw random numbers only from seeds in the parameters. Which clients
+answer, how long the server waits, and which answers count for how much is decided elsewhere and is
+the same for all algorithms (`shoal.algorithms.rounds.policies`).
 """
 
 from __future__ import annotations
@@ -61,17 +62,19 @@ def first_epoch(params: Params) -> int:
 
 @dataclass(frozen=True)
 class RoundsAlgorithm:
-    """The declaration of an algorithm in rounds: its pure functions, and which arrays travel between them.
+    """The declaration of an algorithm in rounds: its pure functions, and which arrays travel
+    between them.
 
-    No function changes or keeps its arguments. The defaults are those of an algorithm whose clusters are its centres.
+    No function changes or keeps its arguments. The defaults are those of an algorithm whose
+    clusters are its centres.
     """
 
     family: ClassVar[Family] = ROUNDS
 
     name: str
     snapshot: Mapping[str, ArraySpec]
-    """the arrays that the server publishes: the parameters. All have those of `CENTRES`: `centre` (k, d) and `weight`
-    (k,), the mass of the rows assigned to each"""
+    """the arrays that the server publishes: the parameters. All have those of `CENTRES`: `centre`
+    (k, d) and `weight` (k,), the mass of the rows assigned to each"""
     update: Mapping[str, ArraySpec]
     """the arrays that a client sends: its answer"""
     options: type[AlgorithmOptions]
@@ -81,41 +84,52 @@ class RoundsAlgorithm:
     answer: Callable[[Params, Rows], Stats]
     """(parameters, rows (n, d)) -> a client's answer, in bounded memory. Raises `InvalidData`"""
     combine: Callable[[Params, Sequence[Stats]], Params]
-    """(parameters, answers ordered by client name) -> the next parameters; the same ones when there are no answers or
-    no rows behind them. Raises `InvalidData` for an answer that cannot be one to these parameters"""
+    """(parameters, answers ordered by client name) -> the next parameters; the same ones when there
+    are no answers or no rows behind them. Raises `InvalidData` for an answer that cannot be one to
+    these parameters"""
     additive: bool = False
-    """answer(p, A and B) = answer(p, A) + answer(p, B) up to rounding: then the federated result is the pooled one,
-    and sums of answers can decay"""
+    """answer(p, A and B) = answer(p, A) + answer(p, B) up to rounding: then the federated result is
+    the pooled one, and sums of answers can decay"""
     one_shot: bool = False
     """one round is the whole algorithm; another round only serves to cluster newer rows"""
     shift: Callable[[Params, Params], float] = centre_shift
-    """distance by which a model moved, as f(before, after), in its own measure; infinite without a model before"""
+    """distance by which a model moved, as f(before, after), in its own measure; infinite without a
+    model before"""
     predict: Callable[[Params, Rows], Ints] = nearest_centre
-    """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises `InvalidData`"""
+    """(parameters, rows (n, d)) -> (n,) cluster of each row, -1 when there is none. Raises
+    `InvalidData`"""
     predictor: Callable[[Params], Predictor] | None = nearest_centre_predictor
     """parameters -> `predict` as plain data, for other programs; None: it has no such form"""
     view: Callable[[Params], ClusteringView] = centre_view
     """parameters -> its clustering"""
     forget: Callable[[Params], Params] | None = None
-    """parameters -> the same without anything that answers have changed, for an algorithm whose answers depend on
-    nothing else in them: then a client can be unlearned by combining the answers of the others anew"""
+    """parameters -> the same without anything that answers have changed, for an algorithm whose
+    answers depend on nothing else in them: then a client can be unlearned by combining the answers
+    of the others anew"""
     check_claims: Callable[[Params, Stats, Claims], None] | None = None
-    """(parameters, an answer, what is claimed of its rows) -> nothing. Raises `InvalidData` for an answer that no rows
-    can give: masses that add up to more than the readings, sums outside of mass times box, impossible moments
-    (`shoal.algorithms.claims` has the parts). It accepts the answer to any n rows from the box, also to the parameters
-    of an earlier round of the same epoch, and comes after the checks of `update`. None: the table alone is checked"""
-    robust: RobustForm | str = "it does not declare which parts of an answer can be compared between clients"
-    """the rule by which answers are combined robustly, or why they cannot be (`shoal.algorithms.rounds.robust`)"""
+    """(parameters, an answer, what is claimed of its rows) -> nothing. Raises `InvalidData` for an
+    answer that no rows can give: masses that add up to more than the readings, sums outside of mass
+    times box, impossible moments (`shoal.algorithms.claims` has the parts). It accepts the answer
+    to any n rows from the box, also to the parameters of an earlier round of the same epoch, and
+    comes after the checks of `update`. None: the table alone is checked"""
+    robust: RobustForm | str = (
+        "it does not declare which parts of an answer can be compared between clients"
+    )
+    """the rule by which answers are combined robustly, or why they cannot be
+    (`shoal.algorithms.rounds.robust`)"""
     epoch: Callable[[Params], int] = first_epoch
-    """parameters -> the number of their epoch. What clients answered to parameters of another epoch does not count: a
-    late answer, and under `decay` and `cache` earlier ones, as for sums in coordinates that have changed"""
+    """parameters -> the number of their epoch. What clients answered to parameters of another epoch
+    does not count: a late answer, and under `decay` and `cache` earlier ones, as for sums in
+    coordinates that have changed"""
     regression: Regression | None = None
-    """functions of an algorithm that predicts a feature, the target, from the others; None for all other algorithms"""
+    """functions of an algorithm that predicts a feature, the target, from the others; None for all
+    other algorithms"""
     paper_only: bool = False
     """whether it is for comparisons in experiments only, and not meant for a running federation"""
 
     check_features: Callable[[int], None] = lambda d: None
-    """d -> nothing. Raises `SettingsError` for a number of features that the algorithm cannot deal with"""
+    """d -> nothing. Raises `SettingsError` for a number of features that the algorithm cannot deal
+    with"""
     leaves_noise: bool = False
     """a row may belong to no cluster, and there may be no cluster at all"""
 
@@ -137,11 +151,16 @@ class RoundsAlgorithm:
         if self.view is not centre_view:
             return self.view(params).summary()
         # Every client asks of each request: the view itself would take ten times as long.
-        return Summary(clusters=int(np.count_nonzero(params["weight"] > 0)), nodes=len(params["centre"]), edges=0)
+        return Summary(
+            clusters=int(np.count_nonzero(params["weight"] > 0)),
+            nodes=len(params["centre"]),
+            edges=0,
+        )
 
     @property
     def labels_by_centres(self) -> bool:
-        """Whether a row has the nearest centre: centres within the bounds label every row, whatever else there is."""
+        """Whether a row has the nearest centre: centres within the bounds label every row, whatever
+        else there is."""
         return self.predict is nearest_centre
 
 
@@ -150,21 +169,32 @@ STEPS: Final = 100
 
 
 def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
-    """The points of the hint, reduced to `clusters` by weighted k-means if there are more, and filled up with uniformly
-    random points in the box if there are fewer.
+    """The points of the hint, reduced to `clusters` by weighted k-means if there are more, and
+    filled up with uniformly random points in the box if there are fewer.
 
-    -> (k, d).  Raises `SettingsError` when "auto" or a criterion has no points, or the hint is of other features.
+    -> (k, d).  Raises `SettingsError` when "auto" or a criterion has no points, or the hint is of
+    other features.
     """
     if hint.low.shape != (d,) or hint.high.shape != (d,):
         raise SettingsError(f"the box of the hint has {len(hint.low)} features, the rows have {d}")
     points = np.empty((0, d)) if hint.points is None else np.asarray(hint.points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != d:
-        raise SettingsError(f"the points of the hint have shape {points.shape}; they must have {d} features")
+        raise SettingsError(
+            f"the points of the hint have shape {points.shape}; they must have {d} features"
+        )
     if needs_another_model(clusters):
         if not len(points):
-            raise SettingsError(f'clusters = "{clusters}" needs a `source` that has found some; or give a number')
+            raise SettingsError(
+                f'clusters = "{clusters}" needs a `source` that has found some; or give a number'
+            )
         return points.copy()
     k = int(clusters)
-    found = points if len(points) <= k else best_kmeans(points, k, hint.seed, STARTS, STEPS, hint.weights)
+    found = (
+        points
+        if len(points) <= k
+        else best_kmeans(points, k, hint.seed, STARTS, STEPS, hint.weights)
+    )
     generator = np.random.default_rng(hint.seed)
-    return np.concatenate([found, generator.uniform(hint.low, hint.high, size=(k, d))[len(found) :]])
+    return np.concatenate(
+        [found, generator.uniform(hint.low, hint.high, size=(k, d))[len(found) :]]
+    )

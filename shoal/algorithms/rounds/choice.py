@@ -1,12 +1,14 @@
-"""The number of clusters, chosen by a criterion on landmarks: weighted points that stand for the rows of all clients.
+"""The number of clusters, chosen by a criterion on landmarks: weighted points that stand for the
+rows of all clients.
 
-Landmarks are what a federation has anyway: the nodes of a streaming model, or the local centres of one round of k-FED.
-So the choice costs no message, and it reveals nothing that has not been sent.
+Landmarks are what a federation has anyway: the nodes of a streaming model, or the local centres of
+one round of k-FED. So the choice costs no message, and it reveals nothing that has not been sent.
 
-Sources: gap, R. Tibshirani, G. Walther, T. Hastie, "Estimating the number of clusters in a data set via the gap
-statistic" (2001), with their reference (b); silhouette, P. Rousseeuw (1987); BIC, G. Schwarz (1978), and C. Fraley,
-A. Raftery, "How many clusters? Which clustering method?" (1998); the partitions that they judge: fast global
-k-means, A. Likas, N. Vlassis, J. Verbeek, "The global k-means clustering algorithm" (2003).
+Sources: gap, R. Tibshirani, G. Walther, T. Hastie, "Estimating the number of clusters in a data set
+via the gap statistic" (2001), with their reference (b); silhouette, P. Rousseeuw (1987); BIC, G.
+Schwarz (1978), and C. Fraley, A. Raftery, "How many clusters? Which clustering method?" (1998); the
+partitions that they judge: fast global k-means, A. Likas, N. Vlassis, J. Verbeek, "The global
+k-means clustering algorithm" (2003).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ EM_STILL: Final = 1e-4
 PATIENCE: Final = 3
 """numbers of clusters in a row without a better BIC after which no larger one is tried"""
 BIC_MARGIN: Final = 10.0
-"""difference of two BICs that is very strong evidence (R. Kass, A. Raftery, 1995): a number is kept that lacks less"""
+"""difference of two BICs that is very strong evidence (R. Kass, A. Raftery, 1995): a number is kept
+that lacks less"""
 SILHOUETTE_MARGIN: Final = 0.02
 """difference of two mean silhouettes below which a number is kept"""
 
@@ -67,11 +70,12 @@ def choose_clusters(
     covariance_type: str = "full",
     present: int | None = None,
 ) -> Choice:
-    """The number of clusters, 1 to `most`, that the criterion prefers; silhouettes cannot tell 1 from 2 and give 2.
+    """The number of clusters, 1 to `most`, that the criterion prefers; silhouettes cannot tell 1
+    from 2 and give 2.
 
-    `covariance_type` is for "bic". `present` is the number at present, if there is one: it is kept unless another one
-    is clearly better, so that the number does not change with every few rows. The same landmarks give the same choice.
-    Raises `InvalidData` without landmarks.
+    `covariance_type` is for "bic". `present` is the number at present, if there is one: it is kept
+    unless another one is clearly better, so that the number does not change with every few rows.
+    The same landmarks give the same choice. Raises `InvalidData` without landmarks.
     """
     held = landmarks.mass > 0
     if not held.any():
@@ -86,7 +90,8 @@ def choose_clusters(
 
 
 class Partitions:
-    """Fast global k-means: from the partition into k - 1 the one into k, by the new centre that promises most.
+    """Fast global k-means: from the partition into k - 1 the one into k, by the new centre that
+    promises most.
 
     Nothing in it is random, and a larger k never has a larger inertia.
     """
@@ -130,17 +135,21 @@ def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
     return Landmarks(means(count, total, first)[held], count[held])
 
 
-def _by_gap(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
+def _by_gap(
+    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
+) -> int:
     """The smallest k whose gap is within one error of the greatest.
 
-    (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no better than one but eight
-    are.)
+    (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no
+    better than one but eight are.)
     """
     references = [Partitions(each) for each in _references(partitions.landmarks, seed)]
 
     def gap(k: int) -> tuple[float, float]:
         logs = np.array([_log(each.inertia(k)) for each in references])
-        return float(logs.mean() - _log(partitions.inertia(k))), float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
+        return float(logs.mean() - _log(partitions.inertia(k))), float(
+            logs.std() * math.sqrt(1 + 1 / REFERENCES)
+        )
 
     gaps = {k: gap(k) for k in range(1, most + 1)}
     # Of equal gaps the smallest number: `max` takes the first.
@@ -152,20 +161,24 @@ def _by_gap(partitions: Partitions, most: int, seed: int, covariance_type: str, 
 
 
 def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
-    """Landmarks without clusters: uniform in the box along the main directions, with the same masses."""
+    """Landmarks without clusters: uniform in the box along the main directions, with the same
+    masses."""
     points, mass = landmarks
     middle = np.average(points, axis=0, weights=mass)
     centred = points - middle
     directions = np.linalg.eigh((centred.T * mass) @ centred)[1]
     along = centred @ directions
-    low, high = along.min(axis=0), along.max(axis=0)
+    low = along.min(axis=0)
+    high = along.max(axis=0)
     for number in range(REFERENCES):
         generator = np.random.default_rng([seed, number])
         drawn = generator.uniform(low, high, size=points.shape) @ directions.T + middle
         yield Landmarks(drawn, generator.permutation(mass))
 
 
-def _by_silhouette(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
+def _by_silhouette(
+    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
+) -> int:
     """The k of 2 or more with the greatest mean silhouette; 1 if there are too few landmarks for 2."""
     if most < 2:
         return 1
@@ -198,7 +211,9 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     return float(mass @ width / mass.sum())
 
 
-def _by_bic(partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None) -> int:
+def _by_bic(
+    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
+) -> int:
     """The k with the least BIC of a mixture whose rows are the landmarks."""
     found: dict[int, float] = {}
     for k in range(1, most + 1):
@@ -214,7 +229,9 @@ def _by_bic(partitions: Partitions, most: int, seed: int, covariance_type: str, 
 
 def bic(likelihood: float, rows: float, k: int, d: int, covariance_type: str) -> float:
     """-2 log-likelihood + parameters log(rows), of a mixture of k components of d features."""
-    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[covariance_type]
+    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[
+        covariance_type
+    ]
     return -2.0 * likelihood + (k - 1 + k * d + spread) * math.log(max(rows, 2.0))
 
 
@@ -244,7 +261,8 @@ def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
         shares = np.exp(logs - peak)
         totals = shares.sum(axis=1, keepdims=True)
         shares /= totals
-        before, likelihood = likelihood, float(mass @ (peak + np.log(totals))[:, 0])
+        before = likelihood
+        likelihood = float(mass @ (peak + np.log(totals))[:, 0])
         if likelihood - before < EM_STILL * observations:
             break
     return bic(likelihood, observations, len(shares.T), d, covariance_type)

@@ -1,13 +1,15 @@
-"""Grid DBSCAN by sums: clusters of any shape, as groups of adjacent cells in which rows are dense, and noise.
+"""Grid DBSCAN by sums: clusters of any shape, as groups of adjacent cells in which rows are dense,
+and noise.
 
-Clients send the number of their rows in each occupied cell of a grid that all share; the server adds the counts up, so
-the result is that of all rows in one place. Source: M. Uranga, "Federated clustering" (2024), section 3.2, algorithm 4,
-after M. Ester, H.-P. Kriegel, J. Sander, X. Xu (1996). Unlike there, a cell is adjacent to all cells around it, corners
-included; the threshold is a density, so that longer windows do not change the result; and rows beside a cluster's cells
-belong to it (border) where the thesis calls them noise.
+Clients send the number of their rows in each occupied cell of a grid that all share; the server
+adds the counts up, so the result is that of all rows in one place. Source: M. Uranga, "Federated
+clustering" (2024), section 3.2, algorithm 4, after M. Ester, H.-P. Kriegel, J. Sander, X. Xu
+(1996). Unlike there, a cell is adjacent to all cells around it, corners included; the threshold is
+a density, so that longer windows do not change the result; and rows beside a cluster's cells belong
+to it (border) where the thesis calls them noise.
 
-A client's answer is its whole map, so one that arrives twice replaces itself. The server finds out which cells have
-changed, and groups again only what those can have changed (`shoal.kernels.cells`).
+A client's answer is its whole map, so one that arrives twice replaces itself. The server finds out
+which cells have changed, and groups again only what those can have changed (`shoal.kernels.cells`).
 """
 
 from __future__ import annotations
@@ -120,13 +122,17 @@ def answer(params: Params, rows: Rows) -> Stats:
     number, count = counts.total()
     kept = count >= read_int(params, "count_min", 1)
     if np.count_nonzero(kept) > OCCUPIED_MAX:
-        raise InvalidData(f"the rows lie in more than {OCCUPIED_MAX} cells; let the model have fewer `cells`")
+        raise InvalidData(
+            f"the rows lie in more than {OCCUPIED_MAX} cells; let the model have fewer `cells`"
+        )
     return {"cell": number[kept], "count": count[kept]}
 
 
 def _step(params: Params) -> Floats:
     if not (params["step"] >= 0).all():
-        raise InvalidData("parameter step must hold numbers of at least 0; the round request is damaged")
+        raise InvalidData(
+            "parameter step must hold numbers of at least 0; the round request is damaged"
+        )
     return np.asarray(params["step"])
 
 
@@ -144,8 +150,9 @@ PARAMS: Final = {
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
-"""means and masses of the clusters; the numbers of the m dense cells, their counts and their groups; the first
-k are the clusters; the number of rows in all; the options; the grid: its lower corner `low` and its `step`"""
+"""means and masses of the clusters; the numbers of the m dense cells, their counts and their
+groups; the first k are the clusters; the number of rows in all; the options; the grid: its lower
+corner `low` and its `step`"""
 STATS: Final = {
     "cell": ArraySpec("<i8", ("p",), per_node=True),
     "count": ArraySpec("<f8", ("p",), per_node=True),
@@ -184,9 +191,12 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more rows than readings, a part of a row, or cells that are not in ascending order."""
+    """Raises `InvalidData` for more rows than readings, a part of a row, or cells that are not in
+    ascending order."""
     check_masses("count", stats["count"], claims)
-    require_possible((stats["count"] == np.floor(stats["count"])).all(), "count holds a part of a row")
+    require_possible(
+        (stats["count"] == np.floor(stats["count"])).all(), "count holds a part of a row"
+    )
     require_possible((np.diff(stats["cell"]) > 0).all(), "cells must ascend, each once")
 
 
@@ -198,24 +208,31 @@ def forget(params: Params) -> Params:
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The groups of adjacent dense cells; a function of the sum of the answers alone."""
-    cells, d = read_int(params, "cells", 2, CELLS_MAX), n_features(params)
+    cells = read_int(params, "cells", 2, CELLS_MAX)
+    d = n_features(params)
     for each in answers:
         check_answer(STATS, each, d)
-        reject_unless(((each["cell"] >= 0) & (each["cell"] < cells**d)).all(), "a cell outside the grid")
+        reject_unless(
+            ((each["cell"] >= 0) & (each["cell"] < cells**d)).all(), "a cell outside the grid"
+        )
         reject_unless((each["count"] > 0).all(), "a cell without rows")
     if not any(len(each["count"]) for each in answers):
         return dict(params)
-    number, count = add_counts(*(np.concatenate([each[name] for each in answers]) for name in ("cell", "count")))
+    number, count = add_counts(
+        *(np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
+    )
     rows = float(count.sum())
     dense = count >= read_float(params, "min_points", above=0.0) * rows / float(cells) ** d
-    number, count = number[dense], count[dense]
+    number = number[dense]
+    count = count[dense]
     group = follow_groups(*_known_groups(params, cells**d), number, cells, d).group
     return {**params, **_clusters(params, number, count, group, rows), "rows": float_array(rows)}
 
 
 def _known_groups(params: Params, n_cells: int) -> tuple[Ints, Ints]:
     """The dense cells of the parameters and their groups."""
-    cell, group = params["cell"], params["group"]
+    cell = params["cell"]
+    group = params["group"]
     if not (np.diff(cell) > 0).all() or ((cell < 0) | (cell >= n_cells)).any() or (group < 0).any():
         problem = "parameters cell and group must be ascending cells of the grid, each in a group"
         raise InvalidData(f"{problem}; the round request is damaged")
@@ -223,7 +240,8 @@ def _known_groups(params: Params, n_cells: int) -> tuple[Ints, Ints]:
 
 
 def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: float) -> Params:
-    """Groups in an order in which those that are clusters come first, and the clusters' masses and centres."""
+    """Groups in an order in which those that are clusters come first, and the clusters' masses and
+    centres."""
     mass = np.bincount(group, count, int(group.max(initial=-1)) + 1).astype(np.float64)
     is_cluster = mass >= read_float(params, "min_share", above=-1.0) * rows
     place = np.empty(len(mass), dtype=np.int64)
@@ -232,14 +250,20 @@ def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: fl
     k = int(np.count_nonzero(is_cluster))
     group = place[group]
     weight = mass[is_cluster]
-    middles = cell_middles(number, params["low"], _step(params), read_int(params, "cells", 2, CELLS_MAX))
-    sums = [np.bincount(group, count * middles[:, feature], len(mass))[:k] for feature in range(middles.shape[1])]
+    middles = cell_middles(
+        number, params["low"], _step(params), read_int(params, "cells", 2, CELLS_MAX)
+    )
+    sums = [
+        np.bincount(group, count * middles[:, feature], len(mass))[:k]
+        for feature in range(middles.shape[1])
+    ]
     centre = np.stack(sums, axis=1) / weight[:, None]
     return {"centre": centre, "weight": weight, "cell": number, "count": count, "group": group}
 
 
 def shift(before: Params, after: Params) -> float:
-    """The share of the clusters' rows whose cell has changed its cluster; infinite when there were no rows before.
+    """The share of the clusters' rows whose cell has changed its cluster; infinite when there were
+    no rows before.
 
     A cluster is the same as before if most of each is in the other.
     """
@@ -247,8 +271,11 @@ def shift(before: Params, after: Params) -> float:
         return math.inf
     if bool(len(after["weight"])) != bool(len(before["weight"])):
         return 1.0
-    _, ours, theirs = np.intersect1d(after["cell"], before["cell"], assume_unique=True, return_indices=True)
-    now, earlier = cluster_of_cells(after), np.full(len(after["cell"]), NO_CLUSTER)
+    _, ours, theirs = np.intersect1d(
+        after["cell"], before["cell"], assume_unique=True, return_indices=True
+    )
+    now = cluster_of_cells(after)
+    earlier = np.full(len(after["cell"]), NO_CLUSTER)
     earlier[ours] = cluster_of_cells(before)[theirs]
     return moved_share(earlier[now >= 0], now[now >= 0], after["count"][now >= 0])
 
@@ -261,11 +288,15 @@ def cluster_of_cells(params: Params) -> Ints:
 def predict(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) cluster of each, -1 for noise. Raises `InvalidData`.
 
-    A row in a cell of a cluster belongs to it. Any other row is a border row of the nearest such cell at most `border`
-    cells away, by the distance to its middle in cells, of equally near ones the first; or noise if there is none.
+    A row in a cell of a cluster belongs to it. Any other row is a border row of the nearest such
+    cell at most `border` cells away, by the distance to its middle in cells, of equally near ones
+    the first; or noise if there is none.
     """
-    cells, d, step = read_int(params, "cells", 2, CELLS_MAX), n_features(params), _step(params)
-    border, cluster = read_int(params, "border", 0, BORDER_MAX), cluster_of_cells(params)
+    cells = read_int(params, "cells", 2, CELLS_MAX)
+    d = n_features(params)
+    step = _step(params)
+    border = read_int(params, "border", 0, BORDER_MAX)
+    cluster = cluster_of_cells(params)
     number = params["cell"][cluster >= 0]
     # One more at the end, for the position -1 of no cell.
     cluster = np.append(cluster[cluster >= 0], NO_CLUSTER)

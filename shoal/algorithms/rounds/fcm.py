@@ -1,7 +1,8 @@
 """Federated fuzzy c-means by sums: exactly fuzzy c-means on the rows of all clients together.
 
-Source: J. L. Corcuera Bárcena and others, "A federated fuzzy c-means clustering algorithm" (2021), algorithms 1
-and 2; the centres are eq. 3, the memberships eq. 9. No membership matrix is ever stored.
+Source: J. L. Corcuera Bárcena and others, "A federated fuzzy c-means clustering algorithm" (2021),
+algorithms 1 and 2; the centres are eq. 3, the memberships eq. 9. No membership matrix is ever
+stored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, check_sums
-from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option, option
+from shoal.algorithms.options import (
+    AlgorithmOptions,
+    Clusters,
+    Options,
+    clusters_max_option,
+    clusters_option,
+    option,
+)
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     SOME_CENTRES,
@@ -39,7 +47,9 @@ FUZZIFIER_MAX: Final = 100.0
 
 def fuzzifier_option() -> Any:
     """Declares the option `fuzzifier` of all algorithms on fuzzy clusters."""
-    return option(2.0, "how fuzzy clusters are: near 1 is k-means, 2 is usual", above=1.0, most=FUZZIFIER_MAX)
+    return option(
+        2.0, "how fuzzy clusters are: near 1 is k-means, 2 is usual", above=1.0, most=FUZZIFIER_MAX
+    )
 
 
 class FCMOptions(AlgorithmOptions):
@@ -58,8 +68,8 @@ class FCMOptions(AlgorithmOptions):
 def answer(params: Params, rows: Rows) -> Stats:
     """Algorithm 2.
 
-    -> per centre `mass` (k,), the sum of the memberships to the power of the fuzzifier, and `sum` (k, d), the sum of
-    the rows weighted by the same powers.
+    -> per centre `mass` (k,), the sum of the memberships to the power of the fuzzifier, and `sum`
+    (k, d), the sum of the rows weighted by the same powers.
     """
     require_centres(params)
     mass, total = fuzzy_sums(params["centre"], read_float(params, "fuzzifier", above=1.0), rows)
@@ -69,7 +79,8 @@ def answer(params: Params, rows: Rows) -> Stats:
 def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, Floats]:
     """centres (k, d), rows (n, d) -> mass (k,), weighted sum of the rows (k, d); in bounded memory."""
     k, d = centres.shape
-    mass, total = np.zeros(k), np.zeros((k, d))
+    mass = np.zeros(k)
+    total = np.zeros((k, d))
     for block in row_blocks(rows, d, k):
         weights = fuzzy_weights(block, centres, fuzzifier)
         mass += weights.sum(axis=1)
@@ -92,11 +103,16 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first centres (k, d) and the fuzzifier. Raises `SettingsError`."""
     chosen = FCMOptions.parse(options)
     centre = starting_centres(chosen.clusters, d, hint)
-    return {"centre": centre, "weight": np.zeros(len(centre)), "fuzzifier": float_array(chosen.fuzzifier)}
+    return {
+        "centre": centre,
+        "weight": np.zeros(len(centre)),
+        "fuzzifier": float_array(chosen.fuzzifier),
+    }
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses and sums can be those of the rows: powers of memberships are below 1."""
+    """Raises `InvalidData` unless masses and sums can be those of the rows: powers of memberships
+    are below 1."""
     check_masses("mass", stats["mass"], claims)
     check_sums("sum", stats["mass"], stats["sum"], claims)
 
@@ -108,7 +124,11 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         return dict(params)
     check_shape(sums["mass"], params["weight"], "number of centres")
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    return {**params, "centre": means(sums["mass"], sums["sum"], params["centre"]), "weight": sums["mass"]}
+    return {
+        **params,
+        "centre": means(sums["mass"], sums["sum"], params["centre"]),
+        "weight": sums["mass"],
+    }
 
 
 FCM: Final = RoundsAlgorithm(

@@ -1,10 +1,11 @@
 """Federated fuzzy c-means by averaging centres (FFCM), with both of its averages.
 
-Source: M. Stallmann, A. Wilbik, "Towards federated clustering: a federated fuzzy c-means algorithm (FFCM)" (2022):
-steps 1 to 6, eq. 7 (support), eq. 8 (avg1), eq. 9 (avg2). The paper and its program differ in two points, which are
-options here. `local`: step 3 of the paper reads as one step from the centres received, the program runs to
-convergence. `support`: the paper weights by memberships to the power of the fuzzifier, the program by memberships.
-With one step and powers, avg1 is the exact algorithm of `shoal.algorithms.rounds.fcm`, with which FFCM is compared.
+Source: M. Stallmann, A. Wilbik, "Towards federated clustering: a federated fuzzy c-means algorithm
+(FFCM)" (2022): steps 1 to 6, eq. 7 (support), eq. 8 (avg1), eq. 9 (avg2). The paper and its program
+differ in two points, which are options here. `local`: step 3 of the paper reads as one step from
+the centres received, the program runs to convergence. `support`: the paper weights by memberships
+to the power of the fuzzifier, the program by memberships. With one step and powers, avg1 is the
+exact algorithm of `shoal.algorithms.rounds.fcm`, with which FFCM is compared.
 """
 
 from __future__ import annotations
@@ -67,9 +68,12 @@ class FFCMOptions(AlgorithmOptions):
         "avg1", "the mean of centres in the same position, weighted by support; or k-means on all"
     )
     local: Local = option(
-        "fit", "what a client runs from the centres received: fuzzy c-means to convergence, or one step"
+        "fit",
+        "what a client runs from the centres received: fuzzy c-means to convergence, or one step",
     )
-    support: Support = option("memberships", "weight of a centre: the sum of its memberships, or of their powers")
+    support: Support = option(
+        "memberships", "weight of a centre: the sum of its memberships, or of their powers"
+    )
     tolerance: float = option(
         1e-4,
         "a client's fit has converged when its centres move less than this share of the rows' standard deviation",
@@ -82,9 +86,11 @@ class FFCMOptions(AlgorithmOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Steps 3 and 4 -> the client's own centres (p, d), in the order of those received, and their support (p,)."""
+    """Steps 3 and 4 -> the client's own centres (p, d), in the order of those received, and their
+    support (p,)."""
     require_centres(params)
-    centres, fuzzifier = params["centre"], read_float(params, "fuzzifier", above=1.0)
+    centres = params["centre"]
+    fuzzifier = read_float(params, "fuzzifier", above=1.0)
     sample = candidates(rows, n_features(params))
     if not len(sample):
         return {"prototype": sample, "support": np.zeros(0)}
@@ -93,7 +99,8 @@ def answer(params: Params, rows: Rows) -> Stats:
     still = read_float(params, "tolerance", above=0.0) * float(np.std(sample / scale)) * scale
     for _ in range(LOCAL_STEPS if fit else 1):
         mass, total = fuzzy_sums(centres, fuzzifier, rows)
-        before, centres = centres, means(mass, total, centres)
+        before = centres
+        centres = means(mass, total, centres)
         if np.abs(centres - before).max() <= still:
             break
     if read_choice(params, "support", SUPPORTS) == "memberships":
@@ -104,7 +111,10 @@ def answer(params: Params, rows: Rows) -> Stats:
 def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
     k, d = centres.shape
     return sum(
-        (memberships(squared_distances(block, centres), fuzzifier).sum(axis=0) for block in row_blocks(rows, d, k)),
+        (
+            memberships(squared_distances(block, centres), fuzzifier).sum(axis=0)
+            for block in row_blocks(rows, d, k)
+        ),
         np.zeros(k),
     )
 
@@ -130,7 +140,8 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The first centres (k, d), and the options that clients and server need. Raises `SettingsError`."""
+    """The first centres (k, d), and the options that clients and server need. Raises
+    `SettingsError`."""
     chosen = FFCMOptions.parse(options)
     centre = starting_centres(chosen.clusters, d, hint)
     return {
@@ -146,7 +157,8 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the supports (sums of memberships, or of powers) can be those of the rows."""
+    """Raises `InvalidData` unless the supports (sums of memberships, or of powers) can be those of
+    the rows."""
     check_at_most("prototype", len(stats["prototype"]), len(params["centre"]))
     check_masses("support", stats["support"], claims)
 
@@ -156,7 +168,9 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     k = len(params["centre"])
     for each in answers:
         check_answer(STATS, each, n_features(params))
-        reject_unless(len(each["support"]) in (0, k), "another number of centres than the round request has")
+        reject_unless(
+            len(each["support"]) in (0, k), "another number of centres than the round request has"
+        )
         reject_unless((each["support"] >= 0).all(), "a support below 0")
     answers = [each for each in answers if len(each["support"])]
     if not answers:
@@ -165,31 +179,46 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     support = np.stack([each["support"] for each in answers])
     if read_choice(params, "average", AVERAGES) == "avg1":
         total = np.einsum("ck,ckd->kd", support, centres)
-        return {**params, "centre": means(support.sum(axis=0), total, params["centre"]), "weight": support.sum(axis=0)}
+        return {
+            **params,
+            "centre": means(support.sum(axis=0), total, params["centre"]),
+            "weight": support.sum(axis=0),
+        }
     return _regrouped(params, centres.reshape(-1, centres.shape[2]), support.reshape(-1))
 
 
 def _regrouped(params: Params, centres: Floats, support: Floats) -> Params:
     """Eq. 9: k-means on the centres of all clients, unweighted.
 
-    It starts by k-means++ in the first round, later from the previous centres, which keeps their order.
+    It starts by k-means++ in the first round, later from the previous centres, which keeps their
+    order.
     """
     before = params["centre"]
     if params["weight"].any():
         found, _ = lloyd(centres, before, SERVER_STEPS)
     else:
-        found = best_kmeans(centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS)
+        found = best_kmeans(
+            centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS
+        )
         if len(found) == len(before):
             found = found[match_order(before, found)]
         else:
             found = np.concatenate([found, before[len(found) :]])
     shares = squared_distances(centres, found).argmin(axis=1)
-    return {**params, "centre": found, "weight": np.bincount(shares, support, len(found)).astype(np.float64)}
+    return {
+        **params,
+        "centre": found,
+        "weight": np.bincount(shares, support, len(found)).astype(np.float64),
+    }
 
 
 def _refuse_regrouped(options: Options) -> str:
     regrouped = options.get("average") == "avg2"
-    return 'average = "avg2" clusters the centres of all clients instead of averaging them' if regrouped else ""
+    return (
+        'average = "avg2" clusters the centres of all clients instead of averaging them'
+        if regrouped
+        else ""
+    )
 
 
 FFCM: Final = RoundsAlgorithm(
@@ -201,6 +230,8 @@ FFCM: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
-    robust=RobustForm(mass="support", moments=("prototype",), sums=False, refuses=_refuse_regrouped),
+    robust=RobustForm(
+        mass="support", moments=("prototype",), sums=False, refuses=_refuse_regrouped
+    ),
     paper_only=True,
 )

@@ -1,8 +1,8 @@
 """Federated Gaussian mixture by sums: exactly EM on the rows of all clients together.
 
-Clients compute the E-step and send the sums that the M-step needs; the server computes the M-step. In the source
-(M. Uranga, "Federated clustering", 2024, sections 3.3 and 4.2) clients run EM alone and the server averages their
-parameters: that is `shoal.algorithms.rounds.gmm_local`.
+Clients compute the E-step and send the sums that the M-step needs; the server computes the M-step.
+In the source (M. Uranga, "Federated clustering", 2024, sections 3.3 and 4.2) clients run EM alone
+and the server averages their parameters: that is `shoal.algorithms.rounds.gmm_local`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from shoal.algorithms.claims import (
     check_total_moments,
     require_possible,
 )
-from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option, option
+from shoal.algorithms.options import (
+    AlgorithmOptions,
+    Clusters,
+    Options,
+    clusters_max_option,
+    clusters_option,
+    option,
+)
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     INT,
@@ -68,10 +75,13 @@ class GMMOptions(AlgorithmOptions):
 
     ALGORITHM = "gmm"
 
-    clusters: Clusters | Literal["gap", "silhouette", "bic"] = clusters_option("gap", "silhouette", "bic")
+    clusters: Clusters | Literal["gap", "silhouette", "bic"] = clusters_option(
+        "gap", "silhouette", "bic"
+    )
     clusters_max: int = clusters_max_option()
     covariance: CovarianceType = option(
-        "full", "per component a matrix, one matrix for all, per component a variance by feature, or one variance"
+        "full",
+        "per component a matrix, one matrix for all, per component a variance by feature, or one variance",
     )
     ridge: float = option(1e-6, "added to every variance, in unit coordinates squared", above=0.0)
 
@@ -80,19 +90,26 @@ class GMMOptions(AlgorithmOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by the responsibilities of
-    the components and relative to the origin of the round request; the number of rows (1,); their log-likelihood (1,).
+    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by the
+    responsibilities of the components and relative to the origin of the round request; the number
+    of rows (1,); their log-likelihood (1,).
     """
     k, d = params["centre"].shape
     covariance_type = read_covariance_type(params)
-    mass, total, second = np.zeros(k), np.zeros((k, d)), np.zeros(spread_shape(covariance_type, k, d))
-    n_rows, likelihood = 0, 0.0
+    mass = np.zeros(k)
+    total = np.zeros((k, d))
+    second = np.zeros(spread_shape(covariance_type, k, d))
+    n_rows = 0
+    likelihood = 0.0
     mixture = _mixture(params)
-    # Each block adds to k matrices (d, d), which takes more time than what it adds if it has fewer rows than features.
+    # Each block adds to k matrices (d, d), which takes more time than what it adds if it has fewer
+    # rows than features.
     height_min = d if covariance_type == "full" else 1
     for block in row_blocks(rows, d, k, height_min):
         centred = block - params["origin"]
-        responsibilities, block_likelihood = mixture_responsibilities(covariance_type, centred, *mixture)
+        responsibilities, block_likelihood = mixture_responsibilities(
+            covariance_type, centred, *mixture
+        )
         mass += responsibilities.sum(axis=1)
         total += responsibilities @ centred
         second += second_moments(covariance_type, centred, responsibilities.T)
@@ -108,7 +125,8 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def _mixture(params: Params) -> tuple[Floats, Floats, Floats]:
-    """-> means (k, d) relative to the origin, the whitening of the components, and logarithms of their weights (k,)."""
+    """-> means (k, d) relative to the origin, the whitening of the components, and logarithms of
+    their weights (k,)."""
     require_centres(params)
     k, d = params["centre"].shape
     covariance_type = read_covariance_type(params)
@@ -120,7 +138,9 @@ def _mixture(params: Params) -> tuple[Floats, Floats, Floats]:
     try:
         whiten = whitening(covariance_type, params["spread"], d)
     except np.linalg.LinAlgError:
-        raise InvalidData("parameter spread holds a singular covariance; the round request is damaged") from None
+        raise InvalidData(
+            "parameter spread holds a singular covariance; the round request is damaged"
+        ) from None
     return params["centre"] - params["origin"], whiten, np.log(mixing_weights(params["weight"]))
 
 
@@ -147,8 +167,9 @@ PARAMS: Final = {
     "ridge": FLOAT,
     "likelihood": ArraySpec("<f8", ("t",)),
 }
-"""means and masses; `spread`, the covariances (see `shoal.kernels.gaussian`), and their `form`; `origin`, the fixed
-point that sums are relative to; `likelihood`, the mean log-likelihood under the previous parameters, empty at first"""
+"""means and masses; `spread`, the covariances (see `shoal.kernels.gaussian`), and their `form`;
+`origin`, the fixed point that sums are relative to; `likelihood`, the mean log-likelihood under the
+previous parameters, empty at first"""
 STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
@@ -164,7 +185,8 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     """The first components, spheres that together fill the box. Raises `SettingsError`."""
     chosen = GMMOptions.parse(options)
     centre = starting_centres(chosen.clusters, d, hint)
-    k, covariance_type = len(centre), chosen.covariance
+    k = len(centre)
+    covariance_type = chosen.covariance
     radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
     return {
         "centre": centre,
@@ -178,16 +200,20 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses, sums, second moments and likelihood can be those of the rows."""
+    """Raises `InvalidData` unless masses, sums, second moments and likelihood can be those of the
+    rows."""
     check_rows_claimed(params, stats, claims)
     relative = claims.relative_to(params["origin"])
-    mass, sums, second = stats["mass"], stats["sum"], stats["second"]
+    mass = stats["mass"]
+    sums = stats["sum"]
+    second = stats["second"]
     check_masses("mass", mass, claims)
     check_sums("sum", mass, sums, relative)
     k, d = sums.shape
     covariance_type = read_covariance_type(params)
     require_possible(
-        second.shape == spread_shape(covariance_type, k, d), "another form of covariance than the round request has"
+        second.shape == spread_shape(covariance_type, k, d),
+        "another form of covariance than the round request has",
     )
     if covariance_type == "diag":
         check_moments(mass, sums, second, relative)
@@ -203,42 +229,58 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
 
 
 def check_rows_claimed(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the number of rows is that of the readings, and the likelihood can be theirs.
+    """Raises `InvalidData` unless the number of rows is that of the readings, and the likelihood
+    can be theirs.
 
-    Variances are at least about half the ridge, and at most those of rows at the corners of the box.
+    Variances are at least about half the ridge, and at most those of rows at the corners of the
+    box.
     """
-    rows, d = claims.readings, len(claims.low)
+    rows = claims.readings
+    d = len(claims.low)
     require_possible(float(stats["rows"][0]) == rows, "another number of rows than readings")
-    ridge, extent = read_float(params, "ridge", above=0.0), claims.span**2
+    ridge = read_float(params, "ridge", above=0.0)
+    extent = claims.span**2
     # Bounds that hold for any honest answer, and so much wider than most answers.
-    narrow, wide = 0.5 * ridge, float(extent.sum()) + 2 * d * ridge
+    narrow = 0.5 * ridge
+    wide = float(extent.sum()) + 2 * d * ridge
     most = -0.5 * d * math.log(2 * math.pi * narrow)
     least = (
-        -0.5 * d * math.log(2 * math.pi * wide) - 0.5 * float(extent.sum()) / narrow - math.log(len(params["centre"]))
+        -0.5 * d * math.log(2 * math.pi * wide)
+        - 0.5 * float(extent.sum()) / narrow
+        - math.log(len(params["centre"]))
     )
     check_between("likelihood", float(stats["likelihood"][0]), rows * least, rows * most)
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """The M-step. A component without mass keeps its mean and covariance, and recovers when rows come near it."""
+    """The M-step. A component without mass keeps its mean and covariance, and recovers when rows
+    come near it."""
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
     reject_unless(
-        sums["mass"].shape == params["weight"].shape, "another number of components than the round request has"
+        sums["mass"].shape == params["weight"].shape,
+        "another number of components than the round request has",
     )
     reject_unless(
-        sums["second"].shape == params["spread"].shape, "another form of covariance than the round request has"
+        sums["second"].shape == params["spread"].shape,
+        "another form of covariance than the round request has",
     )
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    covariance_type, ridge = read_covariance_type(params), read_float(params, "ridge", above=0.0)
+    covariance_type = read_covariance_type(params)
+    ridge = read_float(params, "ridge", above=0.0)
     has_mass = sums["mass"] > MASS_MIN
     mass = sums["mass"] + MASS_GRAIN
-    # Relative to the origin: the squares of coordinates far from 0 would lose the digits that a variance is made of.
-    means = np.where(has_mass[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"])
+    # Relative to the origin: the squares of coordinates far from 0 would lose the digits that a
+    # variance is made of.
+    means = np.where(
+        has_mass[:, None], sums["sum"] / mass[:, None], params["centre"] - params["origin"]
+    )
     spread = params["spread"].copy()
     if covariance_type == "tied":
-        spread = spread_from_moments(covariance_type, np.where(has_mass, mass, 0.0), means, sums["second"], ridge)
+        spread = spread_from_moments(
+            covariance_type, np.where(has_mass, mass, 0.0), means, sums["second"], ridge
+        )
     else:
         spread[has_mass] = spread_from_moments(
             covariance_type, mass[has_mass], means[has_mass], sums["second"][has_mass], ridge
@@ -253,7 +295,8 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def shift(before: Params, after: Params) -> float:
-    """The change of the mean log-likelihood; infinite in the first rounds, where there is nothing to compare with."""
+    """The change of the mean log-likelihood; infinite in the first rounds, where there is nothing
+    to compare with."""
     if not len(before["likelihood"]) or not len(after["likelihood"]):
         return math.inf
     return float(abs(after["likelihood"][0] - before["likelihood"][0]))
@@ -261,11 +304,16 @@ def shift(before: Params, after: Params) -> float:
 
 def predict(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the component with the largest share of each. Raises `InvalidData`."""
-    covariance_type, origin = read_covariance_type(params), params["origin"]
+    covariance_type = read_covariance_type(params)
+    origin = params["origin"]
     means, whiten, log_weights = _mixture(params)
 
     def label(block: Floats) -> Ints:
-        return np.asarray((log_densities(covariance_type, block - origin, means, whiten) + log_weights).argmax(axis=1))
+        return np.asarray(
+            (log_densities(covariance_type, block - origin, means, whiten) + log_weights).argmax(
+                axis=1
+            )
+        )
 
     return label_rows(rows, means.shape[1], len(means), label)
 

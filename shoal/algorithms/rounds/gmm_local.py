@@ -1,9 +1,12 @@
-"""Federated Gaussian mixture by averaging: each client runs EM alone, and the server averages their parameters.
+"""Federated Gaussian mixture by averaging: each client runs EM alone, and the server averages their
+parameters.
 
-Source: M. Uranga, "Federated clustering" (2024), section 4.2, for the plain mean. It works only if every client holds
-rows of every component; it is here to be compared with `shoal.algorithms.rounds.gmm`, which is exact. Two of its
-weaknesses can be mended by options: components that come in another order (`match`), and components without rows on
-a client (`average`). The weighted average also adds the scatter between the clients' means to the covariances.
+Source: M. Uranga, "Federated clustering" (2024), section 4.2, for the plain mean. It works only if
+every client holds rows of every component; it is here to be compared with
+`shoal.algorithms.rounds.gmm`, which is exact. Two of its weaknesses can be mended by options:
+components that come in another order (`match`), and components without rows on a client
+(`average`). The weighted average also adds the scatter between the clients' means to the
+covariances.
 """
 
 from __future__ import annotations
@@ -34,7 +37,13 @@ from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.gmm import GMM, GMMOptions, read_covariance_type
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.arrays import Floats
-from shoal.kernels.gaussian import affinity, ensure_positive_definite, matrices, merge_mixtures, spread_shape
+from shoal.kernels.gaussian import (
+    affinity,
+    ensure_positive_definite,
+    matrices,
+    merge_mixtures,
+    spread_shape,
+)
 from shoal.kernels.matching import assignment
 
 STEPS_MAX: Final = 1000
@@ -45,7 +54,8 @@ MATCHES: Final = get_args(Match)
 CLIENT_TOLERANCE: Final = 1e-3
 """change of the mean log-likelihood that ends a fit, as in scikit-learn"""
 VARIANCE_SLACK: Final = 1e-6
-"""distance by which a variance may lie beyond its bound, as a part of the bound: rounding widens flat components"""
+"""distance by which a variance may lie beyond its bound, as a part of the bound: rounding widens
+flat components"""
 
 
 class GMMLocalOptions(GMMOptions):
@@ -53,28 +63,41 @@ class GMMLocalOptions(GMMOptions):
 
     ALGORITHM = "gmm_local"
 
-    average: Average = option("unweighted", "mean of the clients' components: plain, or weighted by the mass of each")
-    match: Match = option(
-        "overlap", "which components are averaged: those that overlap most, or those in the same position"
+    average: Average = option(
+        "unweighted", "mean of the clients' components: plain, or weighted by the mass of each"
     )
-    steps: int = option(100, "steps of EM that each client runs alone, at most", least=1, most=STEPS_MAX)
+    match: Match = option(
+        "overlap",
+        "which components are averaged: those that overlap most, or those in the same position",
+    )
+    steps: int = option(
+        100, "steps of EM that each client runs alone, at most", least=1, most=STEPS_MAX
+    )
 
 
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """EM on the client's rows, from the parameters received -> masses (p,), means (p, d), spread (q, m); the number of
-    rows (1,) and their log-likelihood (1,) under the parameters received."""
+    """EM on the client's rows, from the parameters received -> masses (p,), means (p, d), spread
+    (q, m); the number of rows (1,) and their log-likelihood (1,) under the parameters received."""
     sums = gmm.answer(params, rows)
     if not sums["rows"][0] > 0:
-        k, d = 0, n_features(params)
+        k = 0
+        d = n_features(params)
         empty = np.empty((0, spread_shape(read_covariance_type(params), 1, d)[1]))
         zero = np.zeros(1)
-        return {"mass": np.zeros(k), "mean": np.empty((k, d)), "spread": empty, "rows": zero, "likelihood": zero.copy()}
+        return {
+            "mass": np.zeros(k),
+            "mean": np.empty((k, d)),
+            "spread": empty,
+            "rows": zero,
+            "likelihood": zero.copy(),
+        }
     own = gmm.combine(params, [sums])
     for _ in range(read_int(params, "steps", 1, STEPS_MAX) - 1):
-        before, own = own, gmm.combine(own, [gmm.answer(own, rows)])
+        before = own
+        own = gmm.combine(own, [gmm.answer(own, rows)])
         if gmm.shift(before, own) < CLIENT_TOLERANCE:
             break
     return {
@@ -106,7 +129,8 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """The first parameters of `gmm`, and the options that clients and server need. Raises `SettingsError`."""
+    """The first parameters of `gmm`, and the options that clients and server need. Raises
+    `SettingsError`."""
     chosen = GMMLocalOptions.parse(options)
     return {
         **gmm.start({name: getattr(chosen, name) for name in GMMOptions.model_fields}, d, hint),
@@ -117,23 +141,29 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the components can be those of a fit to the rows: no variance is below 0 or wider
-    than the box, which the covariances of the round request keep to as well."""
+    """Raises `InvalidData` unless the components can be those of a fit to the rows: no variance is
+    below 0 or wider than the box, which the covariances of the round request keep to as well."""
     gmm.check_rows_claimed(params, stats, claims)
     check_masses("mass", stats["mass"], claims)
     p, d = stats["mean"].shape
     if not p:
         return
     require_possible(bool(stats["mass"].sum() > 0), "components without mass")
-    covariance_type, spread = read_covariance_type(params), stats["spread"]
+    covariance_type = read_covariance_type(params)
+    spread = stats["spread"]
     require_possible(
-        spread.shape == spread_shape(covariance_type, p, d), "another form of covariance than the round request has"
+        spread.shape == spread_shape(covariance_type, p, d),
+        "another form of covariance than the round request has",
     )
     covariances = matrices(covariance_type, spread, len(spread), d)
     variances = np.diagonal(covariances, axis1=1, axis2=2)
-    # A quarter of the squared extent is the largest variance in the box; the scatter between clients may add as much.
+    # A quarter of the squared extent is the largest variance in the box; the scatter between
+    # clients may add as much.
     widest = 0.5 * claims.span**2 + 2.0 * read_float(params, "ridge", above=0.0)
-    require_possible(bool((variances <= widest * (1.0 + VARIANCE_SLACK)).all()), "a variance wider than the bounds")
+    require_possible(
+        bool((variances <= widest * (1.0 + VARIANCE_SLACK)).all()),
+        "a variance wider than the bounds",
+    )
     check_definite(covariances)
 
 
@@ -145,22 +175,29 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     answers = [each for each in answers if len(each["mass"])]
     if not answers:
         return dict(params)
-    covariance_type, origin = read_covariance_type(params), params["origin"]
+    covariance_type = read_covariance_type(params)
+    origin = params["origin"]
     for each in answers:
         reject_unless(
-            each["mass"].shape == params["weight"].shape, "another number of components than the round request has"
+            each["mass"].shape == params["weight"].shape,
+            "another number of components than the round request has",
         )
         reject_unless(
-            each["spread"].shape == params["spread"].shape, "another form of covariance than the round request has"
+            each["spread"].shape == params["spread"].shape,
+            "another form of covariance than the round request has",
         )
     if read_choice(params, "match", MATCHES) == "overlap":
         answers = [_matched(covariance_type, params, each) for each in answers]
     rows = np.array([each["rows"][0] for each in answers])
-    mass, mean, spread = (np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread"))
+    mass, mean, spread = (
+        np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread")
+    )
     if read_choice(params, "average", AVERAGES) == "unweighted":
         # Each client counts alike, however many rows it has; together they have the mass of all.
         share = np.mean(mass / mass.sum(axis=1, keepdims=True), axis=0)
-        centre, extent, weight = mean.mean(axis=0), spread.mean(axis=0), share * rows.sum()
+        centre = mean.mean(axis=0)
+        extent = spread.mean(axis=0)
+        weight = share * rows.sum()
     else:
         weight = mass.sum(axis=0)
         has_mass = weight > gmm.MASS_MIN
@@ -171,14 +208,25 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
     # A mean of covariances is positive definite but for rounding.
     extent = ensure_positive_definite(covariance_type, extent, n_features(params))
-    return {**params, "centre": centre, "weight": weight, "spread": extent, "likelihood": likelihood}
+    return {
+        **params,
+        "centre": centre,
+        "weight": weight,
+        "spread": extent,
+        "likelihood": likelihood,
+    }
 
 
 def _matched(covariance_type: str, params: Params, answer: Stats) -> Stats:
-    """The answer with its components in the order of those published, matched by overlap (Bhattacharyya)."""
+    """The answer with its components in the order of those published, matched by overlap
+    (Bhattacharyya)."""
     origin = params["origin"]
     likeness: Floats = affinity(
-        covariance_type, params["centre"] - origin, params["spread"], answer["mean"] - origin, answer["spread"]
+        covariance_type,
+        params["centre"] - origin,
+        params["spread"],
+        answer["mean"] - origin,
+        answer["spread"],
     )
     order = assignment(1.0 - likeness)
     matched = {**answer, "mass": answer["mass"][order], "mean": answer["mean"][order]}

@@ -1,8 +1,10 @@
-"""k-FED: federated clustering in one round. Each client clusters its rows, and the server clusters the centres.
+"""k-FED: federated clustering in one round. Each client clusters its rows, and the server clusters
+the centres.
 
-Source: D. K. Dennis, T. Li, V. Smith, "Heterogeneity for the win: one-shot federated clustering" (2021): algorithm 1
-(Awasthi and Sheffet's local clustering) and algorithm 2. Clients also send the number of rows of each centre, which
-the paper's server does not use; `average = "weighted"` weights by it.
+Source: D. K. Dennis, T. Li, V. Smith, "Heterogeneity for the win: one-shot federated clustering"
+(2021): algorithm 1 (Awasthi and Sheffet's local clustering) and algorithm 2. Clients also send the
+number of rows of each centre, which the paper's server does not use; `average = "weighted"` weights
+by it.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ Pick = Literal["farthest", "seeded"]
 AVERAGES: Final = get_args(Average)
 PICKS: Final = get_args(Pick)
 SEPARATION: Final = 3.0
-"""a row counts for its seed if every other seed is at least this many times as far away (algorithm 1, step 3)"""
+"""a row counts for its seed if every other seed is at least this many times as far away (algorithm
+1, step 3)"""
 SERVER_STEPS: Final = 300
 
 
@@ -57,7 +60,9 @@ class KFedOptions(OneShotOptions):
 
     ALGORITHM = "kfed"
 
-    average: Average = option("unweighted", "of the centres in a group: plain mean, or weighted by their rows")
+    average: Average = option(
+        "unweighted", "of the centres in a group: plain mean, or weighted by their rows"
+    )
     pick: Pick = option(
         "farthest",
         "how the server starts: from the first client's centres and then the farthest from all, or by k-means++",
@@ -68,8 +73,10 @@ class KFedOptions(OneShotOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Algorithm 1 -> at most k' centres of the client's rows (p, d), and the number of rows of each (p,)."""
-    k, seed = read_int(params, "local_clusters", 1), read_int(params, "seed", 0)
+    """Algorithm 1 -> at most k' centres of the client's rows (p, d), and the number of rows of each
+    (p,)."""
+    k = read_int(params, "local_clusters", 1)
+    seed = read_int(params, "seed", 0)
     sample = candidates(rows, n_features(params))
     if not len(sample):
         return {"prototype": sample, "count": np.zeros(0)}
@@ -77,8 +84,8 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def _separated(rows: Floats, k: int, seed: int) -> Floats:
-    """rows (n, d) -> starting centres (<= k, d): k-means++ seeds among the rows' projections on their k main
-    directions, each moved to the mean of the rows that clearly belong to it."""
+    """rows (n, d) -> starting centres (<= k, d): k-means++ seeds among the rows' projections on
+    their k main directions, each moved to the mean of the rows that clearly belong to it."""
     plane = np.eye(rows.shape[1])
     if k < rows.shape[1]:
         # Scaled, so that fourth powers do not overflow.
@@ -86,7 +93,8 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
         plane = np.linalg.eigh(scaled.T @ scaled)[1][:, -k:]
     flat = rows @ plane
     first = flat[kmeans_plusplus(flat, k, seed)]
-    count, total = np.zeros(len(first)), np.zeros_like(first)
+    count = np.zeros(len(first))
+    total = np.zeros_like(first)
     height = block_rows(*first.shape)
     for start in range(0, len(flat), height):
         far = np.sqrt(squared_distances(flat[start : start + height], first))
@@ -130,20 +138,25 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     answers = [each for each in answers if len(each["count"])]
     if not answers:
         return dict(params)
-    points, weights = (np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
+    points, weights = (
+        np.concatenate([each[name] for each in answers]) for name in ("prototype", "count")
+    )
     k = read_int(params, "clusters", 1)
     weighted = read_choice(params, "average", AVERAGES) == "weighted"
     if read_choice(params, "pick", PICKS) == "farthest":
         first = _farthest(points, min(len(answers[0]["count"]), k), k)
     else:
-        first = points[kmeans_plusplus(points, k, read_int(params, "seed", 0), weights if weighted else None)]
+        first = points[
+            kmeans_plusplus(points, k, read_int(params, "seed", 0), weights if weighted else None)
+        ]
     centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
     # A cluster keeps its number over rounds, whatever order Lloyd has found it in.
     return keep_order(params, centres, assign(points, centres, weights)[0])
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:
-    """The first `begun` points, and then one by one the point farthest from those chosen, until there are k.
+    """The first `begun` points, and then one by one the point farthest from those chosen, until
+    there are k.
 
     Fewer when all other points equal chosen ones.
     """

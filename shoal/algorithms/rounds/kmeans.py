@@ -1,7 +1,7 @@
 """Federated k-means by sums: exactly Lloyd's algorithm on the rows of all clients together.
 
-Each client answers with the number and the sum of its rows nearest to each centre; the server divides the total sums
-by the total numbers.
+Each client answers with the number and the sum of its rows nearest to each centre; the server
+divides the total sums by the total numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import Final, Literal
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_between, check_masses, check_sums
-from shoal.algorithms.options import AlgorithmOptions, Clusters, Options, clusters_max_option, clusters_option
+from shoal.algorithms.options import (
+    AlgorithmOptions,
+    Clusters,
+    Options,
+    clusters_max_option,
+    clusters_option,
+)
 from shoal.algorithms.rounds.arrays import (
     FLOAT,
     SOME_CENTRES,
@@ -54,9 +60,12 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def cluster_sums(centres: Floats, rows: Rows) -> Stats:
-    """centres (k, d), rows (n, d) -> `count` (k,), `sum` (k, d) and `inertia` (1,). Raises `InvalidData`."""
+    """centres (k, d), rows (n, d) -> `count` (k,), `sum` (k, d) and `inertia` (1,). Raises
+    `InvalidData`."""
     k, d = centres.shape
-    count, total, inertia = np.zeros(k), np.zeros((k, d)), 0.0
+    count = np.zeros(k)
+    total = np.zeros((k, d))
+    inertia = 0.0
     for block in row_blocks(rows, d, k):
         block_count, block_sum, block_inertia = assign_block(block, centres)
         count += block_count
@@ -68,7 +77,8 @@ def cluster_sums(centres: Floats, rows: Rows) -> Stats:
 # What travels.
 
 PARAMS: Final = SOME_CENTRES
-"""the centres, and the number of rows that each was computed from: 0 for a centre that no row has been assigned to"""
+"""the centres, and the number of rows that each was computed from: 0 for a centre that no row has
+been assigned to"""
 STATS: Final = {
     "count": ArraySpec("<f8", ("k",), per_node=True),
     "sum": ArraySpec("<f8", ("k", "d"), per_node=True),
@@ -89,7 +99,9 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     check_masses("count", stats["count"], claims)
     check_sums("sum", stats["count"], stats["sum"], claims)
     # Centres lie in the box as well, so no row is farther from one than the diagonal.
-    check_between("inertia", float(stats["inertia"][0]), 0.0, claims.readings * claims.box.diagonal_squared)
+    check_between(
+        "inertia", float(stats["inertia"][0]), 0.0, claims.readings * claims.box.diagonal_squared
+    )
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:

@@ -1,4 +1,5 @@
-"""Federated k-means by averaging: each client runs steps of Lloyd's algorithm alone, and the server averages centres.
+"""Federated k-means by averaging: each client runs steps of Lloyd's algorithm alone, and the server
+averages centres.
 
 Source: M. Uranga, "Federated clustering" (2024), section 4.2. It is here to be compared with
 `shoal.algorithms.rounds.kmeans`, which is exact.
@@ -42,14 +43,17 @@ class KMeansLocalOptions(kmeans.KMeansOptions):
         "mean of the clients' centres by their number of rows; or plain mean, where a client without rows of a cluster "
         "repeats the centre it was sent",
     )
-    steps: int = option(5, "steps of Lloyd's algorithm that each client runs alone", least=1, most=STEPS_MAX)
+    steps: int = option(
+        5, "steps of Lloyd's algorithm that each client runs alone", least=1, most=STEPS_MAX
+    )
 
 
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """`steps` steps of Lloyd's algorithm from the centres received -> as of k-means, after the last step.
+    """`steps` steps of Lloyd's algorithm from the centres received -> as of k-means, after the last
+    step.
 
     So sum / count is where the client's own centre ends.
     """
@@ -83,8 +87,8 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     weighted = kmeans.combine(params, answers)
     if read_choice(params, "average", AVERAGES) == "weighted":
         return weighted
-    # The thesis counts every client that has rows at all, and one without rows of a cluster repeats its centre:
-    # that is what drags the centres when clients hold different clusters.
+    # The thesis counts every client that has rows at all, and one without rows of a cluster repeats
+    # its centre: that is what drags the centres when clients hold different clusters.
     with_rows = [each for each in answers if each["count"].any()]
     if not with_rows:
         return dict(params)

@@ -1,4 +1,5 @@
-"""Functions that the algorithms of one round share: clustering on a client, and clusters that keep their numbers."""
+"""Functions that the algorithms of one round share: clustering on a client, and clusters that keep
+their numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +9,22 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
-from shoal.algorithms.options import CLUSTERS_MAX, AlgorithmOptions, Clusters, clusters_option, option
-from shoal.algorithms.rounds.arrays import CENTRES, INT, Params, Stats, int_array, read_int, row_blocks
+from shoal.algorithms.options import (
+    CLUSTERS_MAX,
+    AlgorithmOptions,
+    Clusters,
+    clusters_option,
+    option,
+)
+from shoal.algorithms.rounds.arrays import (
+    CENTRES,
+    INT,
+    Params,
+    Stats,
+    int_array,
+    read_int,
+    row_blocks,
+)
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.streaming import Rows, check_rows
 from shoal.errors import SettingsError
@@ -28,8 +43,8 @@ CLUSTERED_ANSWERS: Final = (
 """why answers of algorithms of one round cannot be combined robustly"""
 
 ONE_SHOT_PARAMS: Final = {**CENTRES, "clusters": INT, "local_clusters": INT, "seed": INT}
-"""the newest centres, none at first; the number of clusters, and the number that each client looks for; the seed of
-every random number"""
+"""the newest centres, none at first; the number of clusters, and the number that each client looks
+for; the seed of every random number"""
 
 
 class OneShotOptions(AlgorithmOptions):
@@ -37,7 +52,10 @@ class OneShotOptions(AlgorithmOptions):
 
     clusters: Clusters = clusters_option()
     local_clusters: int = option(
-        0, "number of clusters that each client looks for (k'); 0: as many as `clusters`", least=0, most=CLUSTERS_MAX
+        0,
+        "number of clusters that each client looks for (k'); 0: as many as `clusters`",
+        least=0,
+        most=CLUSTERS_MAX,
     )
 
 
@@ -51,8 +69,10 @@ def candidates(rows: Rows, d: int) -> Floats:
 
 
 def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises `InvalidData`."""
-    count, total = np.zeros(len(centres)), np.zeros_like(centres)
+    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises
+    `InvalidData`."""
+    count = np.zeros(len(centres))
+    total = np.zeros_like(centres)
     for block in row_blocks(rows, *centres.shape[::-1]):
         block_count, block_sum, _ = assign(block, centres)
         count += block_count
@@ -61,10 +81,12 @@ def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """Lloyd's algorithm on the rows from `centres` (k, d) to convergence -> centres (k, d), rows of each (k,)."""
+    """Lloyd's algorithm on the rows from `centres` (k, d) to convergence -> centres (k, d), rows of
+    each (k,)."""
     for _ in range(CLIENT_STEPS):
         count, total = count_and_sum(rows, centres)
-        before, centres = centres, means(count, total, centres)
+        before = centres
+        centres = means(count, total, centres)
         if (before == centres).all():
             break
     return centres, count_and_sum(rows, centres)[0]
@@ -83,7 +105,9 @@ def plan_params(options: OneShotOptions, d: int, hint: InitHint) -> dict[str, An
     k = options.clusters
     if k == "auto":
         if hint.points is None or not len(hint.points):
-            raise SettingsError('clusters = "auto" needs a `source` that has found some; or give a number')
+            raise SettingsError(
+                'clusters = "auto" needs a `source` that has found some; or give a number'
+            )
         k = len(hint.points)
     local = options.local_clusters or k
     if local > k:
@@ -98,21 +122,25 @@ def plan_params(options: OneShotOptions, d: int, hint: InitHint) -> dict[str, An
 
 
 def forget_centres(params: Params) -> Params:
-    """The parameters before any answer: without centres, on which no answer of an algorithm of one round depends."""
+    """The parameters before any answer: without centres, on which no answer of an algorithm of one
+    round depends."""
     return {**params, "centre": params["centre"][:0], "weight": params["weight"][:0]}
 
 
 def check_local_counts(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more local clusters than the round request asks for, or more rows than readings."""
+    """Raises `InvalidData` for more local clusters than the round request asks for, or more rows
+    than readings."""
     check_at_most("count", len(stats["count"]), read_int(params, "local_clusters", 1))
     check_masses("count", stats["count"], claims)
 
 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
-    """`params` with new centres, in the order of the previous ones if the number is the same, so clusters stay."""
+    """`params` with new centres, in the order of the previous ones if the number is the same, so
+    clusters stay."""
     if params["centre"].shape == centres.shape:
         order = match_order(params["centre"], centres)
-        centres, weight = centres[order], weight[order]
+        centres = centres[order]
+        weight = weight[order]
     return {**params, "centre": centres, "weight": weight}
 
 

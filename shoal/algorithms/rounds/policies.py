@@ -1,8 +1,9 @@
-"""Which answers count for the next parameters, and for how much: the same choices for every algorithm in rounds.
+"""Which answers count for the next parameters, and for how much: the same choices for every
+algorithm in rounds.
 
-With all clients in every round, `fresh` is the pooled algorithm. On a stream, where few clients answer each round and
-each holds rows of other clusters, the answers of one round alone lose the clusters of absent clients: `decay` and
-`cache` keep earlier answers.
+With all clients in every round, `fresh` is the pooled algorithm. On a stream, where few clients
+answer each round and each holds rows of other clusters, the answers of one round alone lose the
+clusters of absent clients: `decay` and `cache` keep earlier answers.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ STATE_VERSION: Final = 1
 class Policy:
     """How answers of earlier rounds count. Raises `SettingsError`.
 
-    The fields have the names of the settings in `[models.rounds]`, where `kind` is called `between`.
+    The fields have the names of the settings in `[models.rounds]`, where `kind` is called
+    `between`.
     """
 
     kind: str = "fresh"
-    """`fresh`: only the answers of this round; `decay`: also the decayed sum of earlier ones; `cache`: the last answer
-    of each client"""
+    """`fresh`: only the answers of this round; `decay`: also the decayed sum of earlier ones;
+    `cache`: the last answer of each client"""
     decay: float = 0.5
-    """decay: factor by which the sum of earlier answers, and a late answer, are multiplied per round"""
+    """decay: factor by which the sum of earlier answers, and a late answer, are multiplied per
+    round"""
     cache_rounds: int = 8
     """cache: rounds after which a client's last answer no longer counts"""
     late_rounds: int = 3
@@ -56,14 +59,18 @@ class Policy:
                 raise SettingsError(f"{name} = {value!r}, must be a whole number, at least 0")
 
     def check(self, algorithm: RoundsAlgorithm, options: Options | None = None) -> None:
-        """Raises `SettingsError` for `decay` with an algorithm whose answers cannot be added up, and for a robust
-        combination of answers that cannot be combined so."""
+        """Raises `SettingsError` for `decay` with an algorithm whose answers cannot be added up,
+        and for a robust combination of answers that cannot be combined so."""
         form = algorithm.robust
         reason = form if isinstance(form, str) else form.refuses(options or {})
         if self.robust != "none" and reason:
-            raise SettingsError(f'robust = "{self.robust}" does not go with {algorithm.name}: {reason}; leave it out')
+            raise SettingsError(
+                f'robust = "{self.robust}" does not go with {algorithm.name}: {reason}; leave it out'
+            )
         if self.kind == "decay" and not algorithm.additive:
-            raise SettingsError(f"the answers of {algorithm.name} are not sums and cannot decay; choose fresh or cache")
+            raise SettingsError(
+                f"the answers of {algorithm.name} are not sums and cannot decay; choose fresh or cache"
+            )
 
 
 @dataclass(frozen=True)
@@ -93,16 +100,21 @@ class PolicyState:
         """
         answered = {name: number for name, number in self.newest_answered.items() if name != client}
         sums = None if client in self.newest_answered else self.sums
-        return PolicyState(answered, sums, {name: one for name, one in self.cached.items() if name != client})
+        return PolicyState(
+            answered, sums, {name: one for name, one in self.cached.items() if name != client}
+        )
 
     def without_earlier_answers(self) -> PolicyState:
-        """The state in which no answer counts again, for a new epoch; which answers are new is still known."""
+        """The state in which no answer counts again, for a new epoch; which answers are new is
+        still known."""
         return PolicyState(self.newest_answered)
 
     @cached_property
     def cached_bytes(self) -> int:
         """Size of the arrays of the cached answers."""
-        return sum(array.nbytes for answer in self.cached.values() for array in answer.stats.values())
+        return sum(
+            array.nbytes for answer in self.cached.values() for array in answer.stats.values()
+        )
 
     def state(self) -> State:
         """Plain values and arrays of everything, for `shoal.protocol.codec.pack`."""
@@ -110,21 +122,31 @@ class PolicyState:
             "version": STATE_VERSION,
             "newest_answered": dict(self.newest_answered),
             "sums": None if self.sums is None else dict(self.sums),
-            "cached": [[answer.client, answer.round, dict(answer.stats)] for answer in self.cached.values()],
+            "cached": [
+                [answer.client, answer.round, dict(answer.stats)] for answer in self.cached.values()
+            ],
         }
 
     @classmethod
     def restored(cls, state: State) -> PolicyState:
         """The one that `state` was made of. Raises `InvalidState`."""
         StateReader(state, STATE_VERSION)
-        newest, sums, cached = state.get("newest_answered"), state.get("sums"), state.get("cached")
+        newest = state.get("newest_answered")
+        sums = state.get("sums")
+        cached = state.get("cached")
         if not (isinstance(newest, dict) and all(_is_round(number) for number in newest.values())):
             raise InvalidState("newest_answered must be round numbers by client")
         if not (sums is None or _is_arrays(sums)):
             raise InvalidState("sums must be named arrays")
         if not (isinstance(cached, list) and all(_is_cached(each) for each in cached)):
-            raise InvalidState("cached must be answers, each of a client, a round number and named arrays")
-        return cls(newest, sums, {client: Answer(client, number, stats) for client, number, stats in cached})
+            raise InvalidState(
+                "cached must be answers, each of a client, a round number and named arrays"
+            )
+        return cls(
+            newest,
+            sums,
+            {client: Answer(client, number, stats) for client, number, stats in cached},
+        )
 
 
 def select_answers(
@@ -134,24 +156,36 @@ def select_answers(
     round_number: int,
     robust: RobustForm | str = "",
 ) -> tuple[PolicyState, list[Stats]]:
-    """The answers received in round `round_number` -> the next state, and the statistics to combine.
+    """The answers received in round `round_number` -> the next state, and the statistics to
+    combine.
 
-    With a robust policy and the algorithm's form `robust`, the answers of a round count as one that stands for all.
-    Late answers to earlier rounds may be among them. The order of `answers` does not change a bit of the result: they
-    are taken in the order of the clients' names. Of several answers of one client the one to the newest round counts;
-    one to a round not newer than the client's newest, or more than `late_rounds` behind, does not.
+    With a robust policy and the algorithm's form `robust`, the answers of a round count as one that
+    stands for all. Late answers to earlier rounds may be among them. The order of `answers` does
+    not change a bit of the result: they are taken in the order of the clients' names. Of several
+    answers of one client the one to the newest round counts; one to a round not newer than the
+    client's newest, or more than `late_rounds` behind, does not.
     """
     newest: dict[str, Answer] = {}
     for answer in answers:
         in_time = round_number - policy.late_rounds <= answer.round <= round_number
-        known = newest[answer.client].round if answer.client in newest else state.newest_answered.get(answer.client, -1)
+        known = (
+            newest[answer.client].round
+            if answer.client in newest
+            else state.newest_answered.get(answer.client, -1)
+        )
         if in_time and answer.round > known:
             newest[answer.client] = answer
-    # By name: sums of floating-point numbers depend on the order, and the log must give the same model twice.
+    # By name: sums of floating-point numbers depend on the order, and the log must give the same
+    # model twice.
     selected = [newest[client] for client in sorted(newest)]
-    newest_answered = {**state.newest_answered, **{answer.client: answer.round for answer in selected}}
+    newest_answered = {
+        **state.newest_answered,
+        **{answer.client: answer.round for answer in selected},
+    }
     if policy.kind == "fresh":
-        return PolicyState(newest_answered), _combined(policy, robust, [answer.stats for answer in selected])
+        return PolicyState(newest_answered), _combined(
+            policy, robust, [answer.stats for answer in selected]
+        )
     if policy.kind == "decay":
         sums = _decayed_sum(policy, robust, state.sums, selected, round_number)
         return PolicyState(newest_answered, sums=sums), [] if sums is None else [sums]
@@ -169,19 +203,36 @@ def epoch_changed(algorithm: RoundsAlgorithm, before: Params, after: Params) -> 
 
 
 def _combined(policy: Policy, robust: RobustForm | str, answers: Sequence[Stats]) -> list[Stats]:
-    return list(answers) if isinstance(robust, str) else combine_robustly(robust, policy.robust, answers)
+    return (
+        list(answers)
+        if isinstance(robust, str)
+        else combine_robustly(robust, policy.robust, answers)
+    )
 
 
 def _decayed_sum(
-    policy: Policy, robust: RobustForm | str, sums: Stats | None, answers: Sequence[Answer], round_number: int
+    policy: Policy,
+    robust: RobustForm | str,
+    sums: Stats | None,
+    answers: Sequence[Answer],
+    round_number: int,
 ) -> Stats | None:
-    total: Stats | None = None if sums is None else {name: policy.decay * array for name, array in sums.items()}
+    total: Stats | None = (
+        None if sums is None else {name: policy.decay * array for name, array in sums.items()}
+    )
     faded: Iterable[Stats] = (
-        {name: policy.decay ** (round_number - answer.round) * array for name, array in answer.stats.items()}
+        {
+            name: policy.decay ** (round_number - answer.round) * array
+            for name, array in answer.stats.items()
+        }
         for answer in answers
     )
     for weighted in faded if policy.robust == "none" else _combined(policy, robust, list(faded)):
-        total = weighted if total is None else {name: array + weighted[name] for name, array in total.items()}
+        total = (
+            weighted
+            if total is None
+            else {name: array + weighted[name] for name, array in total.items()}
+        )
     return total
 
 

@@ -1,18 +1,20 @@
-"""Robust combination: answers of all clients -> one answer in which no client counts for more than its part.
+"""Robust combination: answers of all clients -> one answer in which no client counts for more than
+its part.
 
-An answer says for each cluster how much mass a client has there, and where: a sum of its rows, which is a mean once it
-is divided by the mass (its *moments*). Two bounds hold for every method:
+An answer says for each cluster how much mass a client has there, and where: a sum of its rows,
+which is a mean once it is divided by the mass (its *moments*). Two bounds hold for every method:
 
 - no client counts for more rows than `ROWS_FACTOR` times the median client;
-- where a cluster is, no client has more than `SHARE_MAX` of the say, as long as enough clients have rows there.
+- where a cluster is, no client has more than `SHARE_MAX` of the say, as long as enough clients have
+  rows there.
 
-The moments of a cluster are then those of one of three combinations of the clients' moments around their geometric
-median: the median itself; the mean without the 3/7 of the say that are farthest from it (`trimmed`); the mean of all,
-each moved towards it to within the median distance (`clip`).
+The moments of a cluster are then those of one of three combinations of the clients' moments around
+their geometric median: the median itself; the mean without the 3/7 of the say that are farthest
+from it (`trimmed`); the mean of all, each moved towards it to within the median distance (`clip`).
 
-Sources: Y. Chen, L. Su, J. Xu (2017) for the geometric median of clients' answers; D. Yin and others (2018) for the
-trimmed mean; S. P. Karimireddy, L. He, M. Jaggi (2021) for clipping around a centre; E. Weiszfeld (1937) for the
-iteration that finds the median.
+Sources: Y. Chen, L. Su, J. Xu (2017) for the geometric median of clients' answers; D. Yin and
+others (2018) for the trimmed mean; S. P. Karimireddy, L. He, M. Jaggi (2021) for clipping around a
+centre; E. Weiszfeld (1937) for the iteration that finds the median.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class RobustForm:
 
 
 def combine_robustly(form: RobustForm, method: str, answers: Sequence[Arrays]) -> list[Arrays]:
-    """Answers of equal shapes, ordered by client -> one answer that stands for all, in a list; none for none.
+    """Answers of equal shapes, ordered by client -> one answer that stands for all, in a list; none
+    for none.
 
     Answers without mass in any cluster are left out. `method` is one of `METHODS`.
     """
@@ -89,13 +92,16 @@ def _moments(form: RobustForm, name: str, answers: Sequence[Arrays], mass: Float
     arrays = np.stack([each[name].reshape(mass.shape[1], -1) for each in answers])
     if form.sums:
         with np.errstate(over="ignore"):
-            arrays = np.divide(arrays, mass[:, :, None], out=np.zeros_like(arrays), where=mass[:, :, None] > 0)
+            arrays = np.divide(
+                arrays, mass[:, :, None], out=np.zeros_like(arrays), where=mass[:, :, None] > 0
+            )
     # A mass that is next to nothing must not make a number that cannot be calculated with.
     return np.asarray(np.clip(arrays, -FAR, FAR), dtype=np.float64)
 
 
 def _row_factors(rows: Floats) -> Floats:
-    """rows (c,) of each client -> (c,) the factor, at most 1, that bounds them to a multiple of the median."""
+    """rows (c,) of each client -> (c,) the factor, at most 1, that bounds them to a multiple of the
+    median."""
     return np.asarray(np.minimum(1.0, ROWS_FACTOR * np.median(rows) / rows))
 
 
@@ -116,18 +122,23 @@ def _locations(method: str, moments: Floats, mass: Floats) -> Floats:
     found = np.zeros(moments.shape[1:])
     for number in np.flatnonzero(mass.any(axis=0)):
         has_mass = mass[:, number] > 0
-        found[number] = _location(method, moments[has_mass, number], bounded_shares(mass[has_mass, number]))
+        found[number] = _location(
+            method, moments[has_mass, number], bounded_shares(mass[has_mass, number])
+        )
     return found
 
 
 def bounded_shares(mass: Floats) -> Floats:
-    """mass (c,) above 0 -> (c,) shares that add up to 1, in proportion to the mass but for those that are bounded.
+    """mass (c,) above 0 -> (c,) shares that add up to 1, in proportion to the mass but for those
+    that are bounded.
 
-    Of fewer than 1 / `SHARE_MAX` clients each has the same share: then a bound by mass would be one by what they claim.
+    Of fewer than 1 / `SHARE_MAX` clients each has the same share: then a bound by mass would be one
+    by what they claim.
     """
     if len(mass) * SHARE_MAX <= 1:
         return np.full(len(mass), 1 / len(mass))
-    shares, bounded = mass / mass.sum(), np.zeros(len(mass), dtype=np.bool_)
+    shares = mass / mass.sum()
+    bounded = np.zeros(len(mass), dtype=np.bool_)
     # What is taken from one goes to the others, which may then exceed the limit themselves.
     while ((over := shares > SHARE_MAX * (1 + 1e-12)) & ~bounded).any():
         bounded |= over
@@ -155,7 +166,8 @@ def _location(method: str, points: Floats, shares: Floats) -> Floats:
 
 
 def geometric_median(points: Floats, shares: Floats) -> Floats:
-    """points (c, p), shares (c,) that add up to 1 -> (p,) the point with the least sum of weighted distances.
+    """points (c, p), shares (c,) that add up to 1 -> (p,) the point with the least sum of weighted
+    distances.
 
     A point with half of the shares or more is the median itself.
     """
@@ -171,7 +183,8 @@ def geometric_median(points: Floats, shares: Floats) -> Floats:
         far = np.linalg.norm(points - centre, axis=1)
         # A point on the median would pull with infinite strength; the floor keeps it finite.
         pull = shares / np.maximum(far, 1e-12)
-        before, centre = centre, pull @ points / pull.sum()
+        before = centre
+        centre = pull @ points / pull.sum()
         if np.abs(centre - before).max() <= STILL:
             break
     return np.asarray(centre)

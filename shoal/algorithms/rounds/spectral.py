@@ -1,15 +1,17 @@
 """Landmark spectral clustering by sums: clusters of any shape, in any number of features.
 
-Clients send prototypes, from which the server chooses landmarks; then the Gram matrix of their rows' weights on the
-landmarks, which adds up over clients. So the graph that is cut is that of all rows, whichever client has which rows.
+Clients send prototypes, from which the server chooses landmarks; then the Gram matrix of their
+rows' weights on the landmarks, which adds up over clients. So the graph that is cut is that of all
+rows, whichever client has which rows.
 
-Sources: M. Uranga, "Federated clustering" (2024), section 3.4 and algorithm 8 (after J. Thakkar, D. Joshi, 2023), which
-averages iterations on graphs of each client's own rows. That needs the same nodes on every client, which rows are not;
-landmarks are. The graph is X. Chen and D. Cai's, "Large scale spectral clustering with landmark-based representation"
-(2011); embedding and k-means are A. Ng, M. Jordan and Y. Weiss's, "On spectral clustering" (2001).
+Sources: M. Uranga, "Federated clustering" (2024), section 3.4 and algorithm 8 (after J. Thakkar, D.
+Joshi, 2023), which averages iterations on graphs of each client's own rows. That needs the same
+nodes on every client, which rows are not; landmarks are. The graph is X. Chen and D. Cai's, "Large
+scale spectral clustering with landmark-based representation" (2011); embedding and k-means are A.
+Ng, M. Jordan and Y. Weiss's, "On spectral clustering" (2001).
 
-Landmarks make an *epoch*: answers to another epoch than the newest do not count. A new one begins when rows lie much
-farther from the landmarks than in its first round.
+Landmarks make an *epoch*: answers to another epoch than the newest do not count. A new one begins
+when rows lie much farther from the landmarks than in its first round.
 """
 
 from __future__ import annotations
@@ -87,7 +89,10 @@ class SpectralOptions(AlgorithmOptions):
         'number of clusters; "eigengap": as many as the eigenvalues and cuts of the graph show, 1 to 20',
     )
     landmarks: int = option(
-        100, "number of landmarks; fewer even out noise, more follow finer shapes", least=2, most=LANDMARKS_MAX
+        100,
+        "number of landmarks; fewer even out noise, more follow finer shapes",
+        least=2,
+        most=LANDMARKS_MAX,
     )
     prototypes: int = option(
         60,
@@ -95,7 +100,9 @@ class SpectralOptions(AlgorithmOptions):
         least=1,
         most=LANDMARKS_MAX,
     )
-    near: int = option(3, "number of nearest landmarks that each row ties together", least=2, most=NEAR_MAX)
+    near: int = option(
+        3, "number of nearest landmarks that each row ties together", least=2, most=NEAR_MAX
+    )
 
 
 PARAMS: Final = {
@@ -117,9 +124,10 @@ PARAMS: Final = {
     "near": INT,
     "seed": INT,
 }
-"""means, masses and lasting numbers of the clusters; `asks`, for what; the epoch, its landmarks, the rows that each
-stands for, its cluster (-1: none) and its place in the embedding; the clusters' directions in that; the mean squared
-distance to landmarks in the first round of the epoch, empty before; the smallest eigenvalues; the options"""
+"""means, masses and lasting numbers of the clusters; `asks`, for what; the epoch, its landmarks,
+the rows that each stands for, its cluster (-1: none) and its place in the embedding; the clusters'
+directions in that; the mean squared distance to landmarks in the first round of the epoch, empty
+before; the smallest eigenvalues; the options"""
 STATS: Final = {
     "epoch": INT,
     "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
@@ -127,7 +135,8 @@ STATS: Final = {
     "gram": ArraySpec("<f8", ("t",)),
     "error": FLOAT,
 }
-"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared distances"""
+"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared
+distances"""
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
@@ -158,28 +167,40 @@ BANDWIDTH_FACTOR: Final = 0.5
 """times the median distance of landmarks to the nearest other one"""
 CLIENT_STEPS: Final = 20
 BLOCK_SHARE: Final = 3
-"""factor by which blocks of rows are larger than those for k-means: each row is sorted into few landmarks"""
+"""factor by which blocks of rows are larger than those for k-means: each row is sorted into few
+landmarks"""
 RENEW_FACTOR: Final = 2.0
-"""growth of the mean squared distance of rows to landmarks, since the first round of an epoch, that begins a new one"""
+"""growth of the mean squared distance of rows to landmarks, since the first round of an epoch, that
+begins a new one"""
 KEPT_MASS: Final = 0.1
-"""factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients do not answer now"""
+"""factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients
+do not answer now"""
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Answer a request for prototypes with at most that number of means of rows (p, d), and the rows of each (p,).
+    """Answer a request for prototypes with at most that number of means of rows (p, d), and the
+    rows of each (p,).
 
-    The answer to a request for the Gram matrix of q landmarks is its upper triangle (t,), and the sum of the squared
-    distances to the nearest.
+    The answer to a request for the Gram matrix of q landmarks is its upper triangle (t,), and the
+    sum of the squared distances to the nearest.
     """
-    d, asks = n_features(params), read_choice(params, "asks", ASKS)
-    landmarks, epoch = params["landmark"], read_int(params, "epoch", 1)
-    prototype, count, triangle, error = np.empty((0, d)), np.empty(0), np.empty(0), 0.0
+    d = n_features(params)
+    asks = read_choice(params, "asks", ASKS)
+    landmarks = params["landmark"]
+    epoch = read_int(params, "epoch", 1)
+    prototype = np.empty((0, d))
+    count = np.empty(0)
+    triangle = np.empty(0)
+    error = 0.0
     if asks == "prototypes":
-        prototype, count = _prototypes(rows, d, read_int(params, "prototypes", 1), read_int(params, "seed", 0))
+        prototype, count = _prototypes(
+            rows, d, read_int(params, "prototypes", 1), read_int(params, "seed", 0)
+        )
     else:
         check_landmarks(params)
-        gram, bandwidth = np.zeros((len(landmarks),) * 2), read_float(params, "bandwidth", above=0.0)
+        gram = np.zeros((len(landmarks),) * 2)
+        bandwidth = read_float(params, "bandwidth", above=0.0)
         near = read_int(params, "near", 2, NEAR_MAX)
         for block in row_blocks(rows, d, max(1, len(landmarks) // BLOCK_SHARE)):
             which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
@@ -196,14 +217,18 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def check_landmarks(params: Params) -> None:
-    """Raises `InvalidData` for more landmarks than there can be, none where rows are to be sorted into them, or one of
-    a cluster that does not exist."""
+    """Raises `InvalidData` for more landmarks than there can be, none where rows are to be sorted
+    into them, or one of a cluster that does not exist."""
     if read_choice(params, "asks", ASKS) == "gram":
         require_centres(params, "landmark")
     if len(params["landmark"]) > LANDMARKS_MAX:
-        raise InvalidData(f"parameter landmark must hold at most {LANDMARKS_MAX} rows; the round request is damaged")
+        raise InvalidData(
+            f"parameter landmark must hold at most {LANDMARKS_MAX} rows; the round request is damaged"
+        )
     if not ((params["cluster"] >= NO_CLUSTER) & (params["cluster"] < len(params["weight"]))).all():
-        raise InvalidData("parameter cluster holds a cluster that does not exist; the round request is damaged")
+        raise InvalidData(
+            "parameter cluster holds a cluster that does not exist; the round request is damaged"
+        )
 
 
 def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Floats]:
@@ -220,28 +245,39 @@ def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Float
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless prototypes, or Gram matrix and distances, can be those of the rows.
+    """Raises `InvalidData` unless prototypes, or Gram matrix and distances, can be those of the
+    rows.
 
-    The weights of each row add up to 1, so the entries of the Gram matrix add up to the number of rows.
+    The weights of each row add up to 1, so the entries of the Gram matrix add up to the number of
+    rows.
     """
     check_at_most("count", len(stats["count"]), read_int(params, "prototypes", 1))
     check_masses("count", stats["count"], claims)
     q = (math.isqrt(8 * len(stats["gram"]) + 1) - 1) // 2
-    require_possible(q * (q + 1) // 2 == len(stats["gram"]) and q <= LANDMARKS_MAX, "gram is no triangle of a matrix")
+    require_possible(
+        q * (q + 1) // 2 == len(stats["gram"]) and q <= LANDMARKS_MAX,
+        "gram is no triangle of a matrix",
+    )
     gram = unpack_symmetric(stats["gram"][None], q)[0]
     check_masses("gram", gram, claims)
     check_definite((gram + ROUNDING_SHARE * claims.readings * np.eye(q))[None])
-    check_between("error", float(stats["error"][0]), 0.0, claims.readings * claims.box.diagonal_squared)
+    check_between(
+        "error", float(stats["error"][0]), 0.0, claims.readings * claims.box.diagonal_squared
+    )
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """New landmarks, or the clusters of the graph of landmarks; answers to other epochs do not count."""
-    q, epoch = len(params["landmark"]), read_int(params, "epoch", 1)
+    """New landmarks, or the clusters of the graph of landmarks; answers to other epochs do not
+    count."""
+    q = len(params["landmark"])
+    epoch = read_int(params, "epoch", 1)
     for each in answers:
         check_answer(STATS, each, n_features(params))
         reject_unless(0 <= each["epoch"][0] <= epoch, "an epoch that has not begun")
         reject_unless((each["count"] > 0).all(), "a prototype without rows")
-        reject_unless((each["gram"] >= 0).all() and each["error"][0] >= 0, "a sum of squares below 0")
+        reject_unless(
+            (each["gram"] >= 0).all() and each["error"][0] >= 0, "a sum of squares below 0"
+        )
     # Landmarks change with the epoch: sums on other landmarks have nothing in common with these.
     current = [each for each in answers if each["epoch"][0] == epoch]
     if read_choice(params, "asks", ASKS) == "prototypes":
@@ -249,7 +285,10 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         return _with_landmarks(params, with_prototypes) if with_prototypes else dict(params)
     with_gram = [each for each in current if not len(each["count"])]
     for each in with_gram:
-        reject_unless(len(each["gram"]) == q * (q + 1) // 2, "another number of landmarks than the round request has")
+        reject_unless(
+            len(each["gram"]) == q * (q + 1) // 2,
+            "another number of landmarks than the round request has",
+        )
     if not with_gram:
         return dict(params)
     gram = unpack_symmetric(np.sum([each["gram"] for each in with_gram], axis=0)[None], q)[0]
@@ -259,15 +298,18 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
-    """Weighted k-means of the prototypes and the earlier landmarks. Until the graph of the new landmarks is known, each
-    has the cluster that it would have as a row."""
+    """Weighted k-means of the prototypes and the earlier landmarks. Until the graph of the new
+    landmarks is known, each has the cluster that it would have as a row."""
     points = np.concatenate([params["landmark"], *(each["prototype"] for each in answers)])
     weights = np.concatenate([KEPT_MASS * params["mass"], *(each["count"] for each in answers)])
     # Landmarks that no row came near any more would be chosen as starts all the same.
-    points, weights = points[weights > 0], weights[weights > 0]
-    wanted, seed = read_int(params, "landmarks", 2), read_int(params, "seed", 0)
+    points = points[weights > 0]
+    weights = weights[weights > 0]
+    wanted = read_int(params, "landmarks", 2)
+    seed = read_int(params, "seed", 0)
     landmark = best_kmeans(points, wanted, seed, STARTS, STEPS, weights)
-    q, k = len(landmark), len(params["weight"])
+    q = len(landmark)
+    k = len(params["weight"])
     cluster = predict(params, landmark)
     return {
         **params,
@@ -283,11 +325,16 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
-    """The clusters of the graph; with a request for new landmarks where these have become too coarse."""
+    """The clusters of the graph; with a request for new landmarks where these have become too
+    coarse."""
     mass = gram.sum(axis=1)
-    cut = cut_graph(gram, read_int(params, "clusters", 0, CLUSTERS_MAX), read_int(params, "seed", 0))
-    live, k = cut.cluster >= 0, len(cut.direction)
-    # Eigenvectors have any sign and rotation, so clusters come in any order; they keep that of those before.
+    cut = cut_graph(
+        gram, read_int(params, "clusters", 0, CLUSTERS_MAX), read_int(params, "seed", 0)
+    )
+    live = cut.cluster >= 0
+    k = len(cut.direction)
+    # Eigenvectors have any sign and rotation, so clusters come in any order; they keep that of
+    # those before.
     order, before = follow_clusters(params["cluster"][live], cut.cluster[live], mass[live], k)
     cluster = np.where(live, np.argsort(order)[cut.cluster], NO_CLUSTER)
     fresh = int(params["identity"].max(initial=0)) + np.cumsum(before < 0)
@@ -313,25 +360,35 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
 
 
 def shift(before: Params, after: Params) -> float:
-    """The share of the mass whose landmark has changed its cluster; infinite until an epoch has its first clusters, and
-    when a new one begins."""
-    if not (len(before["error"]) and len(after["error"])) or read_choice(after, "asks", ASKS) == "prototypes":
+    """The share of the mass whose landmark has changed its cluster; infinite until an epoch has its
+    first clusters, and when a new one begins."""
+    if (
+        not (len(before["error"]) and len(after["error"]))
+        or read_choice(after, "asks", ASKS) == "prototypes"
+    ):
         return math.inf
     moved = before["cluster"] != after["cluster"]
     return float(after["mass"][moved].sum() / after["mass"].sum())
 
 
 def predict(params: Params, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) cluster of each, by its direction in the embedding; -1 before there are any clusters.
+    """rows (n, d) -> (n,) cluster of each, by its direction in the embedding; -1 before there are
+    any clusters.
 
     Raises `InvalidData`.
     """
     live = params["mass"] > MASS_MIN
     # A landmark without rows has no place in the embedding.
-    landmarks, basis = params["landmark"][live], params["basis"][live]
-    bandwidth, near = read_float(params, "bandwidth", above=0.0), read_int(params, "near", 2, NEAR_MAX)
-    if params["basis"].shape[1] != params["direction"].shape[1] or len(params["direction"]) != len(params["weight"]):
-        raise InvalidData("parameters basis and direction must have as many columns; the round request is damaged")
+    landmarks = params["landmark"][live]
+    basis = params["basis"][live]
+    bandwidth = read_float(params, "bandwidth", above=0.0)
+    near = read_int(params, "near", 2, NEAR_MAX)
+    if params["basis"].shape[1] != params["direction"].shape[1] or len(params["direction"]) != len(
+        params["weight"]
+    ):
+        raise InvalidData(
+            "parameters basis and direction must have as many columns; the round request is damaged"
+        )
 
     def label(block: Floats) -> Ints:
         if not len(landmarks) or not len(params["direction"]):
@@ -343,7 +400,8 @@ def predict(params: Params, rows: Rows) -> Ints:
 
 
 def view(params: Params) -> ClusteringView:
-    """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that they share."""
+    """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that
+    they share."""
     check_landmarks(params)
     # A request for prototypes already has the number of the epoch to come.
     epoch = read_int(params, "epoch", 1) - (read_choice(params, "asks", ASKS) == "prototypes")

@@ -1,10 +1,12 @@
-"""tsk: federated Takagi-Sugeno rules by sums, a regression of one feature, the target, on the others.
+"""tsk: federated Takagi-Sugeno rules by sums, a regression of one feature, the target, on the
+others.
 
-Source: A. Wilbik, P. Grefen, "Towards a federated fuzzy learning system" (2021), eq. 1 to 5. Rounds first find the
-conditions of the rules: by fuzzy c-means on the inputs of all clients together (which the paper names as future work),
-or from centres that another model has found. Then they fit the consequents: least squares solves the summed normal
-equations at once; the paper's gradient descent takes one step in each round. `TSK` declares the functions that run on
-clients and server; what the parameters predict stands here beside it.
+Source: A. Wilbik, P. Grefen, "Towards a federated fuzzy learning system" (2021), eq. 1 to 5. Rounds
+first find the conditions of the rules: by fuzzy c-means on the inputs of all clients together
+(which the paper names as future work), or from centres that another model has found. Then they fit
+the consequents: least squares solves the summed normal equations at once; the paper's gradient
+descent takes one step in each round. `TSK` declares the functions that run on clients and server;
+what the parameters predict stands here beside it.
 """
 
 from __future__ import annotations
@@ -38,24 +40,33 @@ from shoal.kernels.arrays import Floats, Ints
 
 def strongest_rule(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the rule whose condition each meets best. Raises `InvalidData`."""
-    weights_of, (k, d) = weighting(params), params["centre"].shape
-    return label_rows(rows, d, k, lambda block: weights_of(standardised(params, block)).argmax(axis=0))
+    weights_of = weighting(params)
+    (k, d) = params["centre"].shape
+    return label_rows(
+        rows, d, k, lambda block: weights_of(standardised(params, block)).argmax(axis=0)
+    )
 
 
 def predicted_target(params: Params, rows: Rows) -> Floats:
-    """Eq. 3: rows (n, d) -> (n,) the values of the rules, weighted by their firing strengths. Raises `InvalidData`.
+    """Eq. 3: rows (n, d) -> (n,) the values of the rules, weighted by their firing strengths.
+    Raises `InvalidData`.
 
     The column of the target is not used, but must be finite.
     """
-    target, weights_of, (k, d) = target_of(params), weighting(params), params["centre"].shape
-    consequent, fitting = params["consequent"], has_conditions(params)
+    target = target_of(params)
+    weights_of = weighting(params)
+    (k, d) = params["centre"].shape
+    consequent = params["consequent"]
+    fitting = has_conditions(params)
     values = []
     for block in row_blocks(rows, d, k):
         z = standardised(params, block)
         weights = weights_of(z) if fitting else None
         z[target] = 1.0
         # Until the conditions are found all rules have the same consequent.
-        values.append(consequent[0] @ z if weights is None else np.einsum("kn,kn->n", weights, consequent @ z))
+        values.append(
+            consequent[0] @ z if weights is None else np.einsum("kn,kn->n", weights, consequent @ z)
+        )
     joined = np.concatenate(values) if values else np.empty(0)
     return np.asarray(params["origin"][target] + params["scale"][target] * joined)
 
@@ -67,7 +78,9 @@ def named_target(options: Options, d: int, names: Sequence[str]) -> int:
 
 def rule_base(params: Params) -> RuleBase:
     """The rules in row coordinates."""
-    target, origin, scale = target_of(params), params["origin"], params["scale"]
+    target = target_of(params)
+    origin = params["origin"]
+    scale = params["scale"]
     inputs = [j for j in range(n_features(params)) if j != target]
     # Rules are fitted in standardised coordinates; here their units come back.
     coefficient = params["consequent"] * scale[target] / scale
@@ -81,7 +94,9 @@ def rule_base(params: Params) -> RuleBase:
         width=params["width"].copy(),
         origin=origin.copy(),
         scale=scale.copy(),
-        constant=origin[target] + scale[target] * params["consequent"][:, target] - coefficient @ origin,
+        constant=origin[target]
+        + scale[target] * params["consequent"][:, target]
+        - coefficient @ origin,
         coefficient=coefficient,
         mass=params["weight"].copy(),
         error=None if error is None else math.sqrt(max(error, 0.0)) * float(scale[target]),

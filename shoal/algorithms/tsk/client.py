@@ -1,7 +1,9 @@
-"""The client half of tsk: its options, the arrays that travel, a client's answer, and the check of its claims.
+"""The client half of tsk: its options, the arrays that travel, a client's answer, and the check of
+its claims.
 
-k rules, d features; *standardised* is z = (row - origin) / scale. The constant of a consequent takes the place of the
-target: x is z with 1 in the column of the target, and a rule's value is its d coefficients times x.
+k rules, d features; *standardised* is z = (row - origin) / scale. The constant of a consequent
+takes the place of the target: x is z with 1 in the column of the target, and a rule's value is its
+d coefficients times x.
 """
 
 from __future__ import annotations
@@ -52,10 +54,13 @@ class TSKOptions(AlgorithmOptions):
 
     ALGORITHM = "tsk"
 
-    clusters: Clusters = option("auto", f"number of rules; {AUTO_MEANS}. Rules times features is at most 2000")
+    clusters: Clusters = option(
+        "auto", f"number of rules; {AUTO_MEANS}. Rules times features is at most 2000"
+    )
     target: Target = target_option()
     consequents: Form = option(
-        "least_squares", "solved from the summed normal equations, or one gradient step in each round (F2LS)"
+        "least_squares",
+        "solved from the summed normal equations, or one gradient step in each round (F2LS)",
     )
     ridge: float = option(
         1.0,
@@ -92,10 +97,11 @@ PARAMS: Final = {
     **dict.fromkeys(("target", "stage", "epoch", "steps", "form", "condition_rounds"), INT),
     **dict.fromkeys(("fuzzifier", "ridge", "step", "outdated"), FLOAT),
 }
-"""`width`: of the Gaussian condition on each input, in the column of the target the spread of its values.
-`consequent`: coefficients of x. `baseline`: the mean rows of the rules when their conditions were found, standardised.
-`error`: mean squared error, standardised, over the rows that the consequents were fitted to; empty at first. `steps`:
-rounds in this stage. `epoch` changes when answers to earlier parameters no longer count. The others are options"""
+"""`width`: of the Gaussian condition on each input, in the column of the target the spread of its
+values. `consequent`: coefficients of x. `baseline`: the mean rows of the rules when their
+conditions were found, standardised. `error`: mean squared error, standardised, over the rows that
+the consequents were fitted to; empty at first. `steps`: rounds in this stage. `epoch` changes when
+answers to earlier parameters no longer count. The others are options"""
 STATS: Final = {
     "mass": ArraySpec("<f8", ("k",), per_node=True),
     "total": ArraySpec("<f8", ("k", "d"), per_node=True),
@@ -105,10 +111,11 @@ STATS: Final = {
     "energy": FLOAT,
     "rows": FLOAT,
 }
-"""arrays of an answer. `mass`, `total` and `square` of each rule: weights, and weighted sums of z and z². `gram` and
-`cross`: the normal equations, sums of w_i w_j x_a x_b over pairs i <= j and a <= b, and of w_j y x_a, where y is z of
-the target. `energy`: the sum of y². In the stage of conditions the weights are memberships to the power of the
-fuzzifier, and the equations those of one rule that always holds; later the weights are firing strengths w"""
+"""arrays of an answer. `mass`, `total` and `square` of each rule: weights, and weighted sums of z
+and z². `gram` and `cross`: the normal equations, sums of w_i w_j x_a x_b over pairs i <= j and a <=
+b, and of w_j y x_a, where y is z of the target. `energy`: the sum of y². In the stage of conditions
+the weights are memberships to the power of the fuzzifier, and the equations those of one rule that
+always holds; later the weights are firing strengths w"""
 
 
 def empty_sums(params: Params) -> dict[str, Floats]:
@@ -157,19 +164,25 @@ def standardised(params: Params, rows: Floats) -> Floats:
 def standardised_centres(params: Params) -> Floats:
     """The centres of the rules (k, d), standardised. Raises `InvalidData`."""
     if not ((params["scale"] > 0).all() and (params["width"] > 0).all()):
-        raise InvalidData("parameters scale and width must be above 0; the round request is damaged")
+        raise InvalidData(
+            "parameters scale and width must be above 0; the round request is damaged"
+        )
     return np.asarray((params["centre"] - params["origin"]) / params["scale"])
 
 
 def weighting(params: Params) -> Callable[[Floats], Floats]:
-    """-> a function from columns z (d, n) to the weight of each row in each rule (k, n); it does not use the target.
+    """-> a function from columns z (d, n) to the weight of each row in each rule (k, n); it does
+    not use the target.
 
     Raises `InvalidData`.
     """
     require_centres(params)
     if len(params["centre"]) > rules_max(n_features(params)):
-        raise InvalidData("parameter centre holds more rules than a model can have; the round request is damaged")
-    target, centres = target_of(params), standardised_centres(params)
+        raise InvalidData(
+            "parameter centre holds more rules than a model can have; the round request is damaged"
+        )
+    target = target_of(params)
+    centres = standardised_centres(params)
     if has_conditions(params):
         precision = np.square(params["scale"] / params["width"])
         # A condition on the target would need what is to be predicted.
@@ -187,11 +200,15 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The sums of `STATS` over rows (n, d), in bounded memory. They do not depend on the consequents so far."""
+    """The sums of `STATS` over rows (n, d), in bounded memory. They do not depend on the
+    consequents so far."""
     k, d = params["centre"].shape
-    target, weights_of, fitting = target_of(params), weighting(params), has_conditions(params)
+    target = target_of(params)
+    weights_of = weighting(params)
+    fitting = has_conditions(params)
     sums = empty_sums(params)
-    # Tables of pairs may be four times as large as others: products of matrices are slow at few rows.
+    # Tables of pairs may be four times as large as others: products of matrices are slow at few
+    # rows.
     pairs = max(pair_count(d), pair_count(k) if fitting else 1)
     for block in row_blocks(rows, d, k + pairs // 4):
         z = standardised(params, block)
@@ -199,7 +216,8 @@ def answer(params: Params, rows: Rows) -> Stats:
         sums["mass"] += weights.sum(axis=1)
         sums["total"] += weights @ z.T
         # A copy: its row is overwritten below.
-        y, x = z[target].copy(), z
+        y = z[target].copy()
+        x = z
         sums["square"] += weights @ np.square(z).T
         x[target] = 1.0
         strengths = weights if fitting else np.ones((1, len(block)))
@@ -211,25 +229,37 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless all sums can be those of the rows, and those that overlap are equal."""
+    """Raises `InvalidData` unless all sums can be those of the rows, and those that overlap are
+    equal."""
     for name, expected in empty_sums(params).items():
-        require_possible(stats[name].shape == expected.shape, f"another {name} than the round request has")
+        require_possible(
+            stats[name].shape == expected.shape, f"another {name} than the round request has"
+        )
     standardised_centres(params)
-    lowest, highest = ((corner - params["origin"]) / params["scale"] for corner in (claims.low, claims.high))
+    lowest, highest = (
+        (corner - params["origin"]) / params["scale"] for corner in (claims.low, claims.high)
+    )
     box = Claims(claims.readings, Box(lowest, highest))
-    mass, total, square = stats["mass"], stats["total"], stats["square"]
-    require_possible(float(stats["rows"][0]) == claims.readings, "another number of rows than readings")
+    mass = stats["mass"]
+    total = stats["total"]
+    square = stats["square"]
+    require_possible(
+        float(stats["rows"][0]) == claims.readings, "another number of rows than readings"
+    )
     check_masses("mass", mass, claims)
     check_sums("total", mass, total, box)
     check_moments(mass, total, square, box)
-    target, rules = target_of(params), len(stats["cross"])
+    target = target_of(params)
+    rules = len(stats["cross"])
     matrix = expand_gram(stats["gram"], rules, total.shape[1])
     if has_conditions(params):
-        # Strengths add up to 1, so the sum over the second rule of each pair leaves the moments of the first.
+        # Strengths add up to 1, so the sum over the second rule of each pair leaves the moments of
+        # the first.
         moments = matrix.reshape(rules, total.shape[1], rules, total.shape[1]).sum(axis=2)
         _check_overlap(moments, stats, target, box)
     else:
-        sums, squares = matrix[target].copy(), matrix.diagonal().copy()
+        sums = matrix[target].copy()
+        squares = matrix.diagonal().copy()
         sums[target], squares[target] = stats["cross"][0, target], stats["energy"][0]
         _check_equal(matrix[target, target], stats["rows"][0], box)
         check_moments(stats["rows"], sums[None], squares[None], box)
@@ -237,7 +267,8 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
 
 
 def _check_overlap(moments: Floats, stats: Stats, target: int, box: Claims) -> None:
-    """Raises `InvalidData` unless moments (k, d, d) by the normal equations are those that the answer gives itself."""
+    """Raises `InvalidData` unless moments (k, d, d) by the normal equations are those that the
+    answer gives itself."""
     inputs = np.arange(moments.shape[1]) != target
     _check_equal(moments[:, target, target], stats["mass"], box)
     _check_equal(moments[:, target][:, inputs], stats["total"][:, inputs], box)
@@ -248,7 +279,8 @@ def _check_overlap(moments: Floats, stats: Stats, target: int, box: Claims) -> N
 
 
 def _check_equations(matrix: Floats, stats: Stats, box: Claims) -> None:
-    """Raises `InvalidData` unless some regressors and targets have this matrix (p, p), these products and squares."""
+    """Raises `InvalidData` unless some regressors and targets have this matrix (p, p), these
+    products and squares."""
     p = len(matrix)
     whole = np.empty((p + 1, p + 1))
     whole[:p, :p], whole[p, p] = matrix, stats["energy"][0]

@@ -43,7 +43,8 @@ from shoal.kernels.fuzzy import expand_gram, merged_rules, solve_ridge, squared_
 WIDTH_MIN: Final = 0.1
 """smallest width of a condition, in standard deviations of all rows"""
 STILL: Final = 1e-3
-"""the conditions are found when a round moves no centre farther, in standard deviations of all rows"""
+"""the conditions are found when a round moves no centre farther, in standard deviations of all rows
+"""
 MASS_SHARE_MIN: Final = 0.01
 """share of the rows below which a rule does not tell whether the conditions are outdated"""
 CONSTANT: Final = 1e-12
@@ -65,7 +66,9 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     target = target_position(chosen.target, d, hint.features)
     most = rules_max(d)
     if chosen.clusters != "auto" and chosen.clusters > most:
-        raise SettingsError(f"clusters = {chosen.clusters}, must be at most {most} for {d} features")
+        raise SettingsError(
+            f"clusters = {chosen.clusters}, must be at most {most} for {d} features"
+        )
     centre = starting_centres(chosen.clusters, d, hint)
     if len(centre) > most:
         centre = starting_centres(most, d, hint)
@@ -86,19 +89,25 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "steps": int_array(0),
         "form": choice_array(chosen.consequents, FORMS),
         "condition_rounds": int_array(chosen.condition_rounds),
-        **{name: float_array(getattr(chosen, name)) for name in ("fuzzifier", "ridge", "step", "outdated")},
+        **{
+            name: float_array(getattr(chosen, name))
+            for name in ("fuzzifier", "ridge", "step", "outdated")
+        },
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Standardise by the rows of all clients, move the conditions, or fit the consequents: what the stage needs."""
+    """Standardise by the rows of all clients, move the conditions, or fit the consequents: what the
+    stage needs."""
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
     for name, expected in empty_sums(params).items():
         check_shape(sums[name], expected, name)
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    reject_unless((sums["square"] >= 0).all() and sums["energy"][0] >= 0, "a sum of squares below 0")
+    reject_unless(
+        (sums["square"] >= 0).all() and sums["energy"][0] >= 0, "a sum of squares below 0"
+    )
     means = _means(params, sums)
     moved = {**params, "weight": sums["mass"], "steps": params["steps"] + 1}
     if has_conditions(params):
@@ -109,26 +118,37 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 def _means(params: Params, sums: Stats) -> Floats:
     """The weighted mean row of each rule (k, d), standardised; the centre of a rule without mass."""
     mass = sums["mass"][:, None]
-    return np.where(mass > 0, sums["total"] / np.where(mass > 0, mass, 1.0), standardised_centres(params))
+    return np.where(
+        mass > 0, sums["total"] / np.where(mass > 0, mass, 1.0), standardised_centres(params)
+    )
 
 
 def _spread(params: Params, sums: Stats, centres: Floats) -> Floats:
-    """The weighted standard deviation of rows about `centres` (k, d), in row coordinates; of a rule without mass, 1."""
-    mass, means = sums["mass"][:, None], _means(params, sums)
+    """The weighted standard deviation of rows about `centres` (k, d), in row coordinates; of a rule
+    without mass, 1."""
+    mass = sums["mass"][:, None]
+    means = _means(params, sums)
     safe = np.where(mass > 0, mass, 1.0)
-    variance = np.where(mass > 0, sums["square"] / safe - means * means + np.square(means - centres), 1.0)
+    variance = np.where(
+        mass > 0, sums["square"] / safe - means * means + np.square(means - centres), 1.0
+    )
     return np.asarray(np.sqrt(np.maximum(variance, WIDTH_MIN**2)) * params["scale"])
 
 
 def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
     """The centres of fuzzy c-means on the inputs, and in the last round the widths.
 
-    In the first round only the coordinates change. Until the conditions are found, all rules have one consequent, that
-    of linear regression, so that predictions do not depend on them.
+    In the first round only the coordinates change. Until the conditions are found, all rules have
+    one consequent, that of linear regression, so that predictions do not depend on them.
     """
     linear = _least_squares(moved, sums["gram"], sums["cross"], sums)
-    found = {**moved, "consequent": np.repeat(linear.solution, len(means), axis=0), "error": linear.error}
-    number, rounds = int(moved["steps"][0]) - 1, read_int(moved, "condition_rounds", 0)
+    found = {
+        **moved,
+        "consequent": np.repeat(linear.solution, len(means), axis=0),
+        "error": linear.error,
+    }
+    number = int(moved["steps"][0]) - 1
+    rounds = read_int(moved, "condition_rounds", 0)
     if number == 0:
         return _restandardised(found, sums)
     before = standardised_centres(moved)
@@ -143,16 +163,21 @@ def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
 
 
 def _restandardised(found: Params, sums: Stats) -> Params:
-    """The same model in the coordinates in which the rows of all clients have mean 0 and variance 1."""
-    target, n = target_of(found), sums["rows"][0]
+    """The same model in the coordinates in which the rows of all clients have mean 0 and variance
+    1."""
+    target = target_of(found)
+    n = sums["rows"][0]
     moments = unpack_symmetric(sums["gram"], len(found["scale"]))[0]
-    mean, square = moments[target] / n, moments.diagonal() / n
+    mean = moments[target] / n
+    square = moments.diagonal() / n
     mean[target], square[target] = sums["cross"][0, target] / n, sums["energy"][0] / n
     variance = square - mean * mean
     ratio = np.where(variance > CONSTANT * square, np.sqrt(np.maximum(variance, 0.0)), 1.0)
     # y = a + b x in the old coordinates, where old = mean + ratio * new.
     consequent = found["consequent"] * ratio
-    constant = found["consequent"] @ np.where(np.arange(len(mean)) == target, 1.0, mean) - mean[target]
+    constant = (
+        found["consequent"] @ np.where(np.arange(len(mean)) == target, 1.0, mean) - mean[target]
+    )
     consequent[:, target] = constant
     return {
         **found,
@@ -166,7 +191,8 @@ def _restandardised(found: Params, sums: Stats) -> Params:
 
 
 def _next_consequents(moved: Params, sums: Stats, means: Floats) -> Params:
-    """The next consequents; or, where the rows of a rule have moved far, the conditions are to be found again."""
+    """The next consequents; or, where the rows of a rule have moved far, the conditions are to be
+    found again."""
     is_input = np.arange(means.shape[1]) != target_of(moved)
     found = {**moved, "baseline": means} if moved["steps"][0] == 1 else dict(moved)
     counted = sums["mass"] > MASS_SHARE_MIN * sums["rows"][0]
@@ -190,18 +216,29 @@ def _next_consequents(moved: Params, sums: Stats, means: Floats) -> Params:
 def _least_squares(params: Params, gram: Floats, cross: Floats, sums: Stats) -> Consequents:
     """The solution of the summed normal equations, with the ridge on their diagonal."""
     matrix = expand_gram(gram, *cross.shape)
-    return _measured(matrix, cross, solve_ridge(matrix, cross.ravel(), read_float(params, "ridge", above=0.0)), sums)
+    return _measured(
+        matrix,
+        cross,
+        solve_ridge(matrix, cross.ravel(), read_float(params, "ridge", above=0.0)),
+        sums,
+    )
 
 
 def _gradient_step(params: Params, sums: Stats) -> Consequents:
-    """Eq. 4 and 5, the mean over all rows: the mean of the clients' steps, each weighted by its number of rows."""
-    matrix, before = expand_gram(sums["gram"], *sums["cross"].shape), params["consequent"].ravel()
+    """Eq. 4 and 5, the mean over all rows: the mean of the clients' steps, each weighted by its
+    number of rows."""
+    matrix = expand_gram(sums["gram"], *sums["cross"].shape)
+    before = params["consequent"].ravel()
     gradient = (matrix @ before - sums["cross"].ravel()) / sums["rows"][0]
-    return _measured(matrix, sums["cross"], before - read_float(params, "step", above=0.0) * gradient, sums)
+    return _measured(
+        matrix, sums["cross"], before - read_float(params, "step", above=0.0) * gradient, sums
+    )
 
 
 def _measured(matrix: Floats, cross: Floats, solution: Floats, sums: Stats) -> Consequents:
-    error = squared_error(matrix, cross.ravel(), float(sums["energy"][0]), solution) / sums["rows"][0]
+    error = (
+        squared_error(matrix, cross.ravel(), float(sums["energy"][0]), solution) / sums["rows"][0]
+    )
     return Consequents(solution.reshape(cross.shape), float_array(error))
 
 

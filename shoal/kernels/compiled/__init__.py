@@ -1,8 +1,9 @@
 """The compiled form of the kernels (extra `fast`, Numba), with the bits of the NumPy form.
 
-`kernels` loads Numba and compiles all kernels: `shoal.kernels.forms` imports it when a process has computed enough
-to gain by it, and nothing else in shoal does. Functions named `kernel` return a kernel that they compile, or take from
-Numba's cache; `sources` is what it was made from (`digest_of_sources`).
+`kernels` loads Numba and compiles all kernels: `shoal.kernels.forms` imports it when a process has
+computed enough to gain by it, and nothing else in shoal does. Functions named `kernel` return a
+kernel that they compile, or take from Numba's cache; `sources` is what it was made from
+(`digest_of_sources`).
 """
 
 from __future__ import annotations

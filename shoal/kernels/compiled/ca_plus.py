@@ -1,15 +1,16 @@
 """CA+ on a whole chunk of rows in one call, and the competition that it shares with CAEFC.
 
-The steps are those of `shoal.algorithms.fcac.art_network`, with its bits. The nodes are a tuple of arrays that have
-room for more: weights (capacity, d), sigmas, counts, stamps and ids. Functions of every input get arrays one by one:
-to take them from a tuple costs as much as the arithmetic.
+The steps are those of `shoal.algorithms.fcac.art_network`, with its bits. The nodes are a tuple of
+arrays that have room for more: weights (capacity, d), sigmas, counts, stamps and ids. Functions of
+every input get arrays one by one: to take them from a tuple costs as much as the arithmetic.
 
-Arguments that many functions have: `ints`, `floats`, `limits` and `factors` hold numbers at the positions that
-`shoal.kernels.art_workspace` names. `screen` is a tuple of columns (blocks, d, 16), bounds (16 blocks,), origin (d,)
-and point (d,), as in `Workspace`. `loops` are the addresses of NumPy's loops. `terms` (d,) and `found` (capacity + 1,)
-are overwritten: the terms of a sum over features, and the nodes that are compared in full. `newer` and `older`
-(capacity + 1,) are the nodes in the order of their stamps, as a circular list, so that finding the most recent ones
-needs no sorting: they name the next node in either direction, and their last place stands for both ends.
+Arguments that many functions have: `ints`, `floats`, `limits` and `factors` hold numbers at the
+positions that `shoal.kernels.art_workspace` names. `screen` is a tuple of columns (blocks, d, 16),
+bounds (16 blocks,), origin (d,) and point (d,), as in `Workspace`. `loops` are the addresses of
+NumPy's loops. `terms` (d,) and `found` (capacity + 1,) are overwritten: the terms of a sum over
+features, and the nodes that are compared in full. `newer` and `older` (capacity + 1,) are the nodes
+in the order of their stamps, as a circular list, so that finding the most recent ones needs no
+sorting: they name the next node in either direction, and their last place stands for both ends.
 
 The bandwidth of the most recent nodes is computed feature by feature in vectors, with NumPy's bits.
 """
@@ -86,21 +87,24 @@ SORTED_FROM = 700
 def _squaring(lanes: int) -> Any:
     """The function that takes the sums of `lanes` features side by side.
 
-    They stay in registers, and the weights in the cache for the second pass. Numba's own loop over features would read
-    and write them again for every node.
+    They stay in registers, and the weights in the cache for the second pass. Numba's own loop over
+    features would read and write them again for every node.
     """
     form = ir.VectorType(ir.DoubleType(), lanes)
 
     @intrinsic
     def add(context: Any, weights: Any, older: Any, n: Any, first: Any, sums: Any) -> Any:
-        """sums[first:][:lanes]: over the n most recent nodes one by one, the squares of what each has beyond the newest
-        less the mean of that."""
+        """sums[first:][:lanes]: over the n most recent nodes one by one, the squares of what each
+        has beyond the newest less the mean of that."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             weights, older, sums = (
-                context.make_array(signature.args[place])(context, builder, arguments[place]) for place in (0, 1, 4)
+                context.make_array(signature.args[place])(context, builder, arguments[place])
+                for place in (0, 1, 4)
             )
-            n, first, d = arguments[2], arguments[3], sums.nitems
+            n = arguments[2]
+            first = arguments[3]
+            d = sums.nitems
             newest = builder.load(builder.gep(older.data, [builder.sub(older.nitems, n.type(1))]))
 
             def weight(node: Any) -> Any:
@@ -108,7 +112,8 @@ def _squaring(lanes: int) -> Any:
 
             def added(term: Callable[[Any], Any]) -> Any:
                 """The sum of a term of each node."""
-                node, terms = cgutils.alloca_once_value(builder, newest), cgutils.alloca_once_value(builder, form(None))
+                node = cgutils.alloca_once_value(builder, newest)
+                terms = cgutils.alloca_once_value(builder, form(None))
                 with cgutils.for_range(builder, n):
                     here = builder.load(node)
                     builder.store(builder.fadd(builder.load(terms), term(here)), terms)
@@ -118,9 +123,12 @@ def _squaring(lanes: int) -> Any:
             def squared(number: Any) -> Any:
                 return builder.fmul(number, number)
 
-            origin, count = weight(newest), splat(builder, builder.sitofp(n, form.element), form)
+            origin = weight(newest)
+            count = splat(builder, builder.sitofp(n, form.element), form)
             mean = builder.fdiv(added(lambda node: builder.fsub(weight(node), origin)), count)
-            squares = added(lambda node: squared(builder.fsub(builder.fsub(weight(node), origin), mean)))
+            squares = added(
+                lambda node: squared(builder.fsub(builder.fsub(weight(node), origin), mean))
+            )
             store(builder, squares, sums.data, first)
             return context.get_dummy_value()
 
@@ -135,7 +143,8 @@ add_32, add_16, add_4, add_1 = (_squaring(lanes) for lanes in (32, 16, 4, 1))
 @njit(forceinline=True)
 def add_squares(weights: Any, older: Any, n: Any, sums: Any) -> None:
     """Set sums (d,) to those of the squares of what the n most recent nodes have beyond their mean."""
-    first, d = 0, len(sums)
+    first = 0
+    d = len(sums)
     while d - first >= 32:
         add_32(weights, older, n, first, sums)
         first += 32
@@ -152,11 +161,13 @@ def add_squares(weights: Any, older: Any, n: Any, sums: Any) -> None:
 
 @njit(error_model="numpy")
 def recent_bandwidth(weights: Any, older: Any, n: Any, factor: Any, loops: Any) -> Any:
-    """The bandwidth of the n most recent nodes, as `shoal.kernels.correntropy`; its `factor` is given.
+    """The bandwidth of the n most recent nodes, as `shoal.kernels.correntropy`; its `factor` is
+    given.
 
     Sums are taken as NumPy takes them: row by row, but those of a single column as of one array.
     """
-    d, newest = weights.shape[1], older[len(older) - 1]
+    d = weights.shape[1]
+    newest = older[len(older) - 1]
     spread = np.empty(d)
     if d == 1:
         column = np.empty(n)
@@ -181,23 +192,30 @@ def median(numbers: Any) -> Any:
     """The median of numbers, at least one; it may change their order.
 
     The number at place p in ascending order is the largest of those with at most p smaller numbers.
-    All pairs are compared, some vectors at a time: in sorting no branch can be foretold, which takes six times as long.
+    All pairs are compared, some vectors at a time: in sorting no branch can be foretold, which
+    takes six times as long.
     """
     n = len(numbers)
-    below, above = (n - 1) // 2, n // 2
+    below = (n - 1) // 2
+    above = n // 2
     if n > SORTED_FROM:
         numbers.sort()
         return 0.5 * (numbers[below] + numbers[above])
-    low, high, low_known, high_known = -math.inf, -math.inf, False, False
+    low = -math.inf
+    high = -math.inf
+    low_known = False
+    high_known = False
     for i in range(n):
-        number, smaller = numbers[i], 0
+        number = numbers[i]
+        smaller = 0
         for j in range(n):
             smaller += numbers[j] < number
         if smaller <= below:
             low = max(low, number)
         if smaller <= above:
             high = max(high, number)
-        # With exactly that many smaller ones it is at that place. With ties there may be no such number.
+        # With exactly that many smaller ones it is at that place. With ties there may be no such
+        # number.
         low_known |= smaller == below
         high_known |= smaller == above
         if low_known and high_known:
@@ -237,7 +255,8 @@ EXCLUDED = np.float32(-2.0)
 
 @njit(forceinline=True, error_model="numpy")
 def distance(row: Any, weights: Any, k: Any, scale: Any, loops: Any, terms: Any) -> Any:
-    """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2 sigma^2)."""
+    """row (d,) -> its CIM to node k, as `shoal.kernels.correntropy.cim`; `scale` is -1 / (2
+    sigma^2)."""
     for j in range(len(row)):
         difference = row[j] - weights[k, j]
         terms[j] = difference * (difference * scale)
@@ -258,14 +277,19 @@ def two_nearest(
     terms: Any,
     found: Any,
 ) -> Any:
-    """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies then is below `least`.
+    """The nearest two nodes, each -1 if its CIM is above `furthest`, whose sum of correntropies
+    then is below `least`.
 
-    row (d,), weights (capacity, d); `least`: the sum of the correntropies of a row and a node at `furthest`, or less.
-    The bounds of the screen, which `bound` has set for this row, are right to within the margin; where that is
-    negative, all nodes are compared. `terms` and `found` are overwritten.
+    row (d,), weights (capacity, d); `least`: the sum of the correntropies of a row and a node at
+    `furthest`, or less. The bounds of the screen, which `bound` has set for this row, are right to
+    within the margin; where that is negative, all nodes are compared. `terms` and `found` are
+    overwritten.
     """
     _, bounds, _, _ = screen
-    first, second, nearest, next_nearest = -1, -1, math.inf, math.inf
+    first = -1
+    second = -1
+    nearest = math.inf
+    next_nearest = math.inf
     d = len(row)
     scale = -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
     lowest = lowest_bound(least, floats)
@@ -281,10 +305,13 @@ def two_nearest(
         if here < nearest:
             first, second, nearest, next_nearest = i, first, here, nearest
         elif here < next_nearest:
-            second, next_nearest = i, here
+            second = i
+            next_nearest = here
         # Only a node nearer than the second nearest can still change the result.
         if floats[MARGIN] >= 0.0 and second >= 0:
-            lowest = max(lowest, just_below((1.0 - next_nearest * next_nearest) * d - floats[MARGIN]))
+            lowest = max(
+                lowest, just_below((1.0 - next_nearest * next_nearest) * d - floats[MARGIN])
+            )
     return first if nearest <= furthest else -1, second if next_nearest <= furthest else -1
 
 
@@ -314,7 +341,8 @@ def least_within(floats: Any, d: Any) -> Any:
 def nearest_of_all(
     row: Any, weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any
 ) -> Any:
-    """The nearest node at any distance, for a row that would be a new node in a network that is full."""
+    """The nearest node at any distance, for a row that would be a new node in a network that is
+    full."""
     ints[SATURATED] += 1
     if len(row) > PART:
         # Bounds of nodes beyond the vigilance were left early.
@@ -338,12 +366,21 @@ def add_node(row: Any, nodes: Any, ints: Any, floats: Any) -> None:
 
 @njit
 def set_bandwidth(
-    nodes: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any, older: Any, everywhere: Any
+    nodes: Any,
+    ints: Any,
+    floats: Any,
+    limits: Any,
+    factors: Any,
+    loops: Any,
+    older: Any,
+    everywhere: Any,
 ) -> None:
     """Give the newest node the bandwidth of the most recent nodes, or give it to all nodes."""
     weights, sigmas, _, _, _ = nodes
     k = ints[SIZE]
-    floats[LAST_SIGMA] = recent_bandwidth(weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops)
+    floats[LAST_SIGMA] = recent_bandwidth(
+        weights, older, limits[N_ACTIVE], factors[BANDWIDTH], loops
+    )
     for i in range(0 if everywhere else k - 1, k):
         sigmas[i] = floats[LAST_SIGMA]
     set_mean_bandwidth(sigmas, ints, floats, loops)
@@ -356,17 +393,22 @@ def set_mean_bandwidth(sigmas: Any, ints: Any, floats: Any, loops: Any) -> None:
 
 
 @njit(error_model="numpy")
-def set_vigilance(weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any) -> None:
+def set_vigilance(
+    weights: Any, ints: Any, floats: Any, screen: Any, loops: Any, terms: Any, found: Any
+) -> None:
     """The mean over nodes of the CIM to the nearest other one, as `mean_nearest_other` (eq. 15)."""
     _, bounds, _, _ = screen
-    size, scale = ints[SIZE], -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
+    size = ints[SIZE]
+    scale = -0.5 / (floats[MEAN_SIGMA] * floats[MEAN_SIGMA])
     smallest = np.ones(size)
     for k in range(size):
         row = weights[k]
         bound(row, screen, ints, floats, LOWEST)
         bounds[k] = EXCLUDED
         least = least_of_nearest(screen, ints, floats)
-        other = two_nearest(row, weights, ints, floats, screen, least, math.inf, loops, terms, found)[0]
+        other = two_nearest(
+            row, weights, ints, floats, screen, least, math.inf, loops, terms, found
+        )[0]
         # For without a screen the bounds are not computed again.
         bounds[k] = LOWEST
         smallest[k] = distance(row, weights, other, scale, loops, terms)
@@ -404,7 +446,9 @@ def move(row: Any, weights: Any, k: Any, share: Any) -> None:
 
 NODES = types.Tuple((FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_1D, INT64_1D))
 WORKSPACE = types.NamedTuple((FLOAT32_3D, FLOAT32_1D, FLOAT32_1D, FLOAT64_2D, INT64_2D), Workspace)
-SIGNATURE = types.int64(CONST_FLOAT64_2D, NODES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D)
+SIGNATURE = types.int64(
+    CONST_FLOAT64_2D, NODES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D
+)
 
 
 @njit(forceinline=True)
@@ -416,28 +460,47 @@ def borrow_nodes(nodes: Any) -> Any:
 
 @njit(forceinline=True)
 def borrow_workspace(workspace: Any) -> Any:
-    """The parts of a workspace, borrowed: the screen, the terms of a sum, and the lists newer, older and found."""
-    features, lists = borrowed(workspace.features), borrowed(workspace.lists)
-    screen = borrowed(workspace.columns), borrowed(workspace.bounds), features[ORIGIN], borrowed(workspace.point)
+    """The parts of a workspace, borrowed: the screen, the terms of a sum, and the lists newer,
+    older and found."""
+    features = borrowed(workspace.features)
+    lists = borrowed(workspace.lists)
+    screen = (
+        borrowed(workspace.columns),
+        borrowed(workspace.bounds),
+        features[ORIGIN],
+        borrowed(workspace.point),
+    )
     return screen, features[TERMS], lists[NEWER], lists[OLDER], lists[FOUND]
 
 
 @njit(forceinline=True, error_model="numpy")
 def learn_rows(
-    rows: Any, nodes: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
+    rows: Any,
+    nodes: Any,
+    workspace: Any,
+    ints: Any,
+    floats: Any,
+    limits: Any,
+    factors: Any,
+    loops: Any,
 ) -> Any:
-    """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how many were learnt."""
+    """Learn rows (n, d) in order, up to one that needs more room than the nodes have. Returns how
+    many were learnt."""
     weights, _, counts, stamps, _ = nodes
-    d, capacity = rows.shape[1], len(weights)
+    d = rows.shape[1]
+    capacity = len(weights)
     screen, terms, newer, older, found = workspace
     open_screen(rows, weights, screen, ints, floats)
     if not ints[KEPT]:
         order_by_stamp(stamps, ints[SIZE], newer, older)
     for i in range(len(rows)):
         row = rows[i]
-        least, vigilance = least_within(floats, d), floats[VIGILANCE]
+        least = least_within(floats, d)
+        vigilance = floats[VIGILANCE]
         bound(row, screen, ints, floats, lowest_bound(least, floats))
-        first, second = two_nearest(row, weights, ints, floats, screen, least, vigilance, loops, terms, found)
+        first, second = two_nearest(
+            row, weights, ints, floats, screen, least, vigilance, loops, terms, found
+        )
         if first < 0 and ints[SIZE] == limits[NODES_MAX]:
             first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
         if first < 0:
@@ -461,11 +524,19 @@ def learn_rows(
 
 
 def kernel(sources: str) -> Any:
-    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
+    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from
+    (`digest_of_sources`)."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def learn(
-        rows: Any, nodes: Any, workspace: Any, ints: Any, floats: Any, limits: Any, factors: Any, loops: Any
+        rows: Any,
+        nodes: Any,
+        workspace: Any,
+        ints: Any,
+        floats: Any,
+        limits: Any,
+        factors: Any,
+        loops: Any,
     ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         return learn_rows(

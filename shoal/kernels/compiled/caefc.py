@@ -1,7 +1,8 @@
 """CAEFC on a whole chunk of inputs in one call: as CA+, with edges, their ages, and removals.
 
-The edges are a tuple of arrays: degrees (capacity,), and for each node its neighbours (capacity, width) and the ages
-(capacity, width) of the edges to them, the first `degree` of each row, in any order.
+The edges are a tuple of arrays: degrees (capacity,), and for each node its neighbours (capacity,
+width) and the ages (capacity, width) of the edges to them, the first `degree` of each row, in any
+order.
 """
 
 from __future__ import annotations
@@ -41,12 +42,27 @@ from shoal.kernels.compiled.ca_plus import (
     two_nearest,
     win,
 )
-from shoal.kernels.compiled.intrinsics import CONST_FLOAT64_2D, FLOAT64_1D, INT64_1D, INT64_2D, borrowed
+from shoal.kernels.compiled.intrinsics import (
+    CONST_FLOAT64_2D,
+    FLOAT64_1D,
+    INT64_1D,
+    INT64_2D,
+    borrowed,
+)
 from shoal.kernels.compiled.screen import bound, lowest_bound, open_screen, put, put_all, set_margin
 
 EDGES = types.Tuple((INT64_1D, INT64_2D, INT64_2D))
 SIGNATURE = types.int64(
-    CONST_FLOAT64_2D, NODES, EDGES, WORKSPACE, INT64_1D, FLOAT64_1D, INT64_1D, FLOAT64_1D, INT64_1D, INT64_1D
+    CONST_FLOAT64_2D,
+    NODES,
+    EDGES,
+    WORKSPACE,
+    INT64_1D,
+    FLOAT64_1D,
+    INT64_1D,
+    FLOAT64_1D,
+    INT64_1D,
+    INT64_1D,
 )
 
 
@@ -63,8 +79,8 @@ def become_node(
     newer: Any,
     older: Any,
 ) -> Any:
-    """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of these, which sets the
-    vigilance."""
+    """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of
+    these, which sets the vigilance."""
     direct = ints[SIZE] < limits[N_ACTIVE]
     degrees[ints[SIZE]] = 0
     add_node(row, nodes, ints, floats)
@@ -147,23 +163,27 @@ def unlink(a: Any, index: Any, degrees: Any, neighbours: Any, ages: Any) -> None
 
 
 @njit(forceinline=True, error_model="numpy")
-def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, ints: Any, room: Any) -> None:
-    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room` has room for
-    its degree."""
+def remove_old_edges(
+    node: Any, degrees: Any, neighbours: Any, ages: Any, factors: Any, ints: Any, room: Any
+) -> None:
+    """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room`
+    has room for its degree."""
     n = degrees[node]
     if n < 2:
         return
     ordered = room[:n]
     insertion_sort(ages, node, ordered)
     middle = median(ordered)
-    below, above = 0, n
+    below = 0
+    above = n
     while ordered[below] < middle:
         below += 1
     while ordered[above - 1] > middle:
         above -= 1
     if below == 0 or above == n:
         return
-    q1, q3 = median(ordered[:below]), median(ordered[above:])
+    q1 = median(ordered[:below])
+    q3 = median(ordered[above:])
     share = ints[N_DELETED] / (ints[N_DELETED] + n)
     mean_deleted = ints[DELETED_AGE_SUM] / ints[N_DELETED] if ints[N_DELETED] else 0.0
     age_max = mean_deleted * share + (q3 + factors[EDGE] * (q3 - q1)) * (1 - share)
@@ -179,9 +199,11 @@ def remove_old_edges(node: Any, degrees: Any, neighbours: Any, ages: Any, factor
 
 @njit(forceinline=True)
 def insertion_sort(ages: Any, node: Any, ordered: Any) -> None:
-    """Set `ordered` (degree,) to the ages of a node's edges in ascending order, by insertion: they are few."""
+    """Set `ordered` (degree,) to the ages of a node's edges in ascending order, by insertion: they
+    are few."""
     for index in range(len(ordered)):
-        age, at = ages[node, index], index
+        age = ages[node, index]
+        at = index
         while at > 0 and ordered[at - 1] > age:
             ordered[at] = ordered[at - 1]
             at -= 1
@@ -197,7 +219,8 @@ def median(ordered: Any) -> Any:
 
 @njit
 def remove_isolated(nodes: Any, edges: Any, ints: Any) -> Any:
-    """Remove nodes without edges, if there are two nodes or more (lines 38-39). Returns whether any was removed."""
+    """Remove nodes without edges, if there are two nodes or more (lines 38-39). Returns whether any
+    was removed."""
     weights, sigmas, counts, stamps, ids = nodes
     degrees, neighbours, ages = edges
     size = ints[SIZE]
@@ -242,23 +265,31 @@ def learn_rows(
     loops: Any,
     winners: Any,
 ) -> Any:
-    """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how many were learnt.
+    """Learn rows (n, d) in order, up to one that needs more room than the arrays have. Returns how
+    many were learnt.
 
     `winners` (n,) gets the position of the node that each row has made or moved, as it was then.
     """
     weights, sigmas, counts, stamps, _ = nodes
     degrees, neighbours, ages = edges
-    d, capacity, width = rows.shape[1], len(weights), neighbours.shape[1]
+    d = rows.shape[1]
+    capacity = len(weights)
+    width = neighbours.shape[1]
     screen, terms, newer, older, found = workspace
     open_screen(rows, weights, screen, ints, floats)
     if not ints[KEPT]:
         order_by_stamp(stamps, ints[SIZE], newer, older)
     for i in range(len(rows)):
-        row, first, second = rows[i], -1, -1
+        row = rows[i]
+        first = -1
+        second = -1
         if ints[SIZE] >= limits[N_ACTIVE]:
-            least, vigilance = least_within(floats, d), floats[VIGILANCE]
+            least = least_within(floats, d)
+            vigilance = floats[VIGILANCE]
             bound(row, screen, ints, floats, lowest_bound(least, floats))
-            first, second = two_nearest(row, weights, ints, floats, screen, least, vigilance, loops, terms, found)
+            first, second = two_nearest(
+                row, weights, ints, floats, screen, least, vigilance, loops, terms, found
+            )
             if first < 0 and ints[SIZE] == limits[NODES_MAX]:
                 first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
         if lacks_room(first, second, ints, capacity, degrees, width):
@@ -266,7 +297,9 @@ def learn_rows(
         ints[COUNTER] += 1
         winners[i] = first if first >= 0 else ints[SIZE]
         if first < 0:
-            last_needed = become_node(row, nodes, degrees, ints, floats, limits, factors, loops, newer, older)
+            last_needed = become_node(
+                row, nodes, degrees, ints, floats, limits, factors, loops, newer, older
+            )
             set_margin(d, floats)
             put(screen, ints[SIZE] - 1, weights)
             if last_needed:
@@ -289,7 +322,8 @@ def learn_rows(
 
 
 def kernel(sources: str) -> Any:
-    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from (`digest_of_sources`)."""
+    """`learn_rows`, compiled or from Numba's cache; `sources` is what it was made from
+    (`digest_of_sources`)."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def learn(

@@ -1,9 +1,10 @@
-"""Core distances, masses within limits and the tree of mutual reachability, from one table of squared distances.
+"""Core distances, masses within limits and the tree of mutual reachability, from one table of
+squared distances.
 
-Each is that of `shoal.kernels.density_tree`, row by row: a row of the table stays in a core's cache meanwhile.
-Squared distances are not negative, so they have the order of their bits, read as whole numbers. The groups of points,
-while edges are added, have their members in lists linked by places. The deepest valley of each histogram is that of
-`shoal.kernels.density_tree`.
+Each is that of `shoal.kernels.density_tree`, row by row: a row of the table stays in a core's cache
+meanwhile. Squared distances are not negative, so they have the order of their bits, read as whole
+numbers. The groups of points, while edges are added, have their members in lists linked by places.
+The deepest valley of each histogram is that of `shoal.kernels.density_tree`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,29 @@ from shoal.kernels.compiled.intrinsics import (
     INT64_1D,
     INT64_2D,
 )
-from shoal.kernels.constants import PEAK_SIGNIFICANCE, SHALLOW, VALLEY_SIGNIFICANCE_MIN, VALLEY_WIDTHS
+from shoal.kernels.constants import (
+    PEAK_SIGNIFICANCE,
+    SHALLOW,
+    VALLEY_SIGNIFICANCE_MIN,
+    VALLEY_WIDTHS,
+)
 
 CORES = types.void(
-    CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT64_1D, CONST_FLOAT64_1D, types.int64, INT32_2D, INT64_1D, FLOAT32_2D
+    CONST_FLOAT32_2D,
+    CONST_INT32_2D,
+    CONST_FLOAT64_1D,
+    CONST_FLOAT64_1D,
+    types.int64,
+    INT32_2D,
+    INT64_1D,
+    FLOAT32_2D,
 )
-AROUND = types.void(CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT32_1D, CONST_FLOAT32_2D, FLOAT32_2D)
-TREE = types.void(CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT32_1D, INT64_1D, INT64_2D, FLOAT32_1D)
+AROUND = types.void(
+    CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT32_1D, CONST_FLOAT32_2D, FLOAT32_2D
+)
+TREE = types.void(
+    CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT32_1D, INT64_1D, INT64_2D, FLOAT32_1D
+)
 LIMIT_MAX = 0x7FFFFFFF
 TWICE_AS_FAR = 1 << 24
 """added to the bits of a squared distance, it is four times that distance"""
@@ -53,7 +70,8 @@ CHUNK = 64
 
 @njit(forceinline=True)
 def keep_within(keys: Any, n: Any, limit: Any) -> Any:
-    """Move those of keys[:n] that are at most `limit` to the front, in their order. Returns how many."""
+    """Move those of keys[:n] that are at most `limit` to the front, in their order. Returns how
+    many."""
     found = 0
     for at in range(n):
         key = keys[at]
@@ -64,11 +82,15 @@ def keep_within(keys: Any, n: Any, limit: Any) -> Any:
 
 @njit(forceinline=True)
 def keys_within(bits: Any, position: Any, limit: Any, hits: Any, keys: Any) -> Any:
-    """Set keys[:n] to the keys of a row that are at most `limit`, in the order of their places. Returns n.
+    """Set keys[:n] to the keys of a row that are at most `limit`, in the order of their places.
+    Returns n.
 
-    All are compared first, many at a time, and eight that lie beyond the limit are passed over at once.
+    All are compared first, many at a time, and eight that lie beyond the limit are passed over at
+    once.
     """
-    k, n, eights = len(bits), 0, hits.view(np.uint64)
+    k = len(bits)
+    n = 0
+    eights = hits.view(np.uint64)
     for at in range(k):
         hits[at] = ((bits[at] & ~position) | np.int32(at)) <= limit
     for eight in range(len(eights)):
@@ -82,17 +104,21 @@ def keys_within(bits: Any, position: Any, limit: Any, hits: Any, keys: Any) -> A
 
 
 @njit(forceinline=True)
-def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, hits: Any, keys: Any) -> Any:
-    """Set keys[:n] to the smallest keys of a row, in any order: from `least` to `most` of them. Returns n and a limit.
+def nearest_keys(
+    bits: Any, position: Any, limit: Any, least: Any, most: Any, hits: Any, keys: Any
+) -> Any:
+    """Set keys[:n] to the smallest keys of a row, in any order: from `least` to `most` of them.
+    Returns n and a limit.
 
-    A key is a distance with its last bits replaced by the place in the row, so no two are equal. `limit` is a guess of
-    the largest one wanted.
+    A key is a distance with its last bits replaced by the place in the row, so no two are equal.
+    `limit` is a guess of the largest one wanted.
     """
     n = keys_within(bits, position, limit, hits, keys)
     while n < least:
         limit = min(limit + TWICE_AS_FAR, LIMIT_MAX)
         n = keys_within(bits, position, limit, hits, keys)
-    low, high = 0, limit
+    low = 0
+    high = limit
     while n > most:
         limit = (low + high) // 2
         fewer = 0
@@ -101,19 +127,22 @@ def nearest_keys(bits: Any, position: Any, limit: Any, least: Any, most: Any, hi
         if fewer < least:
             low = limit
             continue
-        high, n = limit, keep_within(keys, n, limit)
+        high = limit
+        n = keep_within(keys, n, limit)
     return n, high
 
 
 @njit(forceinline=True)
 def sort_keys(keys: Any, n: Any, ordered: Any) -> None:
-    """Set ordered[:n] to keys[:n], sorted. No two are equal, so the number of smaller keys is the place of each.
+    """Set ordered[:n] to keys[:n], sorted. No two are equal, so the number of smaller keys is the
+    place of each.
 
     Few are counted faster, many at a time, than they are moved one by one.
     """
     if n <= COUNTED_MAX:
         for at in range(n):
-            key, before = keys[at], np.int32(0)
+            key = keys[at]
+            before = np.int32(0)
             for other in range(n):
                 before += np.int32(keys[other] < key)
             ordered[before] = key
@@ -121,7 +150,8 @@ def sort_keys(keys: Any, n: Any, ordered: Any) -> None:
     ordered[:n] = keys[:n]
     for gap in GAPS:
         for at in range(gap, n):
-            key, place = ordered[at], at
+            key = ordered[at]
+            place = at
             while place >= gap and ordered[place - gap] > key:
                 ordered[place] = ordered[place - gap]
                 place -= gap
@@ -134,33 +164,43 @@ def reached(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any
 
     -1 where it is not, and there are others.
     """
-    held, before, at = 0.0, 0.0, 0
+    held = 0.0
+    before = 0.0
+    at = 0
     total = 0.0
     for at in range(n):
         mass = masses[keys[at] & position]
         total += mass
-        before, held = held, total - mass / 2
+        before = held
+        held = total - mass / 2
         if at > 0 and held >= wanted:
             break
     if held < wanted and n < len(row):
         return -1.0
     # Neighbours of mass 0 hold no more than those before them.
     share = min(max((wanted - before) / max(held - before, 1e-300), 0.0), 1.0)
-    inner, outer = np.sqrt(row[keys[at - 1] & position]), np.sqrt(row[keys[at] & position])
+    inner = np.sqrt(row[keys[at - 1] & position])
+    outer = np.sqrt(row[keys[at] & position])
     core = inner + share * np.float64(outer - inner)
     return core * core
 
 
 @njit(forceinline=True)
 def first_least(bits: Any, rank: Any, own: Any) -> Any:
-    """The place of the least number (k,) of those whose rank is below `own`, the first of a tie; 0 if there is none."""
-    k, least, chunk = len(bits), np.int32(LIMIT_MAX), 0
+    """The place of the least number (k,) of those whose rank is below `own`, the first of a tie; 0
+    if there is none."""
+    k = len(bits)
+    least = np.int32(LIMIT_MAX)
+    chunk = 0
     for start in range(0, k, CHUNK):
-        part, ranks, lowest = bits[start : start + CHUNK], rank[start : start + CHUNK], np.int32(LIMIT_MAX)
+        part = bits[start : start + CHUNK]
+        ranks = rank[start : start + CHUNK]
+        lowest = np.int32(LIMIT_MAX)
         for at in range(len(part)):
             lowest = min(lowest, part[at] if ranks[at] < own else np.int32(LIMIT_MAX))
         if lowest < least:
-            least, chunk = lowest, start
+            least = lowest
+            chunk = start
     for at in range(chunk, min(chunk + CHUNK, k)):
         if bits[at] == least and rank[at] < own:
             return at
@@ -168,10 +208,14 @@ def first_least(bits: Any, rank: Any, own: Any) -> Any:
 
 
 @njit(forceinline=True)
-def trees_of_denser(squared: Any, bits: Any, cores: Any, order: Any, roots: Any, edges: Any, lengths: Any) -> Any:
-    """Join each point to the nearest denser one within its core distance. Sets edges and lengths, and the root of each
-    point's tree; returns the number of edges. `order` (k,): the points from the densest on."""
-    k, n = len(cores), 0
+def trees_of_denser(
+    squared: Any, bits: Any, cores: Any, order: Any, roots: Any, edges: Any, lengths: Any
+) -> Any:
+    """Join each point to the nearest denser one within its core distance. Sets edges and lengths,
+    and the root of each point's tree; returns the number of edges. `order` (k,): the points from
+    the densest on."""
+    k = len(cores)
+    n = 0
     rank = np.empty(k, np.int32)
     for place in range(k):
         rank[order[place]] = place
@@ -189,13 +233,18 @@ def trees_of_denser(squared: Any, bits: Any, cores: Any, order: Any, roots: Any,
 
 
 @njit(forceinline=True)
-def nearest_of_tree(squared: Any, cores: Any, roots: Any, tree: Any, reach: Any, nearest: Any) -> None:
-    """Set reach[j] to the least max(core, distance) of the points of a tree from point j, and nearest[j] to which."""
+def nearest_of_tree(
+    squared: Any, cores: Any, roots: Any, tree: Any, reach: Any, nearest: Any
+) -> None:
+    """Set reach[j] to the least max(core, distance) of the points of a tree from point j, and
+    nearest[j] to which."""
     k = len(cores)
     reach[:] = math.inf
     for own in range(k):
         if roots[own] == tree:
-            row, core, place = squared[own], cores[own], np.int32(own)
+            row = squared[own]
+            core = cores[own]
+            place = np.int32(own)
             for at in range(k):
                 far = row[at] if row[at] > core else core
                 nearer = far < reach[at]
@@ -204,27 +253,35 @@ def nearest_of_tree(squared: Any, cores: Any, roots: Any, tree: Any, reach: Any,
 
 
 def tree_kernel(sources: str) -> Any:
-    """squared (k, k), its bits, cores (k,), order (k,) -> sets edges (k - 1, 2) and lengths (k - 1,)."""
+    """squared (k, k), its bits, cores (k,), order (k,) -> sets edges (k - 1, 2) and lengths (k -
+    1,)."""
 
     @njit(TREE, cache=True, error_model="numpy")
-    def spanning_tree(squared: Any, bits: Any, cores: Any, order: Any, edges: Any, lengths: Any) -> None:
+    def spanning_tree(
+        squared: Any, bits: Any, cores: Any, order: Any, edges: Any, lengths: Any
+    ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         k = len(cores)
-        roots, nearest = np.empty(k, np.int64), np.zeros(k, np.int32)
-        reach, best = np.empty(k, np.float32), np.full(k, np.float32(math.inf))
-        parent, is_in = np.zeros(k, np.int64), np.zeros(k, np.bool_)
+        roots = np.empty(k, np.int64)
+        nearest = np.zeros(k, np.int32)
+        reach = np.empty(k, np.float32)
+        best = np.full(k, np.float32(math.inf))
+        parent = np.zeros(k, np.int64)
+        is_in = np.zeros(k, np.bool_)
         n = trees_of_denser(squared, bits, cores, order, roots, edges, lengths)
         tree = roots[order[0]]
         for edge in range(n, k - 1):
             nearest_of_tree(squared, cores, roots, tree, reach, nearest)
-            there, least = 0, np.float32(math.inf)
+            there = 0
+            least = np.float32(math.inf)
             for at in range(k):
                 is_in[at] |= roots[at] == tree
                 far = max(reach[at], cores[at])
                 if not is_in[at] and far < best[at]:
                     best[at], parent[at] = far, nearest[at]
                 if not is_in[at] and best[at] < least:
-                    there, least = at, best[at]
+                    there = at
+                    least = best[at]
             edges[edge, 0], edges[edge, 1], lengths[edge] = parent[there], there, least
             tree = roots[there]
 
@@ -232,8 +289,11 @@ def tree_kernel(sources: str) -> Any:
 
 
 @njit(forceinline=True)
-def reached_by(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any, number: Any, cores: Any) -> Any:
-    """Set cores[number:] (w,) as far as the n nearest hold the masses wanted. Returns the first that they do not."""
+def reached_by(
+    row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any, number: Any, cores: Any
+) -> Any:
+    """Set cores[number:] (w,) as far as the n nearest hold the masses wanted. Returns the first
+    that they do not."""
     while number < len(wanted):
         core = reached(row, keys, n, position, masses, wanted[number])
         if core < 0.0:
@@ -244,38 +304,56 @@ def reached_by(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: 
 
 
 def cores_kernel(sources: str) -> Any:
-    """squared (k, k), its bits, masses (k,), masses wanted (w,), neighbours to look at first -> sets cores (k, w).
+    """squared (k, k), its bits, masses (k,), masses wanted (w,), neighbours to look at first ->
+    sets cores (k, w).
 
-    `listed` (k, q) and `n_listed` (k,), at first 0: the keys of the nearest of each point, in order, as far as they are
-    known. Those that are looked for first are put there.
+    `listed` (k, q) and `n_listed` (k,), at first 0: the keys of the nearest of each point, in
+    order, as far as they are known. Those that are looked for first are put there.
     """
 
     @njit(CORES, cache=True, error_model="numpy")
     def core_distances(
-        squared: Any, bits: Any, masses: Any, wanted: Any, first: Any, listed: Any, n_listed: Any, cores: Any
+        squared: Any,
+        bits: Any,
+        masses: Any,
+        wanted: Any,
+        first: Any,
+        listed: Any,
+        n_listed: Any,
+        cores: Any,
     ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         k = len(masses)
         position = np.int32(1)
         while position < k - 1:
             position = np.int32(2 * position + 1)
-        keys, ordered, guesses = np.empty(k + 1, np.int32), np.empty(k + 1, np.int32), np.zeros(k, np.int32)
+        keys = np.empty(k + 1, np.int32)
+        ordered = np.empty(k + 1, np.int32)
+        guesses = np.zeros(k, np.int32)
         hits = np.zeros((k + 7) // 8 * 8, np.uint8)
         limit = LIMIT_MAX
         for at in range(k):
-            n, number, least = n_listed[at], 0, min(first, k)
+            n = n_listed[at]
+            number = 0
+            least = min(first, k)
             if n > 0:
-                number = reached_by(squared[at], listed[at], n, position, masses, wanted, 0, cores[at])
+                number = reached_by(
+                    squared[at], listed[at], n, position, masses, wanted, 0, cores[at]
+                )
                 least = min(max(first, 2 * n), k)
             limit = guesses[at] if guesses[at] > 0 else limit
             n = 0
             while number < len(wanted):
-                n, limit = nearest_keys(bits[at], position, limit, least, least + least // 2, hits, keys)
+                n, limit = nearest_keys(
+                    bits[at], position, limit, least, least + least // 2, hits, keys
+                )
                 sort_keys(keys, n, ordered)
                 if n_listed[at] == 0 and n <= listed.shape[1]:
                     listed[at, :n] = ordered[:n]
                     n_listed[at] = n
-                number = reached_by(squared[at], ordered, n, position, masses, wanted, number, cores[at])
+                number = reached_by(
+                    squared[at], ordered, n, position, masses, wanted, number, cores[at]
+                )
                 least = min(3 * least, k)
             # Near points have about the same number of points within a limit.
             for near in range(n):
@@ -285,7 +363,8 @@ def cores_kernel(sources: str) -> Any:
 
 
 def around_kernel(sources: str) -> Any:
-    """squared (n, k), rows (m,), limits (m,), masses of w kinds (w, k) -> sets the masses within (w, m).
+    """squared (n, k), rows (m,), limits (m,), masses of w kinds (w, k) -> sets the masses within
+    (w, m).
 
     The sums must be exact in 32 bits: they are taken in any order.
     """
@@ -294,9 +373,11 @@ def around_kernel(sources: str) -> Any:
     def mass_around(squared: Any, rows: Any, within: Any, masses: Any, held: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         for at in range(len(rows)):
-            row, limit = squared[rows[at]], within[at]
+            row = squared[rows[at]]
+            limit = within[at]
             for kind in range(len(masses)):
-                mass, total = masses[kind], np.float32(0.0)
+                mass = masses[kind]
+                total = np.float32(0.0)
                 for other in range(len(row)):
                     total += mass[other] if row[other] <= limit else np.float32(0.0)
                 held[kind, at] = total
@@ -305,7 +386,9 @@ def around_kernel(sources: str) -> Any:
 
 
 STATE = types.Tuple((FLOAT64_1D, CONST_FLOAT32_1D, INT64_1D, INT64_2D))
-JOIN = types.UniTuple(types.int64, 3)(CONST_INT64_2D, types.int64, types.int64, FLOAT64_1D, STATE, INT64_2D)
+JOIN = types.UniTuple(types.int64, 3)(
+    CONST_INT64_2D, types.int64, types.int64, FLOAT64_1D, STATE, INT64_2D
+)
 
 
 @njit(forceinline=True)
@@ -339,20 +422,23 @@ def put_together(root: Any, other: Any, lists: Any) -> None:
 
 
 def join_kernel(sources: str) -> Any:
-    """edges (e, 2), the first to add, one to add whatever its groups weigh or -1, (e,) the mass from which an edge's
-    groups are heavy; masses, core distances, roots (k,), lists (3, k) -> the edge that is not added, or e, and the
-    roots of its groups.
+    """edges (e, 2), the first to add, one to add whatever its groups weigh or -1, (e,) the mass
+    from which an edge's groups are heavy; masses, core distances, roots (k,), lists (3, k) -> the
+    edge that is not added, or e, and the roots of its groups.
 
     Sets the first places of `members` (2, k) to the members of these.
     """
 
     @njit(JOIN, cache=True, error_model="numpy")
-    def join_groups(edges: Any, first: Any, forced_edge: Any, heavy: Any, state: Any, members: Any) -> Any:
+    def join_groups(
+        edges: Any, first: Any, forced_edge: Any, heavy: Any, state: Any, members: Any
+    ) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         mass, core, root, links = state
         lists = links[0], links[1], links[2]
         for number in range(first, len(edges)):
-            a, b = root_of(root, edges[number, 0]), root_of(root, edges[number, 1])
+            a = root_of(root, edges[number, 0])
+            b = root_of(root, edges[number, 1])
             if core[a] > core[b]:
                 a, b = b, a
             if number != forced_edge and mass[a] >= heavy[number] and mass[b] >= heavy[number]:
@@ -374,8 +460,10 @@ FOUND, POSITION, HINT = range(3)
 
 @njit(forceinline=True)
 def sum_places(values: Any, width: Any, sums: Any, summed: Any) -> None:
-    """values (n,) -> sets summed[:n - width + 1] to the sums of `width` of them, as differences of running sums."""
-    n, total = len(values), 0.0
+    """values (n,) -> sets summed[:n - width + 1] to the sums of `width` of them, as differences of
+    running sums."""
+    n = len(values)
+    total = 0.0
     sums[0] = 0.0
     for at in range(n):
         total += values[at]
@@ -386,21 +474,28 @@ def sum_places(values: Any, width: Any, sums: Any, summed: Any) -> None:
 
 @njit(forceinline=True)
 def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: Any) -> None:
-    """heights (k,), variances (k,) -> sets the lower of the highest places left and right of each, and its variance."""
+    """heights (k,), variances (k,) -> sets the lower of the highest places left and right of each,
+    and its variance."""
     k = len(height)
     top[:], top_variance[:] = 0.0, 0.0
-    highest, of_highest = -math.inf, 0.0
+    highest = -math.inf
+    of_highest = 0.0
     for at in range(width, k):
         if height[at - width] >= highest:
-            highest, of_highest = height[at - width], variance[at - width]
+            highest = height[at - width]
+            of_highest = variance[at - width]
         top[at], top_variance[at] = max(highest, 0.0), of_highest
-    highest, of_highest = -math.inf, 0.0
+    highest = -math.inf
+    of_highest = 0.0
     for at in range(k - 1, -1, -1):
-        right, of_right = 0.0, 0.0
+        right = 0.0
+        of_right = 0.0
         if at + width < k:
             if height[at + width] >= highest:
-                highest, of_highest = height[at + width], variance[at + width]
-            right, of_right = max(highest, 0.0), of_highest
+                highest = height[at + width]
+                of_highest = variance[at + width]
+            right = max(highest, 0.0)
+            of_right = of_highest
         if not top[at] < right:
             top[at], top_variance[at] = right, of_right
 
@@ -409,7 +504,8 @@ def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: 
 def middle(height: Any, variance: Any, top: Any, at: Any) -> Any:
     """The middle of the places around `at` that are as low as it, as far as noise can tell."""
     limit = height[at] + math.sqrt(variance[at] + max(height[at], 0.0)) + 0.05 * top[at]
-    first, last = at, at
+    first = at
+    last = at
     while first > 0 and height[first - 1] <= limit:
         first -= 1
     while last < len(height) - 1 and height[last + 1] <= limit:
@@ -418,42 +514,51 @@ def middle(height: Any, variance: Any, top: Any, at: Any) -> Any:
 
 
 @njit(forceinline=True, error_model="numpy")
-def look_at_width(height: Any, variance: Any, peaks: Any, width: Any, depth: Any, found: Any) -> None:
+def look_at_width(
+    height: Any, variance: Any, peaks: Any, width: Any, depth: Any, found: Any
+) -> None:
     """Compare the places of one width with what is found in the narrower ones: `found` (3,)."""
     top, top_variance = peaks
     lower_peaks(height, variance, width, top, top_variance)
-    deepest, best = 0, -math.inf
+    deepest = 0
+    best = -math.inf
     for at in range(len(height)):
         score = -1.0
         if top[at] > PEAK_SIGNIFICANCE * math.sqrt(top_variance[at]):
             # Without noise and without readings the error would be 0.
-            error = math.sqrt(variance[at] + top_variance[at] + max(height[at], 0.0) + top[at] + 1e-9)
+            error = math.sqrt(
+                variance[at] + top_variance[at] + max(height[at], 0.0) + top[at] + 1e-9
+            )
             score = (top[at] - height[at]) / error
         if height[at] <= SHALLOW * top[at]:
             found[HINT] = max(found[HINT], score)
         if height[at] > depth * top[at]:
             score = -1.0
         if score > best:
-            deepest, best = at, score
+            deepest = at
+            best = score
     if best > max(found[FOUND], VALLEY_SIGNIFICANCE_MIN):
         found[FOUND] = best
         found[POSITION] = middle(height, variance, top, deepest) + width / 2
 
 
 def valleys_kernel(sources: str) -> Any:
-    """counts (A, n), variances (A, n), depth -> sets `found` (A, 3): significance, position and hint."""
+    """counts (A, n), variances (A, n), depth -> sets `found` (A, 3): significance, position and
+    hint."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def find_valleys(counts: Any, variances: Any, depth: Any, found: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n = counts.shape[1]
-        sums, places = np.empty(n + 1), np.empty((4, n))
+        sums = np.empty(n + 1)
+        places = np.empty((4, n))
         for axis in range(len(counts)):
             found[axis, FOUND], found[axis, POSITION], found[axis, HINT] = -1.0, 0.0, -1.0
             for width in VALLEY_WIDTHS:
                 if 4 * width > n:
                     break
-                height, variance = places[0, : n - width + 1], places[1, : n - width + 1]
+                height = places[0, : n - width + 1]
+                variance = places[1, : n - width + 1]
                 sum_places(counts[axis], width, sums, height)
                 sum_places(variances[axis], width, sums, variance)
                 peaks = places[2, : n - width + 1], places[3, : n - width + 1]

@@ -1,6 +1,7 @@
 """Responsibilities of the components of a Gaussian mixture for rows of few features, tile by tile.
 
-The components have full covariances; densities are computed in the order of `shoal.kernels.gaussian`.
+The components have full covariances; densities are computed in the order of
+`shoal.kernels.gaussian`.
 """
 
 from __future__ import annotations
@@ -38,23 +39,32 @@ LOG_2_PI = math.log(2 * math.pi)
 
 
 @njit(forceinline=True)
-def set_densities(columns: Any, means: Any, factors: Any, log_determinants: Any, work: Any, logs: Any) -> None:
-    """columns (FEW_FEATURES, TILE), means (k, d), factors (k, d, d), logarithms of their determinants (k,) -> `logs`
-    (k, TILE) of the densities; `work` (FEW_FEATURES + 1, TILE) is overwritten."""
-    (k, d), gaps, deviation = means.shape, work[:FEW_FEATURES], work[FEW_FEATURES]
+def set_densities(
+    columns: Any, means: Any, factors: Any, log_determinants: Any, work: Any, logs: Any
+) -> None:
+    """columns (FEW_FEATURES, TILE), means (k, d), factors (k, d, d), logarithms of their
+    determinants (k,) -> `logs` (k, TILE) of the densities; `work` (FEW_FEATURES + 1, TILE) is
+    overwritten."""
+    (k, d) = means.shape
+    gaps = work[:FEW_FEATURES]
+    deviation = work[FEW_FEATURES]
     for c in range(k):
         line = logs[c]
         line[:] = 0.0
         for j in range(d):
-            mean, column, gap = means[c, j], columns[j], gaps[j]
+            mean = means[c, j]
+            column = columns[j]
+            gap = gaps[j]
             for i in range(TILE):
                 gap[i] = column[i] - mean
         for j in range(d):
-            factor, gap = factors[c, 0, j], gaps[0]
+            factor = factors[c, 0, j]
+            gap = gaps[0]
             for i in range(TILE):
                 deviation[i] = gap[i] * factor
             for other in range(1, j + 1):
-                factor, gap = factors[c, other, j], gaps[other]
+                factor = factors[c, other, j]
+                gap = gaps[other]
                 for i in range(TILE):
                     deviation[i] += gap[i] * factor
             for i in range(TILE):
@@ -66,12 +76,13 @@ def set_densities(columns: Any, means: Any, factors: Any, log_determinants: Any,
 
 @njit(forceinline=True, error_model="numpy")
 def set_exponentials(logs: Any, log_weights: Any, log_max: Any, totals: Any, loops: Any) -> None:
-    """Add logarithms of weights (k,) to `logs` (k, TILE) and replace them by exponentials relative to the largest of
-    each column, `log_max` (TILE,); `totals` (TILE,) are their sums."""
+    """Add logarithms of weights (k,) to `logs` (k, TILE) and replace them by exponentials relative
+    to the largest of each column, `log_max` (TILE,); `totals` (TILE,) are their sums."""
     k = len(logs)
     log_max[:], totals[:] = -math.inf, 0.0
     for c in range(k):
-        line, log_weight = logs[c], log_weights[c]
+        line = logs[c]
+        log_weight = log_weights[c]
         for i in range(TILE):
             line[i] += log_weight
             log_max[i] = line[i] if line[i] > log_max[i] else log_max[i]
@@ -87,9 +98,9 @@ def set_exponentials(logs: Any, log_weights: Any, log_max: Any, totals: Any, loo
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), means (k, d), factors (k, d, d), logarithms of their determinants (k,) and of the weights (k,) ->
-    sets `responsibilities` (k, n), the logarithm of each row's largest weighted density (n,), and the sum of all its
-    weighted densities relative to that one (n,).
+    """rows (n, d), means (k, d), factors (k, d, d), logarithms of their determinants (k,) and of
+    the weights (k,) -> sets `responsibilities` (k, n), the logarithm of each row's largest weighted
+    density (n,), and the sum of all its weighted densities relative to that one (n,).
     """
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
@@ -105,19 +116,26 @@ def kernel(sources: str) -> Any:
         loops: Any,
     ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
-        n, k = len(rows), len(means)
-        columns, work, logs = np.zeros((FEW_FEATURES, TILE)), np.zeros((FEW_FEATURES + 1, TILE)), np.zeros((k, TILE))
-        tile_log_max, tile_totals, inverse_totals = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+        n = len(rows)
+        k = len(means)
+        columns = np.zeros((FEW_FEATURES, TILE))
+        work = np.zeros((FEW_FEATURES + 1, TILE))
+        logs = np.zeros((k, TILE))
+        tile_log_max = np.empty(TILE)
+        tile_totals = np.empty(TILE)
+        inverse_totals = np.empty(TILE)
         for first in range(0, n, TILE):
             take_columns(rows[first : first + TILE], columns)
             set_densities(columns, means, factors, log_determinants, work, logs)
             set_exponentials(logs, log_weights, tile_log_max, tile_totals, loops)
             inverse_totals[:] = 1.0 / tile_totals
-            here, there = log_max[first : first + TILE], totals[first : first + TILE]
+            here = log_max[first : first + TILE]
+            there = totals[first : first + TILE]
             for i in range(len(here)):
                 here[i], there[i] = tile_log_max[i], tile_totals[i]
             for c in range(k):
-                line, own = responsibilities[c][first : first + TILE], logs[c]
+                line = responsibilities[c][first : first + TILE]
+                own = logs[c]
                 for i in range(len(line)):
                     line[i] = own[i] * inverse_totals[i]
 

@@ -1,8 +1,8 @@
 """Numba's types of the arrays that kernels take, and what Numba has no function for.
 
-That is: vectors of numbers in LLVM's instructions, loops of NumPy called by their address, and arrays without an
-owner. The types are of arrays in C order with all elements. What is `CONST_` a kernel only reads, and the array may
-be one that may not be written to.
+That is: vectors of numbers in LLVM's instructions, loops of NumPy called by their address, and
+arrays without an owner. The types are of arrays in C order with all elements. What is `CONST_` a
+kernel only reads, and the array may be one that may not be written to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def splat(builder: Any, number: Any, form: Any) -> Any:
     """A vector all of whose numbers are this one."""
     none = ir.Constant(form, ir.Undefined)
     alone = builder.insert_element(none, number, ir.IntType(32)(0))
-    return builder.shuffle_vector(alone, none, ir.Constant(ir.VectorType(ir.IntType(32), form.count), None))
+    return builder.shuffle_vector(
+        alone, none, ir.Constant(ir.VectorType(ir.IntType(32), form.count), None)
+    )
 
 
 def load(builder: Any, numbers: Any, first: Any, form: Any) -> Any:
@@ -63,14 +65,21 @@ def _bytes(form: Any) -> int:
     return 8 if isinstance(form.element, ir.DoubleType) else 4
 
 
-EXP, ADD = 0, 2
+EXP = 0
+ADD = 2
 """position of the function of each loop in `numpy_loops.numpy_loops()`; its data follow"""
 
 
 def _emit_call(
-    context: Any, builder: Any, loop: Sequence[Any], arrays: Sequence[Any], steps: Sequence[int], n: Any
+    context: Any,
+    builder: Any,
+    loop: Sequence[Any],
+    arrays: Sequence[Any],
+    steps: Sequence[int],
+    n: Any,
 ) -> None:
-    """Emit the call of a loop of NumPy: function and data; addresses; bytes from one element of each to the next."""
+    """Emit the call of a loop of NumPy: function and data; addresses; bytes from one element of
+    each to the next."""
     word = context.get_value_type(types.intp)
     places = []
     for values in (arrays, (n,), [ir.Constant(word, step) for step in steps]):
@@ -79,7 +88,10 @@ def _emit_call(
             builder.store(value, builder.gep(places[-1], [ir.Constant(ir.IntType(32), number)]))
     function, data = loop
     form = ir.FunctionType(ir.VoidType(), [word.as_pointer()] * 3 + [cgutils.voidptr_t])
-    builder.call(builder.inttoptr(function, form.as_pointer()), [*places, builder.inttoptr(data, cgutils.voidptr_t)])
+    builder.call(
+        builder.inttoptr(function, form.as_pointer()),
+        [*places, builder.inttoptr(data, cgutils.voidptr_t)],
+    )
 
 
 def _numbers(context: Any, builder: Any, form: Any, value: Any) -> tuple[Any, Any]:
@@ -119,8 +131,9 @@ def _sum(context: Any, function: Any, data: Any, values: Any) -> Any:
 def borrowed(context: Any, array: Any) -> Any:
     """The same array without its owner, which must outlive it: an argument of the kernel, say.
 
-    Numba counts the references to an owner at every use of an array, with two locked operations of the processor. In
-    loops over rows they took a third of the time; without an owner there is nothing to count.
+    Numba counts the references to an owner at every use of an array, with two locked operations of
+    the processor. In loops over rows they took a third of the time; without an owner there is
+    nothing to count.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,4 +1,5 @@
-"""All compiled kernels, from Numba's cache or compiled now, and the digest of what they are made from.
+"""All compiled kernels, from Numba's cache or compiled now, and the digest of what they are made
+from.
 
 The digest keeps a kernel of another version from being taken from Numba's cache.
 """
@@ -31,27 +32,35 @@ CONSTANTS: Final = (art_workspace, constants)
 
 
 def source_files() -> list[Path]:
-    """All files that the compiled kernels consist of: those of this folder, and those of `CONSTANTS`."""
-    return [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in CONSTANTS)]
+    """All files that the compiled kernels consist of: those of this folder, and those of
+    `CONSTANTS`."""
+    return [
+        *sorted(Path(__file__).parent.glob("*.py")),
+        *(Path(str(module.__file__)) for module in CONSTANTS),
+    ]
 
 
 def digest_of_sources() -> str:
     """SHA-256 of `source_files`.
 
-    Numba compares only the file that a kernel is in with what it has in its cache, not the files that this one imports.
-    The digest is a variable in the closure of each kernel, which is a part of the cache's key.
+    Numba compares only the file that a kernel is in with what it has in its cache, not the files
+    that this one imports. The digest is a variable in the closure of each kernel, which is a part
+    of the cache's key.
     """
-    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in source_files())).hexdigest()
+    return hashlib.sha256(
+        b"".join(hashlib.sha256(file.read_bytes()).digest() for file in source_files())
+    ).hexdigest()
 
 
 def compiled_kernels(check: Callable[[], None]) -> CompiledKernels:
     """All kernels, one after the other; `check` is called before each, and may raise to end this.
 
-    Kernels that were compiled until then are in Numba's cache. Raises what Numba raises where it cannot compile, and
-    `LoopsNotFound`.
+    Kernels that were compiled until then are in Numba's cache. Raises what Numba raises where it
+    cannot compile, and `LoopsNotFound`.
     """
     # First, as without them nothing has to be compiled, which can take a minute.
-    loops, sources = numpy_loops(), digest_of_sources()
+    loops = numpy_loops()
+    sources = digest_of_sources()
     makers = {
         "learn_ca_plus": ca_plus.kernel,
         "learn_caefc": caefc.kernel,

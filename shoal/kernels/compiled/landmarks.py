@@ -1,7 +1,8 @@
-"""The nearest landmarks of rows with their weights, and the sums of products of weights, in one pass over distances.
+"""The nearest landmarks of rows with their weights, and the sums of products of weights, in one
+pass over distances.
 
-The smallest distances of all rows of a tile are kept in order while the landmarks are taken one by one; which landmarks
-they belong to is found afterwards. Both are comparisons without a branch.
+The smallest distances of all rows of a tile are kept in order while the landmarks are taken one by
+one; which landmarks they belong to is found afterwards. Both are comparisons without a branch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from shoal.kernels.compiled.intrinsics import (
 from shoal.kernels.constants import FEW_FEATURES
 
 WEIGHTS_SIGNATURE = types.void(
-    CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_2D, types.float64, INT64_2D, FLOAT64_2D, FLOAT64_1D, INT64_1D
+    CONST_FLOAT64_2D,
+    CONST_FLOAT64_2D,
+    CONST_FLOAT64_2D,
+    types.float64,
+    INT64_2D,
+    FLOAT64_2D,
+    FLOAT64_1D,
+    INT64_1D,
 )
 GRAM_SIGNATURE = types.void(FLOAT64_2D, CONST_INT64_2D, CONST_FLOAT64_2D)
 PAIRWISE = 8
@@ -38,26 +46,31 @@ def set_least(squared: Any, least: Any, carried: Any) -> None:
     """distances² (q, TILE) -> `least` (r, TILE) the r smallest of each column, ascending."""
     least[:] = math.inf
     for c in range(len(squared)):
-        line, here = squared[c], least[0]
+        line = squared[c]
+        here = least[0]
         for i in range(TILE):
-            one, other = here[i], line[i]
+            one = here[i]
+            other = line[i]
             here[i] = other if other < one else one
             carried[i] = one if other < one else other
         for rank in range(1, len(least)):
             here = least[rank]
             for i in range(TILE):
-                one, other = here[i], carried[i]
+                one = here[i]
+                other = carried[i]
                 here[i] = other if other < one else one
                 carried[i] = one if other < one else other
 
 
 @njit(forceinline=True)
 def set_nearest(squared: Any, least: Any, nearest: Any) -> None:
-    """distances² (q, TILE), their smallest (r, TILE) -> `nearest` (r, TILE) their lines; of equal ones the first."""
+    """distances² (q, TILE), their smallest (r, TILE) -> `nearest` (r, TILE) their lines; of equal
+    ones the first."""
     for c in range(len(squared) - 1, -1, -1):
         line = squared[c]
         for rank in range(len(least)):
-            here, its = least[rank], nearest[rank]
+            here = least[rank]
+            its = nearest[rank]
             for i in range(TILE):
                 its[i] = c if line[i] == here[i] else its[i]
     for rank in range(1, len(least)):
@@ -78,7 +91,8 @@ def set_weights(least: Any, scale: Any, terms: Any, weights: Any, loops: Any) ->
             terms[rank, i] = (least[0, i] - least[rank, i]) / scale
     exp_in_place(loops, terms.reshape(width * TILE))
     for i in range(n):
-        row, row_total = weights[i], 0.0
+        row = weights[i]
+        row_total = 0.0
         for rank in range(width):
             row[rank] = terms[rank, i]
             row_total += row[rank]
@@ -89,19 +103,32 @@ def set_weights(least: Any, scale: Any, terms: Any, weights: Any, loops: Any) ->
 
 
 def weights_kernel(sources: str) -> Any:
-    """rows (n, d), landmarks (q, d), distances² (q, n), twice the squared bandwidth -> sets the nearest landmarks
-    (n, r), their weights (n, r) and the least distances² (n,), as `shoal.kernels.landmarks.nearest_weights` does. Of
-    few features, distances are computed here and not read.
+    """rows (n, d), landmarks (q, d), distances² (q, n), twice the squared bandwidth -> sets the
+    nearest landmarks (n, r), their weights (n, r) and the least distances² (n,), as
+    `shoal.kernels.landmarks.nearest_weights` does. Of few features, distances are computed here and
+    not read.
     """
 
     @njit(WEIGHTS_SIGNATURE, cache=True, error_model="numpy")
     def nearest_weights(
-        rows: Any, landmarks: Any, squared: Any, scale: Any, which: Any, weights: Any, square: Any, loops: Any
+        rows: Any,
+        landmarks: Any,
+        squared: Any,
+        scale: Any,
+        which: Any,
+        weights: Any,
+        square: Any,
+        loops: Any,
     ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
-        (n, d), (q, width) = rows.shape, (len(landmarks), which.shape[1])
-        columns, tile, carried = np.zeros((FEW_FEATURES, TILE)), np.zeros((q, TILE)), np.empty(TILE)
-        least, nearest, terms = np.empty((width, TILE)), np.zeros((width, TILE), np.int64), np.empty((width, TILE))
+        (n, d) = rows.shape
+        (q, width) = (len(landmarks), which.shape[1])
+        columns = np.zeros((FEW_FEATURES, TILE))
+        tile = np.zeros((q, TILE))
+        carried = np.empty(TILE)
+        least = np.empty((width, TILE))
+        nearest = np.zeros((width, TILE), np.int64)
+        terms = np.empty((width, TILE))
         for first in range(0, n, TILE):
             if d <= FEW_FEATURES:
                 flat_distances(rows[first : first + TILE], landmarks, columns, tile)
@@ -119,7 +146,8 @@ def weights_kernel(sources: str) -> Any:
 
 
 def gram_kernel(sources: str) -> Any:
-    """`sums` (q, q), landmarks (n, r) with weights (n, r) -> adds the products of each row's weights, pair by pair."""
+    """`sums` (q, q), landmarks (n, r) with weights (n, r) -> adds the products of each row's
+    weights, pair by pair."""
 
     @njit(GRAM_SIGNATURE, cache=True, error_model="numpy")
     def add_gram(sums: Any, which: Any, weights: Any) -> None:
@@ -128,7 +156,8 @@ def gram_kernel(sources: str) -> Any:
         for a in range(width):
             for b in range(a, width):
                 for i in range(n):
-                    one, other = which[i, a], which[i, b]
+                    one = which[i, a]
+                    other = which[i, b]
                     sums[min(one, other), max(one, other)] += weights[i, a] * weights[i, b]
 
     return add_gram

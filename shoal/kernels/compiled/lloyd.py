@@ -1,9 +1,10 @@
 """The sums of k-means on a block of rows in one pass: nearest centre, then mass, sum and inertia.
 
-As in `shoal.kernels.lloyd`, a row belongs to the centre of the least distance that sums of differences give, feature
-by feature, the lowest of a tie. In more than `FEW_FEATURES` features a screen in 32-bit floats finds it for almost
-every row: |c|² - 2 x·c, relative to the mean of the centres, with a bound on what rounding can change. Where two
-centres are closer than that, the distances are computed in 64 bits.
+As in `shoal.kernels.lloyd`, a row belongs to the centre of the least distance that sums of
+differences give, feature by feature, the lowest of a tie. In more than `FEW_FEATURES` features a
+screen in 32-bit floats finds it for almost every row: |c|² - 2 x·c, relative to the mean of the
+centres, with a bound on what rounding can change. Where two centres are closer than that, the
+distances are computed in 64 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from shoal.kernels.compiled.intrinsics import (
 )
 from shoal.kernels.constants import FEW_FEATURES
 
-SIGNATURE = types.float64(CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_1D, FLOAT64_1D, FLOAT64_2D, INT64_1D)
+SIGNATURE = types.float64(
+    CONST_FLOAT64_2D, CONST_FLOAT64_2D, CONST_FLOAT64_1D, FLOAT64_1D, FLOAT64_2D, INT64_1D
+)
 ROUNDING = np.float32(2.0**-24)
 SCREEN_MAX = np.float32(1e36)
 """largest squared length for the screen, so that nothing in it is infinite"""
@@ -43,7 +46,8 @@ def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> No
     for c in range(len(centres)):
         squared[:] = 0.0
         for j in range(d):
-            coordinate, column = centres[c, j], columns[j]
+            coordinate = centres[c, j]
+            column = columns[j]
             for i in range(TILE):
                 gap = column[i] - coordinate
                 squared[i] += gap * gap
@@ -55,12 +59,14 @@ def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> No
 
 @njit(forceinline=True, error_model="numpy")
 def open_screen(centres: Any) -> Any:
-    """centres (k, d) -> their mean (d,); -2 times the centres relative to it, their squared lengths; the largest.
+    """centres (k, d) -> their mean (d,); -2 times the centres relative to it, their squared
+    lengths; the largest.
 
     The screen takes two centres at a time: where k is odd, there is one more, infinitely far away.
     """
     k, d = centres.shape
-    origin, pulls = np.zeros(d), np.zeros((k + k % 2, d), np.float32)
+    origin = np.zeros(d)
+    pulls = np.zeros((k + k % 2, d), np.float32)
     lengths = np.full(k + k % 2, np.float32(math.inf))
     for c in range(k):
         for j in range(d):
@@ -78,22 +84,36 @@ def open_screen(centres: Any) -> Any:
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
-def screen_pair(columns: Any, c: Any, pulls: Any, lengths: Any, relative: Any, relative_next: Any) -> None:
-    """Set `relative` and `relative_next` (TILE,) to |c|² - 2 x·c of centres c and c + 1, for the rows in `columns`
-    (d, TILE)."""
+def screen_pair(
+    columns: Any, c: Any, pulls: Any, lengths: Any, relative: Any, relative_next: Any
+) -> None:
+    """Set `relative` and `relative_next` (TILE,) to |c|² - 2 x·c of centres c and c + 1, for the
+    rows in `columns` (d, TILE)."""
     d = pulls.shape[1]
-    p, q = pulls[c], pulls[c + 1]
+    p = pulls[c]
+    q = pulls[c + 1]
     relative[:], relative_next[:] = lengths[c], lengths[c + 1]
     # Four features and two centres at a time: then sums and rows are seldom read and written.
     for j in range(0, d - 3, 4):
-        p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
-        q0, q1, q2, q3 = q[j], q[j + 1], q[j + 2], q[j + 3]
-        x0, x1, x2, x3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+        p0 = p[j]
+        p1 = p[j + 1]
+        p2 = p[j + 2]
+        p3 = p[j + 3]
+        q0 = q[j]
+        q1 = q[j + 1]
+        q2 = q[j + 2]
+        q3 = q[j + 3]
+        x0 = columns[j]
+        x1 = columns[j + 1]
+        x2 = columns[j + 2]
+        x3 = columns[j + 3]
         for i in range(TILE):
             relative[i] += (p0 * x0[i] + p1 * x1[i]) + (p2 * x2[i] + p3 * x3[i])
             relative_next[i] += (q0 * x0[i] + q1 * x1[i]) + (q2 * x2[i] + q3 * x3[i])
     for j in range(d - d % 4, d):
-        p0, q0, x0 = p[j], q[j], columns[j]
+        p0 = p[j]
+        q0 = q[j]
+        x0 = columns[j]
         for i in range(TILE):
             relative[i] += p0 * x0[i]
             relative_next[i] += q0 * x0[i]
@@ -107,7 +127,8 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
     n, d = rows.shape
     own_length[:] = np.float32(0.0)
     for j in range(d):
-        column, shift = columns[j], origin[j]
+        column = columns[j]
+        shift = origin[j]
         for i in range(n):
             column[i] = np.float32(rows[i, j] - shift)
         for i in range(TILE):
@@ -117,12 +138,15 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
         screen_pair(columns, c, pulls, lengths, relative, relative_next)
         for i in range(TILE):
             swapped = relative_next[i] < relative[i]
-            nearest, other = (relative_next[i], relative[i]) if swapped else (relative[i], relative_next[i])
+            nearest, other = (
+                (relative_next[i], relative[i]) if swapped else (relative[i], relative_next[i])
+            )
             nearer = nearest < least[i]
             next_least[i] = min(next_least[i], other, least[i] if nearer else nearest)
             labels[i] = (np.int32(c + 1) if swapped else np.int32(c)) if nearer else labels[i]
             least[i] = nearest if nearer else least[i]
-    # Each value is off by at most d + 8 roundings of |x|² + |c|²; the factor 4 is for two values, and twice that.
+    # Each value is off by at most d + 8 roundings of |x|² + |c|²; the factor 4 is for two values,
+    # and twice that.
     share = np.float32(4 * (d + 8)) * ROUNDING
     for i in range(n):
         scale = own_length[i] + longest
@@ -134,23 +158,29 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
 @njit
 def label_by_differences(row: Any, centres: Any) -> Any:
     """The nearest centre of one row."""
-    label, least = 0, math.inf
+    label = 0
+    least = math.inf
     for c in range(len(centres)):
         squared = 0.0
         for j in range(len(row)):
             gap = row[j] - centres[c, j]
             squared += gap * gap
         if squared < least:
-            label, least = c, squared
+            label = c
+            least = squared
     return label
 
 
 @njit(forceinline=True)
-def add_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any) -> None:
-    """Add rows (n, d) to the sums of their centres, and set `squares` (n, d) of their differences from them."""
+def add_rows(
+    rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any
+) -> None:
+    """Add rows (n, d) to the sums of their centres, and set `squares` (n, d) of their differences
+    from them."""
     n, d = rows.shape
     for i in range(n):
-        label, weight = labels[i], weights[i] if len(weights) else 1.0
+        label = labels[i]
+        weight = weights[i] if len(weights) else 1.0
         count[label] += weight
         for j in range(d):
             sums[label, j] += rows[i, j] * weight
@@ -160,11 +190,14 @@ def add_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sum
 
 
 @njit(forceinline=True)
-def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any) -> None:
+def add_flat_rows(
+    rows: Any, centres: Any, weights: Any, labels: Any, count: Any, sums: Any, squares: Any
+) -> None:
     """Add rows of few features: the loop over them is unrolled."""
     n, d = rows.shape
     for i in range(n):
-        label, weight = labels[i], weights[i] if len(weights) else 1.0
+        label = labels[i]
+        weight = weights[i] if len(weights) else 1.0
         count[label] += weight
         for j in range(FEW_FEATURES):
             if j < d:
@@ -176,7 +209,8 @@ def add_flat_rows(rows: Any, centres: Any, weights: Any, labels: Any, count: Any
 @njit(forceinline=True)
 def assign_flat(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
     """Assign rows of at most `FEW_FEATURES` features."""
-    tile, labels = (np.zeros((FEW_FEATURES, TILE)), np.empty(TILE), np.empty(TILE)), np.zeros(TILE, np.int32)
+    tile = (np.zeros((FEW_FEATURES, TILE)), np.empty(TILE), np.empty(TILE))
+    labels = np.zeros(TILE, np.int32)
     for first in range(0, len(rows), TILE):
         part = slice(first, min(first + TILE, len(rows)))
         labels_by_differences(rows[part], centres, tile, labels)
@@ -186,9 +220,12 @@ def assign_flat(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, sq
 @njit(forceinline=True)
 def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
     """Find the nearest centre of each row (n, d), tile by tile, and add the rows: see `add_rows`."""
-    labels, columns = np.zeros(TILE, np.int32), np.zeros((rows.shape[1], TILE), np.float32)
-    relative, relative_next = np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
-    least, next_least = np.zeros(TILE, np.float32), np.zeros(TILE, np.float32)
+    labels = np.zeros(TILE, np.int32)
+    columns = np.zeros((rows.shape[1], TILE), np.float32)
+    relative = np.zeros(TILE, np.float32)
+    relative_next = np.zeros(TILE, np.float32)
+    least = np.zeros(TILE, np.float32)
+    next_least = np.zeros(TILE, np.float32)
     tile = columns, relative, relative_next, least, next_least, np.zeros(TILE, np.float32)
     screen = open_screen(centres)
     for first in range(0, len(rows), TILE):
@@ -198,7 +235,8 @@ def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, sq
 
 
 def kernel(sources: str) -> Any:
-    """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k, d)."""
+    """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k,
+    d)."""
 
     @njit(SIGNATURE, cache=True, error_model="numpy")
     def assign(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, loops: Any) -> Any:

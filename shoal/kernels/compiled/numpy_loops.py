@@ -1,7 +1,9 @@
-"""The addresses of NumPy's own loops, which the compiled kernels call where bits depend on how something is computed.
+"""The addresses of NumPy's own loops, which the compiled kernels call where bits depend on how
+something is computed.
 
-NumPy has several versions of `exp` and of sums and takes the one that suits the processor; their last bits differ.
-Compiled code that calls the very loop that NumPy has chosen gets NumPy's bits on every machine.
+NumPy has several versions of `exp` and of sums and takes the one that suits the processor; their
+last bits differ. Compiled code that calls the very loop that NumPy has chosen gets NumPy's bits on
+every machine.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from shoal.kernels.arrays import Floats, Ints
 
 
 class LoopsNotFound(ShoalError):
-    """This NumPy does not keep its loops where the C interface says: there are no compiled kernels with it."""
+    """This NumPy does not keep its loops where the C interface says: there are no compiled kernels
+    with it."""
 
 
 class _UFunc(ctypes.Structure):
@@ -56,20 +59,25 @@ def loop_of(ufunc: np.ufunc, types: str) -> Loop:
 def numpy_loops() -> Ints:
     """(4,) function and data of the loop of `exp`, then of `add`. Raises `LoopsNotFound`.
 
-    Both are compared with what NumPy computes, as the kernels call them: exponentials are computed in place. Out of
-    place they are too, because NumPy does that.
+    Both are compared with what NumPy computes, as the kernels call them: exponentials are computed
+    in place. Out of place they are too, because NumPy does that.
     """
-    exp, add = loop_of(np.exp, "d->d"), loop_of(np.add, "dd->d")
+    exp = loop_of(np.exp, "d->d")
+    add = loop_of(np.add, "dd->d")
     for n in (1, 7, 8, 9, 127, 129, 1000):
         terms = np.linspace(-30.0, 0.0, n) ** 3
-        exponentials, total, in_place = np.empty(n), np.zeros(1), terms.copy()
+        exponentials = np.empty(n)
+        total = np.zeros(1)
+        in_place = terms.copy()
         _call(exp, (terms, exponentials), (8, 8), n)
         _call(exp, (in_place, in_place), (8, 8), n)
         _call(add, (total, exponentials, total), (0, 8, 0), n)
         expected = np.exp(terms)
         same = exponentials.tobytes() == in_place.tobytes() == expected.tobytes()
         if not same or total[0] != expected.sum():
-            raise LoopsNotFound(f"the loops of NumPy {np.__version__} do not compute what its functions do")
+            raise LoopsNotFound(
+                f"the loops of NumPy {np.__version__} do not compute what its functions do"
+            )
     return np.array([*exp, *add], dtype=np.int64)
 
 
@@ -77,5 +85,7 @@ def _call(loop: Loop, arrays: tuple[Floats, ...], steps: tuple[int, ...], n: int
     """Call a loop on arrays, with the bytes from one element of each to the next."""
     words = ctypes.c_ssize_t * len(arrays)
     function = ctypes.CFUNCTYPE(None, *4 * [ctypes.c_void_p])(loop.function)
-    places, lengths, strides = words(*(array.ctypes.data for array in arrays)), ctypes.c_ssize_t(n), words(*steps)
+    places = words(*(array.ctypes.data for array in arrays))
+    lengths = ctypes.c_ssize_t(n)
+    strides = words(*steps)
     function(*map(ctypes.addressof, (places, lengths, strides)), loop.data)

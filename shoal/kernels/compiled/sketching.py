@@ -32,10 +32,11 @@ FACTOR = np.uint64(GOLDEN_RATIO)
 
 
 def exceed_kernel(sources: str) -> Any:
-    """The bits of values (n, d), a number, room for 2^s marks -> whether each column has more different values.
+    """The bits of values (n, d), a number, room for 2^s marks -> whether each column has more
+    different values.
 
-    Every value marks a place that follows from its bits, so there are at least as many values as marks. True is
-    certain; where values meet in a place, or a column has few, it is False.
+    Every value marks a place that follows from its bits, so there are at least as many values as
+    marks. True is certain; where values meet in a place, or a column has few, it is False.
     """
 
     @njit(EXCEED, cache=True, error_model="numpy")
@@ -47,7 +48,8 @@ def exceed_kernel(sources: str) -> Any:
         for column in range(bits.shape[1]):
             marks[:] = 0
             # 0 and -0 are equal and have other bits: one of the marks may not count.
-            found, row = -1, 0
+            found = -1
+            row = 0
             while found <= values and row < len(bits):
                 place = (bits[row, column] * FACTOR) >> shift
                 found += 1 - marks[place]
@@ -60,27 +62,33 @@ def exceed_kernel(sources: str) -> Any:
     return all_exceed
 
 
-PAIRS = types.void(CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT64_1D, types.float64, INT64_2D, INT64_2D)
+PAIRS = types.void(
+    CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT64_1D, types.float64, INT64_2D, INT64_2D
+)
 UNITE = types.void(CONST_INT64_1D, INT64_2D, types.int64, types.float64, FLOAT64_1D, INT64_1D)
 LOCATE = types.float64(CONST_FLOAT64_2D, FLOAT64_1D, FLOAT64_2D)
 MERGE = types.int64(CONST_FLOAT64_2D, CONST_FLOAT64_1D, CONST_INT64_1D, FLOAT64_2D, FLOAT64_1D)
 INFINITE = 0x7F800000
-"""the bits of an infinite 32-bit float; floats that are not negative have the order of their bits"""
+"""the bits of an infinite 32-bit float; floats that are not negative have the order of their bits
+"""
 TIED = 0x38000000
-"""the bits of 2^-15: what decides a tie is below 1e-12, and does not change so large a 32-bit float"""
+"""the bits of 2^-15: what decides a tie is below 1e-12, and does not change so large a 32-bit float
+"""
 CHUNK = 64
 """distances whose least is kept: whole numbers are compared many at a time"""
 
 
 def locate_kernel(sources: str) -> Any:
-    """points (n, d), n > 0 -> sets `middle` (d,) of their range, and `placed` (n, d) to them in their frame; returns
-    its scale."""
+    """points (n, d), n > 0 -> sets `middle` (d,) of their range, and `placed` (n, d) to them in
+    their frame; returns its scale."""
 
     @njit(LOCATE, cache=True, error_model="numpy")
     def locate(points: Any, middle: Any, placed: Any) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n, d = points.shape
-        low, high, scale = points[0].copy(), points[0].copy(), 0.0
+        low = points[0].copy()
+        high = points[0].copy()
+        scale = 0.0
         for at in range(1, n):
             for feature in range(d):
                 value = points[at, feature]
@@ -100,8 +108,8 @@ def locate_kernel(sources: str) -> Any:
 
 @njit(forceinline=True)
 def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any, bits: Any) -> None:
-    """squared (n,) -> sets `far` (n,), whose bits are `bits`, to the distances² of `own` with ties decided; infinite:
-    not to be merged."""
+    """squared (n,) -> sets `far` (n,), whose bits are `bits`, to the distances² of `own` with ties
+    decided; infinite: not to be merged."""
     lowest = np.int32(INFINITE)
     far[:] = squared
     far[own] = np.float32(math.inf)
@@ -109,7 +117,9 @@ def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any, bits:
         lowest = min(lowest, bits[other])
     if lowest < TIED:
         for other in range(len(squared)):
-            far[other] = np.float32(np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie)
+            far[other] = np.float32(
+                np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie
+            )
         far[own] = np.float32(math.inf)
     if len(groups):
         for other in range(len(squared)):
@@ -119,7 +129,8 @@ def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any, bits:
 @njit(forceinline=True)
 def least_of(bits: Any, chunk: Any) -> Any:
     """The least of the numbers (n,) in a chunk."""
-    part, lowest = bits[CHUNK * chunk : CHUNK * chunk + CHUNK], np.int32(INFINITE)
+    part = bits[CHUNK * chunk : CHUNK * chunk + CHUNK]
+    lowest = np.int32(INFINITE)
     for at in range(len(part)):
         lowest = min(lowest, part[at])
     return lowest
@@ -127,7 +138,8 @@ def least_of(bits: Any, chunk: Any) -> Any:
 
 @njit(forceinline=True)
 def index_of_least(bits: Any, lowest: Any) -> Any:
-    """The index of the least of numbers (n,), the first of a tie. `lowest`: the least number in each chunk."""
+    """The index of the least of numbers (n,), the first of a tie. `lowest`: the least number in
+    each chunk."""
     chunk = 0
     for other in range(1, len(lowest)):
         if lowest[other] < lowest[chunk]:
@@ -139,17 +151,21 @@ def index_of_least(bits: Any, lowest: Any) -> Any:
 
 
 def pairs_kernel(sources: str) -> Any:
-    """squared (n, n), groups (n,) or (0,), masses (n,), what a tie adds for the lowest bit -> sets two tables (n, q).
+    """squared (n, n), groups (n,) or (0,), masses (n,), what a tie adds for the lowest bit -> sets
+    two tables (n, q).
 
-    `near`: the nearest others of each; `keys`: the bits of what merging each pair adds, and the number of the pair.
+    `near`: the nearest others of each; `keys`: the bits of what merging each pair adds, and the
+    number of the pair.
     """
 
     @njit(PAIRS, cache=True, error_model="numpy")
     def near_pairs(squared: Any, groups: Any, masses: Any, tie: Any, near: Any, keys: Any) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n, q = near.shape
-        far, gap = np.empty(n, np.float32), np.empty(1, np.float32)
-        bits, gap_bits = far.view(np.int32), gap.view(np.int32)
+        far = np.empty(n, np.float32)
+        gap = np.empty(1, np.float32)
+        bits = far.view(np.int32)
+        gap_bits = gap.view(np.int32)
         lowest = np.empty((n + CHUNK - 1) // CHUNK, np.int32)
         for own in range(n):
             set_distances(squared[own], own, groups, tie, far, bits)
@@ -157,9 +173,13 @@ def pairs_kernel(sources: str) -> Any:
                 lowest[chunk] = least_of(bits, chunk)
             for place in range(q):
                 other = index_of_least(bits, lowest)
-                mass, others = masses[own], masses[other]
+                mass = masses[own]
+                others = masses[other]
                 gap[0] = np.float32(np.float64(far[other]) * (mass * others / (mass + others)))
-                near[own, place], keys[own, place] = other, (np.int64(gap_bits[0]) << 32) | (own * q + place)
+                near[own, place], keys[own, place] = (
+                    other,
+                    (np.int64(gap_bits[0]) << 32) | (own * q + place),
+                )
                 bits[other] = INFINITE
                 lowest[other // CHUNK] = least_of(bits, other // CHUNK)
 
@@ -167,8 +187,8 @@ def pairs_kernel(sources: str) -> Any:
 
 
 def unite_kernel(sources: str) -> Any:
-    """Pairs (p,) by number in the order of merging, near (n, q), points to merge, largest mass, masses (n,) -> sets
-    `root` (n,) to the lowest position of those that each is merged with."""
+    """Pairs (p,) by number in the order of merging, near (n, q), points to merge, largest mass,
+    masses (n,) -> sets `root` (n,) to the lowest position of those that each is merged with."""
 
     @njit(UNITE, cache=True, error_model="numpy")
     def unite(pairs: Any, near: Any, wanted: Any, mass_max: Any, mass: Any, root: Any) -> None:
@@ -177,9 +197,11 @@ def unite_kernel(sources: str) -> Any:
         for pair in pairs:
             if wanted <= 0:
                 break
-            a, b = root_of(root, pair // q), root_of(root, near[pair // q, pair % q])
+            a = root_of(root, pair // q)
+            b = root_of(root, near[pair // q, pair % q])
             if a != b and mass[a] + mass[b] <= mass_max:
-                low, high = min(a, b), max(a, b)
+                low = min(a, b)
+                high = max(a, b)
                 root[high] = low
                 mass[low] += mass[high]
                 wanted -= 1
@@ -190,12 +212,14 @@ def unite_kernel(sources: str) -> Any:
 
 
 def merge_kernel(sources: str) -> Any:
-    """points (n, d), masses (n,), into (n,) -> sets the first of `merged` (n, d) and `mass` (n,); returns how many."""
+    """points (n, d), masses (n,), into (n,) -> sets the first of `merged` (n, d) and `mass` (n,);
+    returns how many."""
 
     @njit(MERGE, cache=True, error_model="numpy")
     def merge(points: Any, masses: Any, into: Any, merged: Any, mass: Any) -> Any:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
-        place, n = np.empty(len(into), np.int64), 0
+        place = np.empty(len(into), np.int64)
+        n = 0
         for at in range(len(into)):
             if into[at] == at:
                 place[at], mass[n], merged[n] = n, 0.0, 0.0

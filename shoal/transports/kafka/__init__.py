@@ -35,8 +35,11 @@ class KafkaTransport(Transport):
         return location
 
     def servers(self, location: str) -> frozenset[str]:
-        """See `Transport.servers`. This machine has several names for itself; one of them is used for all."""
-        named = re.sub(r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", location.lower().strip("/"))
+        """See `Transport.servers`. This machine has several names for itself; one of them is used
+        for all."""
+        named = re.sub(
+            r"(^|,)(127\.0\.0\.1|\[::1\])(?=:)", r"\1localhost", location.lower().strip("/")
+        )
         return frozenset(named.split(","))
 
 

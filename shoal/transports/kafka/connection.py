@@ -1,4 +1,5 @@
-"""Connections to Kafka: the configuration of kafka-python's clients and of topics, and errors that say what to do."""
+"""Connections to Kafka: the configuration of kafka-python's clients and of topics, and errors that
+say what to do."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ CONNECT_S = 10.0
 """seconds after which a broker that has not answered is unavailable; the caller tries again"""
 BATCH_BYTES = 32 * 1024
 FRAME_BYTES = 64 * 1024
-"""part of a topic's max.message.bytes for what Kafka adds to key, value and headers. It is more than a batch of small
-records takes, so only a single record can be too large for its topic, and `check_record` rejects that one first."""
+"""part of a topic's max.message.bytes for what Kafka adds to key, value and headers. It is more
+than a batch of small records takes, so only a single record can be too large for its topic, and
+`check_record` rejects that one first."""
 SEGMENT_BYTES_MIN = MIB
 SEGMENT_BYTES_MAX = 1024 * MIB
 # Kafka removes whole segments, never the newest: shorter ones let retention come near its time.
@@ -35,16 +37,19 @@ TOMBSTONE_S = 24 * 3600.0
 
 
 def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
-    """The configuration that all clients of kafka-python share. It contains secrets: never print it.
+    """The configuration that all clients of kafka-python share. It contains secrets: never print
+    it.
 
     Raises `SettingsError` for a file that cannot be read.
     """
     known: dict[str, Any] = {
         "bootstrap_servers": servers,
         "bootstrap_timeout_ms": int(1000 * CONNECT_S),
-        # The library's default grows to 30 s, so a broker that is available again would wait that long for us.
+        # The library's default grows to 30 s, so a broker that is available again would wait that
+        # long for us.
         "reconnect_backoff_max_ms": 1000,
-        "security_protocol": ("SASL_" if settings.sasl != "none" else "") + ("SSL" if settings.tls else "PLAINTEXT"),
+        "security_protocol": ("SASL_" if settings.sasl != "none" else "")
+        + ("SSL" if settings.tls else "PLAINTEXT"),
     }
     files = {
         "ssl_cafile": settings.ca_file,
@@ -83,30 +88,44 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
     retain_s = _finite(settings.retain_s)
     message_bytes = settings.record_bytes_max + FRAME_BYTES
     configs = {
-        "cleanup.policy": ("compact,delete" if retained else "compact") if settings.compact else "delete",
+        "cleanup.policy": ("compact,delete" if retained else "compact")
+        if settings.compact
+        else "delete",
         "retention.ms": "-1" if retain_s is None else str(round(1000 * retain_s)),
         "retention.bytes": "-1" if settings.retain_bytes is None else str(settings.retain_bytes),
         "max.message.bytes": str(message_bytes),
-        # Retention uses the brokers' clock: a wrong clock of a writer must not remove what was just written.
+        # Retention uses the brokers' clock: a wrong clock of a writer must not remove what was just
+        # written.
         "message.timestamp.type": "LogAppendTime",
     }
-    segment_bytes, segment_s = SEGMENT_BYTES_MAX, SEGMENT_S_MAX
+    segment_bytes = SEGMENT_BYTES_MAX
+    segment_s = SEGMENT_S_MAX
     if settings.retain_bytes is not None:
-        # Whole segments are removed, so a small topic needs small ones; and a record must fit into one.
-        segment_bytes = min(SEGMENT_BYTES_MAX, max(SEGMENT_BYTES_MIN, settings.retain_bytes // 8, message_bytes))
+        # Whole segments are removed, so a small topic needs small ones; and a record must fit into
+        # one.
+        segment_bytes = min(
+            SEGMENT_BYTES_MAX, max(SEGMENT_BYTES_MIN, settings.retain_bytes // 8, message_bytes)
+        )
     if retain_s is not None:
         segment_s = min(SEGMENT_S_MAX, max(COMPACT_EVERY_S, retain_s / 8))
     if settings.compact:
         segment_s = COMPACT_EVERY_S  # the newest segment is never compacted
-        configs |= {"min.cleanable.dirty.ratio": "0.1", "delete.retention.ms": str(round(1000 * TOMBSTONE_S))}
+        configs |= {
+            "min.cleanable.dirty.ratio": "0.1",
+            "delete.retention.ms": str(round(1000 * TOMBSTONE_S)),
+        }
     if replication >= 3:
         configs["min.insync.replicas"] = str(replication - 1)
-    return configs | {"segment.bytes": str(segment_bytes), "segment.ms": str(round(1000 * segment_s))}
+    return configs | {
+        "segment.bytes": str(segment_bytes),
+        "segment.ms": str(round(1000 * segment_s)),
+    }
 
 
 def settings_of(configs: dict[str, str], partitions: int) -> TopicSettings:
     """The reverse of `configs_of`: a topic's settings from its Kafka configuration."""
-    retain_ms, retain_bytes = int(configs["retention.ms"]), int(configs["retention.bytes"])
+    retain_ms = int(configs["retention.ms"])
+    retain_bytes = int(configs["retention.bytes"])
     retained = "delete" in configs["cleanup.policy"]
     return TopicSettings(
         partitions=partitions,
@@ -128,7 +147,8 @@ _PERMANENT = {
     "UnsupportedSaslMechanismError": "the brokers do not offer this login mechanism; check sasl",
     "WRONG_VERSION_NUMBER": "the brokers do not use TLS on this port; check the port and tls",
 }
-"""text in the library's log, or name of its error, for failures that no later try can mend -> what to do"""
+"""text in the library's log, or name of its error, for failures that no later try can mend -> what
+to do"""
 _TEMPORARY = {
     "ECONNREFUSED": "no server listens there",
     "DNS": "the host's name is not known",
@@ -163,16 +183,22 @@ class ConnectionFailures(logging.Handler):
         self._messages.append(record.getMessage())
 
     def to_error(self, where: str) -> ShoalError:
-        """The reason for a failure to connect: `LogError` when no later try can succeed, else `LogUnavailable`."""
+        """The reason for a failure to connect: `LogError` when no later try can succeed, else
+        `LogUnavailable`."""
         for sign, meaning in _PERMANENT.items():
             if any(sign in message for message in self._messages):
                 return LogError(f"{where}: {meaning}")
-        # A broker that refuses a password answers so and closes the connection, and the library may see only that it
-        # was closed. A broker that sent its version each time before it closed is not one that is restarting.
+        # A broker that refuses a password answers so and closes the connection, and the library may
+        # see only that it was closed. A broker that sent its version each time before it closed is
+        # not one that is restarting.
         lost = [message for message in self._messages if "Connection lost" in message]
-        answered = all("broker_version=(" in message and "disconnected" in message for message in lost)
+        answered = all(
+            "broker_version=(" in message and "disconnected" in message for message in lost
+        )
         if len(lost) >= LOST_MIN and answered:
-            return LogError(f"{where}: they close the connection at the login: check sasl, user and secret_file")
+            return LogError(
+                f"{where}: they close the connection at the login: check sasl, user and secret_file"
+            )
         # The newest tells what is wrong now.
         for message in reversed(self._messages):
             for sign, meaning in _TEMPORARY.items():
@@ -182,17 +208,21 @@ class ConnectionFailures(logging.Handler):
 
 
 def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> Any:
-    """A connected client of kafka-python. A failure is explained by what the library logged meanwhile.
+    """A connected client of kafka-python. A failure is explained by what the library logged
+    meanwhile.
 
-    `known["bootstrap_timeout_ms"]` bounds all attempts together; the first is short and each later one twice as long,
-    so that a wrong password is reported soon. Raises `LogError` and `LogUnavailable`.
+    `known["bootstrap_timeout_ms"]` bounds all attempts together; the first is short and each later
+    one twice as long, so that a wrong password is reported soon. Raises `LogError` and
+    `LogUnavailable`.
     """
-    left_ms, next_ms = known["bootstrap_timeout_ms"], FIRST_ATTEMPT_MS
+    left_ms = known["bootstrap_timeout_ms"]
+    next_ms = FIRST_ATTEMPT_MS
     with _collecting_failures() as reasons:
         while True:
             this_ms = min(next_ms, left_ms)
             # Short first: the library reports a wrong password only when an attempt ends.
-            left_ms, next_ms = left_ms - this_ms, 2 * next_ms
+            left_ms = left_ms - this_ms
+            next_ms = 2 * next_ms
             try:
                 return _attempt(where, make, {**known, "bootstrap_timeout_ms": this_ms}, reasons)
             except LogUnavailable:
@@ -200,7 +230,9 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
                     raise
 
 
-def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: ConnectionFailures) -> Any:
+def _attempt(
+    where: str, make: Callable[..., Any], known: Mapping[str, Any], reasons: ConnectionFailures
+) -> Any:
     started: list[Any] = []
 
     def client(**settings: Any) -> Any:
@@ -210,8 +242,8 @@ def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], rea
     try:
         return make(**known, kafka_client=client)
     except (errors.KafkaError, OSError) as error:
-        # The library leaves running what it had started: a thread and some open files each time. A process that waits
-        # for its brokers through a night would run out of them.
+        # The library leaves running what it had started: a thread and some open files each time. A
+        # process that waits for its brokers through a night would run out of them.
         for one in started:
             one.close()
         if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
@@ -221,7 +253,8 @@ def _attempt(where: str, make: Callable[..., Any], known: Mapping[str, Any], rea
 
 @contextmanager
 def _collecting_failures() -> Iterator[ConnectionFailures]:
-    reasons, logger = ConnectionFailures(), logging.getLogger("kafka.net")
+    reasons = ConnectionFailures()
+    logger = logging.getLogger("kafka.net")
     logger.addHandler(reasons)
     try:
         yield reasons
@@ -241,10 +274,15 @@ def kafka_errors(where: str, but: tuple[type[Exception], ...] = ()) -> Iterator[
 
 
 def to_shoal_error(error: BaseException, where: str) -> ShoalError:
-    """An error of the library as an error of shoal, without its text, which may hold bytes of a record."""
+    """An error of the library as an error of shoal, without its text, which may hold bytes of a
+    record."""
     name = type(error).__name__
     if isinstance(error, errors.AuthorizationError):
-        return LogError(f"{where}: {name}: this user has no right to do that; see docs/how-to/security.md")
+        return LogError(
+            f"{where}: {name}: this user has no right to do that; see docs/how-to/security.md"
+        )
     if isinstance(error, _PERMANENT_ERRORS):
         return LogError(f"{where}: {_PERMANENT.get(name, name)}")
-    return LogUnavailable(f"{where}: a broker is unavailable, or does not answer as it should ({name})")
+    return LogUnavailable(
+        f"{where}: a broker is unavailable, or does not answer as it should ({name})"
+    )

@@ -1,11 +1,13 @@
 """Reading from Kafka: one consumer that uses `assign` and `seek` from the reader's own positions.
 
-There is no consumer group, so nothing is ever rebalanced, and the same positions give the same records to every reader.
+There is no consumer group, so nothing is ever rebalanced, and the same positions give the same
+records to every reader.
 
-A compressed batch has a bound. A few kilobytes on the wire can become gigabytes: zeros shrink a thousandfold.
-kafka-python decompresses a batch as a whole and has no limit, so its decoders are replaced by ones that stop at the
-largest batch that a writer of the topic can have sent. A batch beyond it is undecodable: the values of its records are
-left out, and the length and the digest of what travelled are kept.
+A compressed batch has a bound. A few kilobytes on the wire can become gigabytes: zeros shrink a
+thousandfold. kafka-python decompresses a batch as a whole and has no limit, so its decoders are
+replaced by ones that stop at the largest batch that a writer of the topic can have sent. A batch
+beyond it is undecodable: the values of its records are left out, and the length and the digest of
+what travelled are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from kafka import KafkaConsumer, TopicPartition, codec
-from kafka.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
+from kafka.errors import (
+    CorruptRecordError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
 from kafka.record import default_records, legacy_records
 
 from shoal.config.limits import COPY_BYTES, RECORD_BYTES_MAX
@@ -30,14 +37,16 @@ from shoal.transports.kafka.connection import FRAME_BYTES, MIB, connect, kafka_e
 from shoal.transports.kafka.topics import Topics
 
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX + COPY_BYTES + FRAME_BYTES
-"""largest batch, decompressed, where the topic has no smaller limit: the largest record of any topic"""
+"""largest batch, decompressed, where the topic has no smaller limit: the largest record of any
+topic"""
 
 Decode = Callable[[Any], bytes]
 _limit: ContextVar[int] = ContextVar("batch_bytes_max", default=BATCH_BYTES_MAX)
 
 
 class BatchTooLarge(CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A compressed batch that grows beyond the limit. `packed` is its length as it travelled, `sha256` its digest."""
+    """A compressed batch that grows beyond the limit. `packed` is its length as it travelled,
+    `sha256` its digest."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(f"a compressed batch of more than {_limit.get()} bytes")
@@ -47,7 +56,8 @@ class BatchTooLarge(CorruptRecordError):  # type: ignore[misc]  # kafka-python h
 
 @contextmanager
 def batches_of(record_bytes_max: int) -> Iterator[None]:
-    """Decompress no batch within the context beyond what a topic with records of this size accepts uncompressed."""
+    """Decompress no batch within the context beyond what a topic with records of this size accepts
+    uncompressed."""
     token = _limit.set(record_bytes_max + FRAME_BYTES)
     try:
         yield
@@ -66,7 +76,9 @@ def bound_decompression() -> None:
 def gunzip(payload: Any) -> bytes:
     """Decompress gzip, of one member or several. Raises `CorruptRecordError`."""
     packed = left = bytes(payload)
-    parts, size, most = [], 0, _limit.get()
+    parts = []
+    size = 0
+    most = _limit.get()
     while left:
         member = zlib.decompressobj(wbits=31)
         try:
@@ -98,7 +110,9 @@ def unlz4(payload: Any) -> bytes:
 
 def unzstd(payload: Any) -> bytes:
     """Decompress zstd frames. Raises `CorruptRecordError`."""
-    with codec.zstd.ZstdDecompressor().stream_reader(bytes(payload), read_across_frames=True) as reader:
+    with codec.zstd.ZstdDecompressor().stream_reader(
+        bytes(payload), read_across_frames=True
+    ) as reader:
         unpacked: bytes = reader.read(_limit.get() + 1)
     if len(unpacked) > _limit.get():
         raise BatchTooLarge(bytes(payload))
@@ -106,8 +120,10 @@ def unzstd(payload: Any) -> bytes:
 
 
 def unsnappy(payload: Any) -> bytes:
-    """Decompress Snappy, in blocks or as a whole: each begins with its unpacked size. Raises `CorruptRecordError`."""
-    packed, size = bytes(payload), 0
+    """Decompress Snappy, in blocks or as a whole: each begins with its unpacked size. Raises
+    `CorruptRecordError`."""
+    packed = bytes(payload)
+    size = 0
     blocks = list(_blocks(packed)) if packed.startswith(_XERIAL) else [packed]
     for block in blocks:
         size += _varint(block)
@@ -123,7 +139,8 @@ _XERIAL_HEADER_BYTES: Final = 16
 
 
 def _blocks(packed: bytes) -> list[bytes]:
-    found, at = [], _XERIAL_HEADER_BYTES
+    found = []
+    at = _XERIAL_HEADER_BYTES
     while at + 4 <= len(packed):
         size = int.from_bytes(packed[at : at + 4], "big")
         found.append(packed[at + 4 : at + 4 + size])
@@ -152,7 +169,8 @@ DECODERS: Final[dict[str, Decode]] = {
 FETCH_BYTES = 4 * MIB
 """bytes fetched ahead of the reader, per partition; a larger record is fetched all the same"""
 FETCH_WAIT_S = 0.1
-"""seconds by which a broker delays an empty answer; a reader that changes its position meanwhile waits as long"""
+"""seconds by which a broker delays an empty answer; a reader that changes its position meanwhile
+waits as long"""
 FETCH_S = 30.0
 """seconds that records which exist may take to arrive"""
 # Nothing is committed at the end, so a broker that does not answer is not waited for.
@@ -164,13 +182,17 @@ class LogReader:
     """One consumer, used for reads at any topic and position."""
 
     def __init__(self, where: str, client_config: dict[str, Any], topics: Topics) -> None:
-        self._where, self._client_config, self._topics = where, client_config, topics
+        self._where = where
+        self._client_config = client_config
+        self._topics = topics
         self._client: Any = None
         bound_decompression()
         self._next: tuple[str, Positions] | None = None
         """the consumer's topic and positions; None when they are unknown"""
 
-    def read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
+    def read(
+        self, topic: str, at: Positions, limit: int, timeout_s: float
+    ) -> tuple[list[Record], Positions]:
         """See `Log.read`; `at` has partitions of this topic, one at least."""
         try:
             return self._read(topic, at, limit, timeout_s)
@@ -180,14 +202,21 @@ class LogReader:
 
     def close(self) -> None:
         """Close the consumer; never raises."""
-        client, self._client, self._next = self._client, None, None
+        client = self._client
+        self._client = None
+        self._next = None
         if client is not None:
             # What it would tell the broker counts for nothing: positions are in checkpoints.
             with suppress(KafkaError):
                 client.close(autocommit=False, timeout_ms=int(1000 * CONSUMER_CLOSE_S))
 
-    def _read(self, topic: str, at: Positions, limit: int, timeout_s: float) -> tuple[list[Record], Positions]:
-        with self._consumer() as consumer, batches_of(self._topics.get(topic).settings.record_bytes_max):
+    def _read(
+        self, topic: str, at: Positions, limit: int, timeout_s: float
+    ) -> tuple[list[Record], Positions]:
+        with (
+            self._consumer() as consumer,
+            batches_of(self._topics.get(topic).settings.record_bytes_max),
+        ):
             if self._next != (topic, at):
                 self._seek(consumer, topic, at)
             records, after = self._take(consumer, topic, at, limit, timeout_s)
@@ -196,10 +225,12 @@ class LogReader:
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
-        """The consumer. Raises its errors inside as errors of shoal; after one, its positions are unknown."""
+        """The consumer. Raises its errors inside as errors of shoal; after one, its positions are
+        unknown."""
         if self._client is None:
             more = {
-                # A position that retention has removed is an error, never a silent jump to what is left.
+                # A position that retention has removed is an error, never a silent jump to what is
+                # left.
                 "auto_offset_reset": "none",
                 "enable_auto_commit": False,
                 "allow_auto_create_topics": False,
@@ -234,22 +265,30 @@ class LogReader:
     def _take(
         self, consumer: Any, topic: str, at: Positions, limit: int, timeout_s: float
     ) -> tuple[list[Record], Positions]:
-        """Poll until records arrive; the result is empty only when the log has none from these positions on."""
+        """Poll until records arrive; the result is empty only when the log has none from these
+        positions on."""
         until = time.monotonic() + timeout_s + FETCH_S
         wait_s = timeout_s
         while True:
             records = self._poll(consumer, topic, at, limit, wait_s)
-            after = {partition: consumer.position(TopicPartition(topic, partition)) for partition in at}
-            if records or after != at:  # compaction leaves gaps, and there may be no record after the last gap
+            after = {
+                partition: consumer.position(TopicPartition(topic, partition)) for partition in at
+            }
+            # compaction leaves gaps, and there may be no record after the last gap
+            if records or after != at:
                 return records, after
             ends = self._topics.ends(topic, at)
             if all(ends[partition] <= position for partition, position in at.items()):
                 return [], at
             if time.monotonic() > until:
-                raise LogUnavailable(f"{self._where}: records of {topic} did not arrive within {FETCH_S:.0f} s")
+                raise LogUnavailable(
+                    f"{self._where}: records of {topic} did not arrive within {FETCH_S:.0f} s"
+                )
             wait_s = 1.0
 
-    def _poll(self, consumer: Any, topic: str, at: Positions, limit: int, wait_s: float) -> list[Record]:
+    def _poll(
+        self, consumer: Any, topic: str, at: Positions, limit: int, wait_s: float
+    ) -> list[Record]:
         try:
             fetched = consumer.poll(timeout_ms=math.ceil(1000 * wait_s), max_records=limit)
         except OffsetOutOfRangeError:
@@ -258,11 +297,13 @@ class LogReader:
         return [_record(one) for records in fetched.values() for one in records]
 
     def _read_one(self, topic: str, at: Positions) -> tuple[list[Record], Positions]:
-        """One record, from the first partition that has any; at least one partition begins with an undecodable record.
+        """One record, from the first partition that has any; at least one partition begins with an
+        undecodable record.
 
-        Such a record has a header name that is not UTF-8, a compression that is not installed, or is in a batch that
-        grows beyond what its topic accepts. Every writer can send one, and a reader that stopped at it could be stopped
-        by any writer. Other records of its batch may be undecodable too.
+        Such a record has a header name that is not UTF-8, a compression that is not installed, or
+        is in a batch that grows beyond what its topic accepts. Every writer can send one, and a
+        reader that stopped at it could be stopped by any writer. Other records of its batch may be
+        undecodable too.
         """
         ends = self._topics.ends(topic, at)
         for partition, position in at.items():
@@ -274,8 +315,13 @@ class LogReader:
                 self.close()
                 why: Headers = ((UNREADABLE, type(error).__name__.encode()),)
                 if isinstance(error, BatchTooLarge):
-                    why += (("packed_bytes", str(error.packed).encode()), ("packed_sha256", error.sha256.encode()))
-                return [Record(topic, partition, position, 0, None, None, why)], at | {partition: position + 1}
+                    why += (
+                        ("packed_bytes", str(error.packed).encode()),
+                        ("packed_sha256", error.sha256.encode()),
+                    )
+                return [Record(topic, partition, position, 0, None, None, why)], at | {
+                    partition: position + 1
+                }
             return records, at | after
         raise LogUnavailable(f"{self._where}: records of {topic} disappeared while they were read")
 

@@ -39,13 +39,15 @@ from shoal.transports.kafka.topics import Topics
 IN_FLIGHT_RECORD_BYTES = 512
 """memory of a record in flight besides its own bytes"""
 REQUEST_BYTES_MAX = 90 * 1024 * 1024
-"""largest request, below the brokers' socket.request.max.bytes; the limit of each topic is checked before"""
+"""largest request, below the brokers' socket.request.max.bytes; the limit of each topic is checked
+before"""
 DELIVERY_S = 120.0
 PRODUCER_CLOSE_S = 5.0
 
 
 class InFlight:
-    """Bounds the bytes that are published and not yet stored; the library itself accepts any number."""
+    """Bounds the bytes that are published and not yet stored; the library itself accepts any
+    number."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -53,9 +55,12 @@ class InFlight:
         self._changed = threading.Condition()
 
     def acquire(self, size: int, timeout_s: float) -> bool:
-        """Wait for room for `size` bytes; False if there was none in time. A single record always has room."""
+        """Wait for room for `size` bytes; False if there was none in time. A single record always
+        has room."""
         with self._changed:
-            room = self._changed.wait_for(lambda: not self._bytes or self._bytes + size <= self._bytes_max, timeout_s)
+            room = self._changed.wait_for(
+                lambda: not self._bytes or self._bytes + size <= self._bytes_max, timeout_s
+            )
             self._bytes += size if room else 0
             return room
 
@@ -74,13 +79,17 @@ class InFlight:
 class LogWriter:
     """An idempotent producer, replaced by a new one after any failure.
 
-    A producer that failed once is not used again: a record that the broker rejects as too large makes all later sends
-    fail, and records that timed out could still be stored late. What was in flight may be stored or not; the caller
-    gets the error and publishes it again.
+    A producer that failed once is not used again: a record that the broker rejects as too large
+    makes all later sends fail, and records that timed out could still be stored late. What was in
+    flight may be stored or not; the caller gets the error and publishes it again.
     """
 
-    def __init__(self, where: str, client_config: dict[str, Any], compression: str, bytes_max: int) -> None:
-        self._where, self._client_config, self._bytes_max = where, client_config, bytes_max
+    def __init__(
+        self, where: str, client_config: dict[str, Any], compression: str, bytes_max: int
+    ) -> None:
+        self._where = where
+        self._client_config = client_config
+        self._bytes_max = bytes_max
         self._compression = None if compression == "none" else compression
         self._producer: Any = None
         self._in_flight = InFlight(bytes_max)
@@ -89,9 +98,16 @@ class LogWriter:
         """whether anything was published since the last flush"""
 
     def send(
-        self, topic: str, partition: int, value: bytes | None, key: bytes | None, headers: Headers, size: int
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        size: int,
     ) -> None:
-        """Send one record; blocks while too much is in flight. Raises as `flush` does, for a record not accepted."""
+        """Send one record; blocks while too much is in flight. Raises as `flush` does, for a record
+        not accepted."""
         if self._failure is not None:
             self._fail(self._failure)
         weight = size + IN_FLIGHT_RECORD_BYTES
@@ -106,7 +122,8 @@ class LogWriter:
         try:
             with kafka_errors(self._where):
                 stored = producer.send(topic, value, key, list(headers), partition)
-        # A record that was not accepted never comes to a callback, and would hold its room for ever.
+        # A record that was not accepted never comes to a callback, and would hold its room for
+        # ever.
         except BaseException:
             in_flight.release(weight)
             raise
@@ -118,7 +135,9 @@ class LogWriter:
         # Not the library's flush: it waits this long for each batch anew.
         if not self._in_flight.wait_until_empty(timeout_s) and self._failure is None:
             self._discard()
-            raise LogUnavailable(f"{self._where}: not stored within {timeout_s:.0f} s; is a broker unavailable?")
+            raise LogUnavailable(
+                f"{self._where}: not stored within {timeout_s:.0f} s; is a broker unavailable?"
+            )
         if self._failure is not None:
             self._fail(self._failure)
         self.unsure = False
@@ -127,9 +146,11 @@ class LogWriter:
         """Discard at once what is still in flight."""
         self._discard()
 
-    def _on_error(self, error: BaseException, producer: Any, in_flight: InFlight, weight: int) -> None:
-        # Set before the bytes are released, so that a flush cannot miss it. A discarded producer fails for everything
-        # it still held; that is ignored.
+    def _on_error(
+        self, error: BaseException, producer: Any, in_flight: InFlight, weight: int
+    ) -> None:
+        # Set before the bytes are released, so that a flush cannot miss it. A discarded producer
+        # fails for everything it still held; that is ignored.
         if producer is self._producer and self._failure is None:
             self._failure = error
         in_flight.release(weight)
@@ -139,8 +160,10 @@ class LogWriter:
         raise to_shoal_error(error, self._where) from error
 
     def _discard(self) -> None:
-        producer, self._producer = self._producer, None
-        self._failure, self.unsure = None, False
+        producer = self._producer
+        self._producer = None
+        self._failure = None
+        self.unsure = False
         self._in_flight = InFlight(self._bytes_max)
         if producer is not None:
             _close_producer(producer)
@@ -166,8 +189,8 @@ def _close_producer(producer: Any) -> None:
     try:
         producer.close(timeout=0 if producer._accumulator.has_incomplete else PRODUCER_CLOSE_S)
     except KafkaError:
-        # Closing waits for an unavailable broker, times out, and leaves the sender running: discarded records could be
-        # stored later. So the sender is closed by force.
+        # Closing waits for an unavailable broker, times out, and leaves the sender running:
+        # discarded records could be stored later. So the sender is closed by force.
         producer._sender.force_close()
         with suppress(KafkaError):
             producer.close(timeout=PRODUCER_CLOSE_S)
@@ -178,18 +201,23 @@ CLOSE_S = 10.0
 
 
 class KafkaLog:
-    """`Log` on the brokers `//host:port,host:port`. One object per thread. It connects when it is first used.
+    """`Log` on the brokers `//host:port,host:port`. One object per thread. It connects when it is
+    first used.
 
-    `in_flight_bytes_max` bounds what is published and not yet stored: beyond it `publish` waits, and then raises
-    `LogUnavailable`. After an error of `publish` or `flush`, what was published since the last flush may be stored
-    or not: publish it again; readers drop repetitions.
+    `in_flight_bytes_max` bounds what is published and not yet stored: beyond it `publish` waits,
+    and then raises `LogUnavailable`. After an error of `publish` or `flush`, what was published
+    since the last flush may be stored or not: publish it again; readers drop repetitions.
 
-    Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable` (brokers unavailable),
-    `LogError` (a wrong secret, an unknown certificate, an access rule, and as `Log` describes).
+    Raises `SettingsError` (address, files of secrets), `MissingExtra`; later `LogUnavailable`
+    (brokers unavailable), `LogError` (a wrong secret, an unknown certificate, an access rule, and
+    as `Log` describes).
     """
 
     def __init__(
-        self, place: str, settings: KafkaSettings | None = None, in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+        self,
+        place: str,
+        settings: KafkaSettings | None = None,
+        in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
     ) -> None:
         settings = settings or KafkaSettings()
         servers = servers_of(place)
@@ -208,7 +236,8 @@ class KafkaLog:
         self._topics.ensure(topic, settings)
 
     def identity(self, topic: str) -> bytes:
-        """See `Log.identity`; the topic id of Kafka. `LogError` when it has changed since this log was opened."""
+        """See `Log.identity`; the topic id of Kafka. `LogError` when it has changed since this log
+        was opened."""
         self._check_open()
         return self._topics.identity(topic)
 
@@ -227,7 +256,9 @@ class KafkaLog:
         partition = partition_of(key, settings.partitions) if partition is None else partition
         check_record(topic, settings, partition, key, size)
         if value is None and key is None:
-            raise LogError(f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for")
+            raise LogError(
+                f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for"
+            )
         self._writer.send(topic, partition, value, key, headers, size)
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -238,7 +269,8 @@ class KafkaLog:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[list[Record], Positions]:
-        """See `Log.read`. A record that cannot be decoded comes without a value, with the header `unreadable`."""
+        """See `Log.read`. A record that cannot be decoded comes without a value, with the header
+        `unreadable`."""
         self._check_open()
         if limit < 1:
             raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")
@@ -246,7 +278,9 @@ class KafkaLog:
         partitions = self._topics.get(topic).settings.partitions
         for partition in at:
             if not 0 <= partition < partitions:
-                raise LogError(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}")
+                raise LogError(
+                    f"topic {topic!r} has partitions 0 to {partitions - 1}, not {partition}"
+                )
         if not at:
             return [], {}
         return self._reader.read(topic, at, limit, timeout_s)
@@ -264,7 +298,8 @@ class KafkaLog:
         return self._topics.cluster()
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
-        """See `Log.show_progress`: committed to the consumer group `reader`, where tools look for lag."""
+        """See `Log.show_progress`: committed to the consumer group `reader`, where tools look for
+        lag."""
         self._check_open()
         self._topics.show_progress(reader, topic, at)
 

@@ -1,6 +1,7 @@
 """The settings of a log on Kafka, and the check that what they need is installed.
 
-kafka-python is not imported before a log is opened: reading the settings of a federation needs none of it.
+kafka-python is not imported before a log is opened: reading the settings of a federation needs none
+of it.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ class BrokerAccess(Settings):
 
     tls: bool = Field(default=False, description="connect by TLS, and verify the brokers")
     ca_file: FilePath | None = Field(
-        default=None, description="certificates (PEM) of the authorities trusted with TLS; none: those of the system"
+        default=None,
+        description="certificates (PEM) of the authorities trusted with TLS; none: those of the system",
     )
     certificate_file: FilePath | None = Field(
         default=None, description="client certificate (PEM), if the brokers ask for one"
     )
-    key_file: FilePath | None = Field(default=None, description="private key (PEM) of that certificate")
+    key_file: FilePath | None = Field(
+        default=None, description="private key (PEM) of that certificate"
+    )
     sasl: Literal["none", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"] = Field(
         default="none", description="how to authenticate"
     )
     user: str = Field(default="", description="user name (not for `oauthbearer`)")
     secret_file: FilePath | None = Field(
-        default=None, description="file with the password, or with the bearer token, read at each connection"
+        default=None,
+        description="file with the password, or with the bearer token, read at each connection",
     )
 
     @model_validator(mode="after")
@@ -42,7 +47,9 @@ class BrokerAccess(Settings):
         if self.sasl not in ("none", "oauthbearer") and not self.user:
             raise ValueError(f'sasl = "{self.sasl}" needs a user')
         if self.sasl in ("plain", "oauthbearer") and not self.tls:
-            raise ValueError(f'sasl = "{self.sasl}" sends the secret unencrypted, so it needs tls = true')
+            raise ValueError(
+                f'sasl = "{self.sasl}" sends the secret unencrypted, so it needs tls = true'
+            )
         if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
             raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
         if (self.certificate_file is None) != (self.key_file is None):
@@ -53,14 +60,17 @@ class BrokerAccess(Settings):
 class KafkaSettings(BrokerAccess):
     """How Kafka brokers are reached, and how they keep a topic."""
 
-    replication: int = Field(default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers")
+    replication: int = Field(
+        default=0, ge=0, le=100, description="copies of each topic; 0: the default of the brokers"
+    )
     compression: Literal["none", "gzip", "lz4"] = Field(
         default="none", description="compression of records; `lz4` needs the extra `lz4`"
     )
 
 
 def check_compression(settings: KafkaSettings) -> None:
-    """Raises `MissingExtra` unless kafka-python is installed, with what the configured compression needs."""
+    """Raises `MissingExtra` unless kafka-python is installed, with what the configured compression
+    needs."""
     try:
         from kafka import codec  # noqa: PLC0415 - kafka-python is an extra
     except ModuleNotFoundError as missing:
@@ -75,6 +85,11 @@ def servers_of(place: str) -> list[str]:
     """`//host:port,host:port` as a list. Raises `SettingsError`."""
     servers = place.removeprefix("//").rstrip("/").split(",")
     for server in servers:
-        if not (place.startswith("//") and re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,]+):[0-9]{1,5}", server)):
-            raise SettingsError(f"log address kafka:{place}: must be kafka://host:port, or kafka://host:port,host:port")
+        if not (
+            place.startswith("//")
+            and re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,]+):[0-9]{1,5}", server)
+        ):
+            raise SettingsError(
+                f"log address kafka:{place}: must be kafka://host:port, or kafka://host:port,host:port"
+            )
     return servers

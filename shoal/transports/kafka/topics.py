@@ -13,21 +13,35 @@ from uuid import UUID
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from kafka.structs import OffsetAndMetadata
 
 from shoal.errors import LogError, LogUnavailable
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings, differences
-from shoal.transports.kafka.connection import CONNECT_S, configs_of, connect, kafka_errors, settings_of
+from shoal.transports.kafka.connection import (
+    CONNECT_S,
+    configs_of,
+    connect,
+    kafka_errors,
+    settings_of,
+)
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
-"""settings that must be as declared, by the brokers' names: another value could lose records that count as stored"""
+"""settings that must be as declared, by the brokers' names: another value could lose records that
+count as stored"""
 PAUSE_S = 0.05
 CHECK_S = 20.0
-"""seconds after which a reader that asks for the bounds of a topic looks at its number of partitions again"""
+"""seconds after which a reader that asks for the bounds of a topic looks at its number of
+partitions again"""
 
 
 class Topic(NamedTuple):
@@ -49,14 +63,18 @@ def check_name(name: str) -> None:
     """Raises `LogError` for a name that Kafka cannot have."""
     if not NAME.fullmatch(name) or name in (".", ".."):
         shown = name[:20].encode("ascii", "backslashreplace").decode()
-        raise LogError(f"topic {shown!r}: Kafka takes names of 1 to 249 letters, digits, '.', '_' and '-'")
+        raise LogError(
+            f"topic {shown!r}: Kafka takes names of 1 to 249 letters, digits, '.', '_' and '-'"
+        )
 
 
 class Topics:
     """Describes and creates topics, by one admin client."""
 
     def __init__(self, where: str, client_config: dict[str, Any], replication: int) -> None:
-        self._where, self._client_config, self._replication = where, client_config, replication
+        self._where = where
+        self._client_config = client_config
+        self._replication = replication
         self._client: Any = None
         self._known: dict[str, Topic] = {}
         self._check_due: dict[str, float] = {}
@@ -72,14 +90,18 @@ class Topics:
         until = time.monotonic() + SETTLE_S
         while settings is not None and (other := self._differences(found, wanted)):
             if time.monotonic() >= until:
-                raise LogError(f"topic {name!r} is kept with other settings than declared: {', '.join(other)}")
+                raise LogError(
+                    f"topic {name!r} is kept with other settings than declared: {', '.join(other)}"
+                )
             # A broker may describe a topic that was just created without its settings.
             time.sleep(SETTLE_POLL_S)
             found = self._described(name)
         self._known[name] = found
 
     def _differences(self, found: Topic, wanted: TopicSettings) -> list[str]:
-        other = list(filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)]))
+        other = list(
+            filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)])
+        )
         if self._replication and found.replication != self._replication:
             other.append(f"replication is {found.replication}, not {self._replication}")
         return other
@@ -99,19 +121,25 @@ class Topics:
         return self._known[name]
 
     def identity(self, name: str) -> bytes:
-        """The topic's id, asked from the brokers each time. Raises `LogError` when it was created again since."""
-        known, found = self.get(name), self._described(name)
+        """The topic's id, asked from the brokers each time. Raises `LogError` when it was created
+        again since."""
+        known = self.get(name)
+        found = self._described(name)
         if found.identity != known.identity:
-            raise LogError(f"topic {name!r} was deleted and created again while this log was open; open it again")
+            raise LogError(
+                f"topic {name!r} was deleted and created again while this log was open; open it again"
+            )
         return found.identity
 
     def check_partitions(self, name: str) -> None:
-        """Raises `LogError` when the topic has more partitions than at first; asks the brokers at intervals."""
+        """Raises `LogError` when the topic has more partitions than at first; asks the brokers at
+        intervals."""
         now = time.monotonic()
         if now < self._check_due.setdefault(name, now + CHECK_S):
             return
         self._check_due[name] = now + CHECK_S
-        had, found = self.get(name).settings.partitions, self._described(name).settings.partitions
+        had = self.get(name).settings.partitions
+        found = self._described(name).settings.partitions
         if found != had:
             raise LogError(
                 f"topic {name!r} has {found} partitions now, and had {had} when this process started: updates of one "
@@ -137,22 +165,31 @@ class Topics:
 
     def show_progress(self, reader: str, name: str, at: Positions) -> None:
         """See `Log.show_progress`. A missing right or coordinator is only logged."""
-        places = {TopicPartition(name, place): OffsetAndMetadata(position, "", -1) for place, position in at.items()}
+        places = {
+            TopicPartition(name, place): OffsetAndMetadata(position, "", -1)
+            for place, position in at.items()
+        }
         try:
             self._connected().alter_group_offsets(reader, places)
         except (KafkaError, LogUnavailable) as error:
-            log_event("progress_not_shown", logging.DEBUG, reader=reader, error=type(error).__name__)
+            log_event(
+                "progress_not_shown", logging.DEBUG, reader=reader, error=type(error).__name__
+            )
 
     def _offsets(self, name: str, partitions: Iterable[int], which: OffsetSpec) -> dict[int, int]:
-        # Not by the consumer: brokers answer a connection in order, and its fetches wait for records.
+        # Not by the consumer: brokers answer a connection in order, and its fetches wait for
+        # records.
         asked = {TopicPartition(name, partition): which for partition in partitions}
         with kafka_errors(self._where):
-            found = self._connected().list_partition_offsets(asked, timeout_ms=int(1000 * CONNECT_S))
+            found = self._connected().list_partition_offsets(
+                asked, timeout_ms=int(1000 * CONNECT_S)
+            )
         return {place.partition: found[place].offset for place in asked}
 
     def close(self) -> None:
         """Close the admin client."""
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             client.close()
 
@@ -164,7 +201,8 @@ class Topics:
         return found
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
-        """The topic as it is now. A user without the right to describe its configuration gets `assumed` instead."""
+        """The topic as it is now. A user without the right to describe its configuration gets
+        `assumed` instead."""
         with kafka_errors(self._where):
             (described,) = self._connected().describe_topics([name])
             problem = for_code(described["error_code"])
@@ -173,15 +211,25 @@ class Topics:
             if described["error_code"]:
                 raise problem(name)
             partitions = len(described["partitions"])
-            settings, configs = replace(assumed, partitions=partitions), {}
+            settings = replace(assumed, partitions=partitions)
+            configs = {}
             if "DESCRIBE_CONFIGS" in described["authorized_operations"]:
-                asked = ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED + AS_DECLARED))
-                described_configs = self._connected().describe_configs([asked], config_filter="all")["topic"].get(name)
+                asked = ConfigResource(
+                    ConfigResourceType.TOPIC, name, dict.fromkeys(COMPARED + AS_DECLARED)
+                )
+                described_configs = (
+                    self._connected()
+                    .describe_configs([asked], config_filter="all")["topic"]
+                    .get(name)
+                )
                 if not described_configs:  # deleted between the two requests
                     return None
                 known = {config: str(about["value"]) for config, about in described_configs.items()}
-                settings, configs = settings_of(known, partitions), {name: known[name] for name in AS_DECLARED}
-        replication = min((len(partition["replica_nodes"]) for partition in described["partitions"]), default=0)
+                settings = settings_of(known, partitions)
+                configs = {name: known[name] for name in AS_DECLARED}
+        replication = min(
+            (len(partition["replica_nodes"]) for partition in described["partitions"]), default=0
+        )
         return Topic(UUID(described["topic_id"]).bytes, settings, replication, configs)
 
     def _create(self, name: str, wanted: TopicSettings) -> Topic:
@@ -190,7 +238,8 @@ class Topics:
             "replication_factor": self._replication or -1,
             "configs": configs_of(wanted, self._replication),
         }
-        with kafka_errors(self._where), suppress(TopicAlreadyExistsError):  # another process was faster
+        # another process was faster
+        with kafka_errors(self._where), suppress(TopicAlreadyExistsError):
             self._connected().create_topics({name: declared})
         until = time.monotonic() + CONNECT_S
         while time.monotonic() < until:

@@ -1,4 +1,5 @@
-"""The embedded transport: how an address with the scheme `sqlite`, or a path that ends in .db, opens a log."""
+"""The embedded transport: how an address with the scheme `sqlite`, or a path that ends in .db,
+opens a log."""
 
 from __future__ import annotations
 

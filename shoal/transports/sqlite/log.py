@@ -1,9 +1,10 @@
 """The embedded log: one SQLite file for many processes, with nothing to install.
 
-A flush is one transaction over every topic that it writes. With `durable` (the default) it returns only after the
-disk has synced it, because a client deletes its outbox after a flush; without, a power cut may lose the last flushes
-(a crash of the process does not). `benchmarks/results/log.json` has the cost: a tenth of the speed with 100 records
-per flush, three quarters with one. The file must be on a local disk: the write-ahead log needs shared memory.
+A flush is one transaction over every topic that it writes. With `durable` (the default) it returns
+only after the disk has synced it, because a client deletes its outbox after a flush; without, a
+power cut may lose the last flushes (a crash of the process does not). `benchmarks/results/log.json`
+has the cost: a tenth of the speed with 100 records per flush, three quarters with one. The file
+must be on a local disk: the write-ahead log needs shared memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ from shoal.transports.sqlite.records import (
     row_bytes_max,
     store,
 )
-from shoal.transports.sqlite.schema import Topic, connect, log_file_errors, log_time_ms, reading, release_free_pages
+from shoal.transports.sqlite.schema import (
+    Topic,
+    connect,
+    log_file_errors,
+    log_time_ms,
+    reading,
+    release_free_pages,
+)
 
 PENDING_BYTES = 256
 """memory of a buffered row besides its own bytes"""
@@ -47,20 +55,23 @@ WAL_BYTES_MAX = 64 * MIB
 SWEEP_S = 60.0
 """seconds after which a flush also applies retention to partitions that it does not write"""
 POLL_S = (0.001, 0.01)
-"""first and longest interval at which a waiting read checks for records; each is twice the one before"""
+"""first and longest interval at which a waiting read checks for records; each is twice the one
+before"""
 
 
 class SqliteLog:
-    """`Log` in the SQLite file `path`, created if there is none. One object per thread; any number of processes.
+    """`Log` in the SQLite file `path`, created if there is none. One object per thread; any number
+    of processes.
 
-    `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a flush raises
-    `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first. `read_bytes_max`: one read returns no more,
-    but always the first record of a partition. `clock`: seconds since 1970, for the timestamps of records and their
-    retention; by default the log's own time (`shoal.transports.sqlite.schema`).
+    `file_bytes_max` bounds the file (not its write-ahead log, which stays near 64 MiB): beyond it a
+    flush raises `LogUnavailable`. `buffer_bytes_max`: beyond it, publish flushes first.
+    `read_bytes_max`: one read returns no more, but always the first record of a partition. `clock`:
+    seconds since 1970, for the timestamps of records and their retention; by default the log's own
+    time (`shoal.transports.sqlite.schema`).
     `new_identity`: the identity of a topic that is created, by default random.
 
-    Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout, damaged),
-    `LogUnavailable` (locked longer than `wait_s`).
+    Raises `SettingsError` (folder, rights), `LogError` (another program's file, newer layout,
+    damaged), `LogUnavailable` (locked longer than `wait_s`).
     """
 
     def __init__(
@@ -95,7 +106,8 @@ class SqliteLog:
         self._inode = self._path.stat().st_ino
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
-        """See `Log.ensure`; without settings an existing topic keeps its own. `SettingsError` for impossible ones."""
+        """See `Log.ensure`; without settings an existing topic keeps its own. `SettingsError` for
+        impossible ones."""
         schema.check_name(topic)
         wanted = settings or TopicSettings()
         check_settings(topic, wanted)
@@ -103,7 +115,9 @@ class SqliteLog:
             found = self._find(db, topic)
             if found is None:
                 with writing(db):
-                    found = schema.find(db, topic) or schema.create(db, topic, wanted, self._new_identity())
+                    found = schema.find(db, topic) or schema.create(
+                        db, topic, wanted, self._new_identity()
+                    )
                 self._topics[topic] = found
         if settings is not None and (other := differences(found.settings, wanted)):
             raise LogError(f"topic {topic!r} is kept with other settings than declared: {other}")
@@ -111,8 +125,8 @@ class SqliteLog:
     def set_retention(self, topic: str, settings: TopicSettings) -> None:
         """Declare a topic as `ensure` does, but change its `retain_bytes` if it was another.
 
-        Writers remove the oldest records, so a process that has the log open uses the old value until it opens the log
-        again.
+        Writers remove the oldest records, so a process that has the log open uses the old value
+        until it opens the log again.
         """
         check_settings(topic, settings)
         with self._open() as db:
@@ -135,7 +149,8 @@ class SqliteLog:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """See `Log.publish`. A full buffer is flushed first; if that fails, this record was not accepted."""
+        """See `Log.publish`. A full buffer is flushed first; if that fails, this record was not
+        accepted."""
         settings = self._known(topic).settings
         pending = pack(topic, value, key, headers)
         partition = partition_of(key, settings.partitions) if partition is None else partition
@@ -143,8 +158,8 @@ class SqliteLog:
         self._buffer(topic, partition, [pending])
 
     def publish_batch(self, topic: str, batch: RecordBatch, partition: int) -> None:
-        """See `BatchLog.publish_batch`. A full buffer is flushed first; if that fails, the records it is for were not
-        accepted."""
+        """See `BatchLog.publish_batch`. A full buffer is flushed first; if that fails, the records
+        it is for were not accepted."""
         settings = self._known(topic).settings
         pending, largest = pack_batch(topic, batch, row_bytes_max(settings, self._buffer_bytes_max))
         check_record(topic, settings, partition, None, largest)
@@ -155,9 +170,11 @@ class SqliteLog:
             self._buffer(topic, partition, [row])
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again stores it once."""
+        """See `Log.flush`. After an error nothing was stored and the buffer is kept: flushing again
+        stores it once."""
         now_s = time.monotonic() if self._clock is None else self._clock()
-        # A clock that was set back sweeps too; otherwise no sweep would happen until it has caught up.
+        # A clock that was set back sweeps too; otherwise no sweep would happen until it has caught
+        # up.
         sweep = not 0 <= now_s - self._swept_s < SWEEP_S
         with self._open(timeout_s) as db:
             if not self._pending and not sweep:
@@ -174,9 +191,11 @@ class SqliteLog:
             self._bound_wal(db)
 
     def flush_unsynced(self, timeout_s: float = 30.0) -> None:
-        """Flush without waiting for the disk: a crash of the process loses nothing, a power cut perhaps this flush.
+        """Flush without waiting for the disk: a crash of the process loses nothing, a power cut
+        perhaps this flush.
 
-        The next flush of any process syncs these records as well: all write the same write-ahead log.
+        The next flush of any process syncs these records as well: all write the same write-ahead
+        log.
         """
         with self._open(timeout_s) as db:
             (synchronous,) = db.execute("PRAGMA synchronous").fetchone()
@@ -190,18 +209,24 @@ class SqliteLog:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[Sequence[Record], Positions]:
-        """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep readers from the others."""
+        """See `Log.read`. `limit` is shared fairly: a busy partition cannot keep readers from the
+        others."""
         if limit < 1:
             raise LogError(f"a read of {limit} records was asked for; limit must be 1 or more")
-        at = {int(partition): int(position) for partition, position in at.items()}  # SQLite takes no numpy integers
-        until, pause_s = time.monotonic() + timeout_s, POLL_S[0]
+        # SQLite takes no numpy integers
+        at = {int(partition): int(position) for partition, position in at.items()}
+        until = time.monotonic() + timeout_s
+        pause_s = POLL_S[0]
         with self._open() as db:
             found = self._topic(db, topic)
             while True:
-                version, after = _version(db), at
+                version = _version(db)
+                after = at
                 if self._ended.get(topic) != (version, at):
                     with reading(db):
-                        records, after, ended = read_records(db, topic, found, at, limit, self._read_bytes_max)
+                        records, after, ended = read_records(
+                            db, topic, found, at, limit, self._read_bytes_max
+                        )
                     if ended and at:
                         self._ended[topic] = (version, dict(after))
                     if records or not at:
@@ -213,7 +238,8 @@ class SqliteLog:
                     if _version(db) != version:
                         break
                     time.sleep(min(pause_s, left_s))
-                    # Twice as long each time: a busy log is answered at once, and an idle one costs next to nothing.
+                    # Twice as long each time: a busy log is answered at once, and an idle one costs
+                    # next to nothing.
                     pause_s = min(2 * pause_s, POLL_S[1])
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -226,14 +252,16 @@ class SqliteLog:
         """See `Log.show_progress`. Nothing to do: there are no tools for this file."""
 
     def close(self) -> None:
-        """Flush and close. Raises if the flush fails (those records are lost); the file is closed all the same."""
+        """Flush and close. Raises if the flush fails (those records are lost); the file is closed
+        all the same."""
         if self._connection is None:
             return
         try:
             if self._pending:
                 self.flush(self._wait_s)
         finally:
-            connection, self._connection = self._connection, None
+            connection = self._connection
+            self._connection = None
             with log_file_errors(self._path):
                 connection.close()
 
@@ -246,12 +274,15 @@ class SqliteLog:
         if self._connection is None:
             raise self._closed()
         try:
-            # A connection to a deleted file goes on as if nothing were: what it stores would be lost.
+            # A connection to a deleted file goes on as if nothing were: what it stores would be
+            # lost.
             same = os.stat(self._path).st_ino == self._inode
         except OSError:
             same = False
         if not same:
-            raise LogError(f"log {self._path}: the file was deleted or replaced while open; open it again")
+            raise LogError(
+                f"log {self._path}: the file was deleted or replaced while open; open it again"
+            )
         with log_file_errors(self._path):
             self._set_lock_wait(self._connection, self._wait_s if wait_s is None else wait_s)
             yield self._connection
@@ -276,7 +307,9 @@ class SqliteLog:
     def _topic(self, db: sqlite3.Connection, topic: str) -> Topic:
         found = self._find(db, topic)
         if found is None:
-            raise LogError(f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address")
+            raise LogError(
+                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address"
+            )
         return found
 
     def _find(self, db: sqlite3.Connection, topic: str) -> Topic | None:
@@ -296,7 +329,8 @@ class SqliteLog:
         self._pending_bytes += weight
 
     def _store(self, db: sqlite3.Connection, now_ms: int, sweep: bool) -> None:
-        """Inside a transaction: append the buffer; in a sweep, apply retention to every other partition as well."""
+        """Inside a transaction: append the buffer; in a sweep, apply retention to every other
+        partition as well."""
         work = {name: dict(batches) for name, batches in self._pending.items()}
         for name in schema.names(db) if sweep else ():
             for partition in range(self._topic(db, name).settings.partitions):
@@ -308,7 +342,8 @@ class SqliteLog:
                 store(db, topic, partition, watermarks[partition], batch, now_ms)
 
     def _bound_wal(self, db: sqlite3.Connection) -> None:
-        """Truncate a write-ahead log that readers have kept from being reused; wait only shortly for a long read."""
+        """Truncate a write-ahead log that readers have kept from being reused; wait only shortly
+        for a long read."""
         try:
             size = os.stat(self._wal).st_size
         except FileNotFoundError:
@@ -319,11 +354,13 @@ class SqliteLog:
             # Tried again once it has grown by as much, or each flush behind a long read would wait.
             self._wal_bytes_allowed = size + WAL_BYTES_MAX
             self._set_lock_wait(db, 0.1)
-            with suppress(sqlite3.Error):  # what was flushed is stored; a failing disk raises at the next flush
+            # what was flushed is stored; a failing disk raises at the next flush
+            with suppress(sqlite3.Error):
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """A number that changes with every commit of another connection: to ask for it costs less than a read."""
+    """A number that changes with every commit of another connection: to ask for it costs less than
+    a read."""
     version: int = db.execute("PRAGMA data_version").fetchone()[0]
     return version

@@ -1,10 +1,12 @@
-"""Records in the tables of the embedded log: packed, appended, retained and compacted, and read from a position on.
+"""Records in the tables of the embedded log: packed, appended, retained and compacted, and read
+from a position on.
 
-The records of a batch share rows, which takes a fraction of the time that a row for each of them does. A row is read,
-and retained or removed, as a whole; it is small beside what is read at once and what is retained.
+The records of a batch share rows, which takes a fraction of the time that a row for each of them
+does. A row is read, and retained or removed, as a whole; it is small beside what is read at once
+and what is retained.
 
-Retention and compaction bound the file. They run in the writer's own transaction; the work of each is bounded by what
-the writer adds.
+Retention and compaction bound the file. They run in the writer's own transaction; the work of each
+is bounded by what the writer adds.
 """
 
 from __future__ import annotations
@@ -34,10 +36,17 @@ from shoal.transports.base import (
     TopicSettings,
     size_of,
 )
-from shoal.transports.sqlite.schema import Topic, Watermarks, rows_table, store_watermarks, watermarks
+from shoal.transports.sqlite.schema import (
+    Topic,
+    Watermarks,
+    rows_table,
+    store_watermarks,
+    watermarks,
+)
 
 FORMS_MAX = 8
-"""most forms of headers among the records of a read; with more, each record is unpacked by itself"""
+"""most forms of headers among the records of a read; with more, each record is unpacked by itself
+"""
 FEW_RECORDS = 4
 """most records for which rows of their own, and reading them one by one, are faster"""
 ROW_RECORDS_MAX = 1000
@@ -56,7 +65,8 @@ class Pending(NamedTuple):
     headers: bytes | None
     value: bytes | None
     batch_records: int | None = None
-    """number of records of a batch, whose common headers are in `headers` and whose columns are in `value`"""
+    """number of records of a batch, whose common headers are in `headers` and whose columns are in
+    `value`"""
 
     @property
     def records(self) -> int:
@@ -65,7 +75,8 @@ class Pending(NamedTuple):
 
 
 def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> Pending:
-    """A record ready for the file. Raises `LogError` for one that would make the flush of all buffered ones fail."""
+    """A record ready for the file. Raises `LogError` for one that would make the flush of all
+    buffered ones fail."""
     size = size_of(name, value, key, headers)
     packed = msgpack.packb(headers, buf_size=256) if headers else None
     return Pending(size, key, packed, value)
@@ -73,12 +84,15 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
 
 def row_bytes_max(settings: TopicSettings, buffer_bytes_max: int) -> int:
     """Most bytes of a row of several records of this topic."""
-    retained = ROW_BYTES_MAX if settings.retain_bytes is None else settings.retain_bytes // ROW_SHARE
+    retained = (
+        ROW_BYTES_MAX if settings.retain_bytes is None else settings.retain_bytes // ROW_SHARE
+    )
     return min(ROW_BYTES_MAX, retained, buffer_bytes_max)
 
 
 def pack_batch(name: str, batch: RecordBatch, bytes_max: int) -> tuple[list[Pending], int]:
-    """The records of a batch in rows of about `bytes_max` bytes; and the size of the largest. Raises as `pack` does."""
+    """The records of a batch in rows of about `bytes_max` bytes; and the size of the largest.
+    Raises as `pack` does."""
     columns = [batch.values, *(contents for _, contents in batch.varying)]
     alike = len(set(map(len, columns))) == 1 and all(map(_has_bytes, columns))
     if len(batch.values) <= FEW_RECORDS or not alike:  # one by one it is found what is wrong
@@ -93,9 +107,18 @@ def pack_batch(name: str, batch: RecordBatch, bytes_max: int) -> tuple[list[Pend
     headers = msgpack.packb(batch.headers) if batch.headers else None
     rows = []
     for part, size in _parts(np.cumsum(sizes).tolist(), bytes_max):
-        fields = ([title, *_packed(column[part])] for title, column in zip(("", *titles), packed, strict=True))
+        fields = (
+            [title, *_packed(column[part])]
+            for title, column in zip(("", *titles), packed, strict=True)
+        )
         rows.append(
-            Pending(size, None, headers, msgpack.packb(list(chain.from_iterable(fields))), part.stop - part.start)
+            Pending(
+                size,
+                None,
+                headers,
+                msgpack.packb(list(chain.from_iterable(fields))),
+                part.stop - part.start,
+            )
         )
     return rows, int(sizes.max(initial=0))
 
@@ -105,12 +128,16 @@ def _has_bytes(contents: Sequence[bytes]) -> bool:
 
 
 def _parts(ends: Sequence[int], bytes_max: int) -> Iterator[tuple[slice, int]]:
-    """Which records of a batch share a row, and their bytes. `ends`: the bytes of each and all before it."""
+    """Which records of a batch share a row, and their bytes. `ends`: the bytes of each and all
+    before it."""
     start = before = 0
     while start < len(ends):
-        end = bisect_right(ends, before + bytes_max, start + 1, min(len(ends), start + ROW_RECORDS_MAX))
+        end = bisect_right(
+            ends, before + bytes_max, start + 1, min(len(ends), start + ROW_RECORDS_MAX)
+        )
         yield slice(start, end), ends[end - 1] - before
-        start, before = end, ends[end - 1]
+        start = end
+        before = ends[end - 1]
 
 
 def _packed(column: BytesColumn) -> tuple[int | bytes, bytes]:
@@ -119,8 +146,14 @@ def _packed(column: BytesColumn) -> tuple[int | bytes, bytes]:
 
 
 def _unpacked_column(lengths: object, block: object, records: int) -> BytesColumn:
-    """The column of this many contents that `_packed` has packed. Raises ValueError for anything else."""
-    if isinstance(block, bytes) and isinstance(lengths, int) and lengths > 0 and lengths * records == len(block):
+    """The column of this many contents that `_packed` has packed. Raises ValueError for anything
+    else."""
+    if (
+        isinstance(block, bytes)
+        and isinstance(lengths, int)
+        and lengths > 0
+        and lengths * records == len(block)
+    ):
         return BytesColumn(block, lengths)
     if isinstance(block, bytes) and isinstance(lengths, bytes) and len(lengths) == 4 * records:
         each = np.frombuffer(lengths, dtype="<u4").tolist()
@@ -132,14 +165,16 @@ def _unpacked_column(lengths: object, block: object, records: int) -> BytesColum
 def read_records(
     db: sqlite3.Connection, name: str, topic: Topic, at: Positions, limit: int, bytes_max: int
 ) -> tuple[Sequence[Record], Positions, bool]:
-    """Up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions, within a transaction.
+    """Up to `limit` records, about `bytes_max` bytes, shared fairly among the partitions, within a
+    transaction.
 
     -> the records, the next positions, and whether nothing is left to read from there.
     """
     known = watermarks(db, topic)
     for partition, position in at.items():
         _check_position(name, partition, position, known)
-    # The partitions with the fewest records come first and leave the rest of their share to the others.
+    # The partitions with the fewest records come first and leave the rest of their share to the
+    # others.
     waiting = sorted(at, key=lambda partition: (known[partition].next - at[partition], partition))
     found: list[Sequence[Record]] = []
     after = dict(at)
@@ -174,11 +209,15 @@ class Source(NamedTuple):
 def _read_partition(
     db: sqlite3.Connection, source: Source, position: int, end: int, limit: int, bytes_max: int
 ) -> tuple[Sequence[Record], int, int]:
-    """Records of one partition, the next position, and their bytes. The first record is returned whatever its size."""
+    """Records of one partition, the next position, and their bytes. The first record is returned
+    whatever its size."""
     parts: list[Sequence[Record]] = []
     single: list[tuple[Any, ...]] = []
-    at, taken, size = position, 0, 0
-    # Rows are fetched one after the other, as those that are too large together are not to be in memory together.
+    at = position
+    taken = 0
+    size = 0
+    # Rows are fetched one after the other, as those that are too large together are not to be in
+    # memory together.
     rows = db.execute(
         f"SELECT offset, timestamp_ms, size, key, headers, value, batch_records FROM {source.table} "
         "WHERE offset >= ? AND offset < ? ORDER BY offset",
@@ -186,7 +225,8 @@ def _read_partition(
     )
     with closing(rows):
         for *row, batch_records in rows:
-            offset, row_bytes = row[0], row[2]
+            offset = row[0]
+            row_bytes = row[2]
             batch: Sequence[Record] | None = None
             if batch_records is not None and (batch := _batch(source, row, batch_records)) is None:
                 row[1] = None  # unreadable, whatever else it has
@@ -208,7 +248,9 @@ def _read_partition(
             else:
                 parts += [*_of_rows(source, single), batch[before : before + fit]]
                 single.clear()
-            at, taken, size = offset + before + fit, taken + fit, size + fit * each
+            at = offset + before + fit
+            taken = taken + fit
+            size = size + fit * each
             if taken == limit or fit < n:
                 break
         else:
@@ -217,9 +259,11 @@ def _read_partition(
 
 
 def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
-    """The offset of the row that may have the record at this position: the position itself, or one before it."""
+    """The offset of the row that may have the record at this position: the position itself, or one
+    before it."""
     before = db.execute(
-        f"SELECT offset, batch_records FROM {table} WHERE offset < ? ORDER BY offset DESC LIMIT 1", (position,)
+        f"SELECT offset, batch_records FROM {table} WHERE offset < ? ORDER BY offset DESC LIMIT 1",
+        (position,),
     ).fetchone()
     return position if before is None or before[1] is None else int(before[0])
 
@@ -244,13 +288,23 @@ def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Reco
         own = zip(*varying, strict=True)
         headers_of = [(*fixed, *zip(titles[1:], contents, strict=True)) for contents in own]
         return [
-            Record(source.name, source.partition, first + place, timestamp_ms, None, content, headers_of[place])
+            Record(
+                source.name,
+                source.partition,
+                first + place,
+                timestamp_ms,
+                None,
+                content,
+                headers_of[place],
+            )
             for place, content in enumerate(values)
         ]
     last: Sequence[bytes] = varying[0] if varying else [fixed[-1][1] if fixed else b""] * records
     form = (*fixed, (titles[1], last[0])) if varying else fixed
     columns = (range(first, first + records), [timestamp_ms] * records, [None] * records, values)
-    return RecordColumns(source.name, source.partition, columns, [form], np.zeros(records, dtype=np.intp), last)
+    return RecordColumns(
+        source.name, source.partition, columns, [form], np.zeros(records, dtype=np.intp), last
+    )
 
 
 def _of_rows(source: Source, rows: Sequence[tuple[Any, ...]]) -> list[Sequence[Record]]:
@@ -260,7 +314,8 @@ def _of_rows(source: Source, rows: Sequence[tuple[Any, ...]]) -> list[Sequence[R
 
 
 def _joined(parts: Sequence[Sequence[Record]]) -> Sequence[Record]:
-    """The records of all parts, which are of one partition and ascend; by column if all are and have few forms."""
+    """The records of all parts, which are of one partition and ascend; by column if all are and
+    have few forms."""
     by_column = [part for part in parts if isinstance(part, RecordColumns)]
     if len(parts) == 1:
         return parts[0]
@@ -270,22 +325,28 @@ def _joined(parts: Sequence[Sequence[Record]]) -> Sequence[Record]:
     form_of = []
     for part in by_column:
         numbers = [
-            forms.setdefault((form[:-1], form[-1][0] if form else ""), (len(forms), form))[0] for form in part.forms
+            forms.setdefault((form[:-1], form[-1][0] if form else ""), (len(forms), form))[0]
+            for form in part.forms
         ]
         form_of.append(np.array(numbers)[part.form_of])
     if len(forms) > FORMS_MAX:
         return list(chain.from_iterable(parts))
-    first, end = by_column[0].offsets[0], by_column[-1].offsets[-1] + 1
+    first = by_column[0].offsets[0]
+    end = by_column[-1].offsets[-1] + 1
     without_gap = end - first == sum(map(len, by_column))
     columns = (
-        range(first, end) if without_gap else list(chain.from_iterable(part.offsets for part in by_column)),
+        range(first, end)
+        if without_gap
+        else list(chain.from_iterable(part.offsets for part in by_column)),
         list(chain.from_iterable(part.timestamps_ms for part in by_column)),
         list(chain.from_iterable(part.keys for part in by_column)),
         _joined_contents([part.values for part in by_column]),
     )
     last = _joined_contents([part.last_contents or [b""] * len(part) for part in by_column])
     of_all = [form for _, form in forms.values()]
-    return RecordColumns(by_column[0].topic, by_column[0].partition, columns, of_all, np.concatenate(form_of), last)
+    return RecordColumns(
+        by_column[0].topic, by_column[0].partition, columns, of_all, np.concatenate(form_of), last
+    )
 
 
 def _joined_contents(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
@@ -296,12 +357,14 @@ def _joined_contents(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
     lengths = {part.length for part in blocks}
     length = lengths.pop() if len(lengths) == 1 else None
     return BytesColumn(
-        b"".join([part.block for part in blocks]), length or list(chain.from_iterable(part.lengths for part in blocks))
+        b"".join([part.block for part in blocks]),
+        length or list(chain.from_iterable(part.lengths for part in blocks)),
     )
 
 
 def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumns | None:
-    """The records of these rows; None unless all rows are sound, and their headers are of few forms."""
+    """The records of these rows; None unless all rows are sound, and their headers are of few
+    forms."""
     if not rows:
         return None
     offsets, times, sizes, keys, headers, values = zip(*rows, strict=True)
@@ -313,12 +376,17 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
         return None
     found = _forms_of(headers)
     return (
-        None if found is None else RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
+        None
+        if found is None
+        else RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
     )
 
 
-def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], Indices, Sequence[bytes]] | None:
-    """The forms of packed headers, which form each one has, and its last content; None for more than `FORMS_MAX`."""
+def _forms_of(
+    packed: Sequence[bytes | None],
+) -> tuple[list[Headers], Indices, Sequence[bytes]] | None:
+    """The forms of packed headers, which form each one has, and its last content; None for more
+    than `FORMS_MAX`."""
     form_of = np.zeros(len(packed), dtype=np.intp)
     headers = [each for each in packed if each is not None]
     if not headers:
@@ -330,7 +398,9 @@ def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], Indices, S
     # Headers of one length are compared as one table of bytes.
     for length in sorted(set(lengths.tolist())):
         left = np.flatnonzero(lengths == length)
-        bits = np.frombuffer(b"".join([headers[place] for place in left]), np.uint8).reshape(-1, length)
+        bits = np.frombuffer(b"".join([headers[place] for place in left]), np.uint8).reshape(
+            -1, length
+        )
         while len(left):
             form = _unpacked(headers[left[0]])
             if form is None or len(forms) == FORMS_MAX:
@@ -341,7 +411,8 @@ def _forms_of(packed: Sequence[bytes | None]) -> tuple[list[Headers], Indices, S
             last_contents[left[same]] = [headers[place][kept:] for place in left[same]]
             form_of[left[same]] = len(forms)
             forms.append(form)
-            left, bits = left[~same], bits[~same]
+            left = left[~same]
+            bits = bits[~same]
     return forms, form_of, last_contents.tolist()
 
 
@@ -357,7 +428,8 @@ def _one_by_one(source: Source, rows: Iterable[tuple[Any, ...]]) -> Iterator[Rec
 
 
 def _is_sound(timestamp_ms: object, size: object, key: object, value: object) -> bool:
-    """Whether a row, its headers aside, is as `pack` makes it: a process may write anything into the file."""
+    """Whether a row, its headers aside, is as `pack` makes it: a process may write anything into
+    the file."""
     sized = type(timestamp_ms) is int and type(size) is int and size >= 0
     return sized and (key is None or type(key) is bytes) and (value is None or type(value) is bytes)
 
@@ -382,7 +454,9 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, W
         raise LogError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
     mark = known[partition]
     if position < 0:
-        raise LogError(f"{name}/{partition}: position {position} was asked for; positions begin at 0")
+        raise LogError(
+            f"{name}/{partition}: position {position} was asked for; positions begin at 0"
+        )
     if position < mark.first:
         raise OffsetOutOfRange(name, partition, position, mark.first)
     if position > mark.next:
@@ -395,16 +469,25 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, W
 MIB = 1024 * 1024
 PIECE_RECORDS = 20_000
 PIECE_BYTES = 64 * MIB
-"""bytes: a flush removes at most this and twice what it adds, so over many flushes removing keeps up with adding"""
+"""bytes: a flush removes at most this and twice what it adds, so over many flushes removing keeps
+up with adding"""
 TOMBSTONE_S = 24 * 3600.0
-"""seconds for which a compacted topic keeps a tombstone, so that a reader that was not running sees it"""
+"""seconds for which a compacted topic keeps a tombstone, so that a reader that was not running sees
+it"""
 
 
 def store(
-    db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks, batch: list[Pending], now_ms: int
+    db: sqlite3.Connection,
+    topic: Topic,
+    partition: int,
+    mark: Watermarks,
+    batch: list[Pending],
+    now_ms: int,
 ) -> None:
-    """Append `batch`, perhaps empty, to a partition, and apply retention and compaction to it, within a transaction."""
-    table, before = rows_table(topic.number, partition), replace(mark)
+    """Append `batch`, perhaps empty, to a partition, and apply retention and compaction to it,
+    within a transaction."""
+    table = rows_table(topic.number, partition)
+    before = replace(mark)
     # Retention first, so that a file at its limit has room for the batch.
     _retain(db, table, mark, topic.settings, now_ms, batch)
     _append(db, table, mark, batch, now_ms)
@@ -414,13 +497,23 @@ def store(
         store_watermarks(db, topic, partition, mark)
 
 
-def _append(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int) -> None:
+def _append(
+    db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int
+) -> None:
     offsets = list(accumulate((pending.records for pending in batch), initial=mark.next))
     db.executemany(
         f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value, batch_records) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            (offset, now_ms, pending.size, pending.key, pending.headers, pending.value, pending.batch_records)
+            (
+                offset,
+                now_ms,
+                pending.size,
+                pending.key,
+                pending.headers,
+                pending.value,
+                pending.batch_records,
+            )
             for offset, pending in zip(offsets, batch, strict=False)
         ),
     )
@@ -429,12 +522,18 @@ def _append(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pe
 
 
 def _retain(
-    db: sqlite3.Connection, table: str, mark: Watermarks, settings: TopicSettings, now_ms: int, incoming: list[Pending]
+    db: sqlite3.Connection,
+    table: str,
+    mark: Watermarks,
+    settings: TopicSettings,
+    now_ms: int,
+    incoming: list[Pending],
 ) -> None:
     """Remove the oldest rows that are too old, or that with `incoming` exceed `retain_bytes`.
 
-    It runs before the append: a file at its limit gets the room from what is removed. Only a prefix is removed, so a
-    record with a timestamp in the future keeps later records until then, and nothing is removed too soon.
+    It runs before the append: a file at its limit gets the room from what is removed. Only a prefix
+    is removed, so a record with a timestamp in the future keeps later records until then, and
+    nothing is removed too soon.
     """
     if settings.retain_bytes is None and settings.retain_s is None:
         return
@@ -442,19 +541,25 @@ def _retain(
     excess = 0 if settings.retain_bytes is None else mark.bytes + added - settings.retain_bytes
     expired_ms = -1.0 if settings.retain_s is None else now_ms - 1000 * settings.retain_s
     bytes_max = PIECE_BYTES + 2 * added
-    cut, last, freed = mark.first, None, 0
+    cut = mark.first
+    last = None
+    freed = 0
     oldest = db.execute(
         f"SELECT offset, timestamp_ms, size, batch_records FROM {table} ORDER BY offset LIMIT ?",
         (PIECE_RECORDS + 2 * sum(pending.records for pending in incoming),),
     )
     for offset, timestamp_ms, size, batch_records in oldest:
         if not (isinstance(timestamp_ms, int) and isinstance(size, int)):
-            cut, last = offset + 1, offset  # not written by a log: it goes when it is the oldest
+            # not written by a log: it goes when it is the oldest
+            cut = offset + 1
+            last = offset
             continue
         if freed >= bytes_max or (freed >= excess and timestamp_ms >= expired_ms):
             break
         records = batch_records if isinstance(batch_records, int) and batch_records > 0 else 1
-        cut, last, freed = min(offset + records, mark.next), offset, freed + size
+        cut = min(offset + records, mark.next)
+        last = offset
+        freed = freed + size
     oldest.close()
     if last is not None:
         db.execute(f"DELETE FROM {table} WHERE offset <= ?", (last,))
@@ -462,8 +567,11 @@ def _retain(
         mark.bytes -= freed
 
 
-def _compact(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int) -> None:
-    """Remove the records that the batch, just appended, replaces, and tombstones that are old enough."""
+def _compact(
+    db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int
+) -> None:
+    """Remove the records that the batch, just appended, replaces, and tombstones that are old
+    enough."""
     newest = {pending.key: offset for offset, pending in enumerate(batch, mark.next - len(batch))}
     for key, offset in newest.items():
         _drop(db, table, mark, "key = ? AND offset < ?", (key, offset))
@@ -477,10 +585,15 @@ def _compact(db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[P
     )
 
 
-def _drop(db: sqlite3.Connection, table: str, mark: Watermarks, where: str, values: tuple[object, ...]) -> None:
-    # A row that no log has written may have a size that is no whole number, and infinite ones have no sum.
+def _drop(
+    db: sqlite3.Connection, table: str, mark: Watermarks, where: str, values: tuple[object, ...]
+) -> None:
+    # A row that no log has written may have a size that is no whole number, and infinite ones have
+    # no sum.
     size = "CASE typeof(size) WHEN 'integer' THEN size END"
-    freed, count = db.execute(f"SELECT total({size}), count(*) FROM {table} WHERE {where}", values).fetchone()
+    freed, count = db.execute(
+        f"SELECT total({size}), count(*) FROM {table} WHERE {where}", values
+    ).fetchone()
     if count:
         db.execute(f"DELETE FROM {table} WHERE {where}", values)
         mark.bytes -= int(freed)

@@ -1,14 +1,17 @@
-"""The file of the embedded log: its layout, its time, how it is opened, and the topics declared in it.
+"""The file of the embedded log: its layout, its time, how it is opened, and the topics declared in
+it.
 
-One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log. Tables are named by
-number, never by topic, so a topic's name is always a value and never part of a statement. A row is one record, or
-several of one batch: its offset is that of the first, and `batch_records` is their number.
+One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log.
+Tables are named by number, never by topic, so a topic's name is always a value and never part of a
+statement. A row is one record, or several of one batch: its offset is that of the first, and
+`batch_records` is their number.
 
-The log has a time of its own, by which it stamps records and retains them, as Kafka does with LogAppendTime. Processes
-that write the same file may disagree about the date: a clock was set wrong, or is corrected while they run. If a
-writer's date decided, one that is eight days ahead would remove all records of the last seven. So the file keeps a time
-that only advances as fast as the machine's steady clock, which all its processes share and no user can set. After a
-restart of the machine, when that clock begins again, the time goes on from the date, and never back.
+The log has a time of its own, by which it stamps records and retains them, as Kafka does with
+LogAppendTime. Processes that write the same file may disagree about the date: a clock was set
+wrong, or is corrected while they run. If a writer's date decided, one that is eight days ahead
+would remove all records of the last seven. So the file keeps a time that only advances as fast as
+the machine's steady clock, which all its processes share and no user can set. After a restart of
+the machine, when that clock begins again, the time goes on from the date, and never back.
 """
 
 from __future__ import annotations
@@ -28,12 +31,16 @@ from shoal.files import primary_code, writing
 from shoal.transports.base import TopicSettings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-TABLE = "CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL)"
+TABLE = (
+    "CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL)"
+)
 
 
 def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
-    """The log's time in milliseconds since 1970, within a transaction. `wall`: this process's date, in seconds."""
-    boot, steady_ms = _boot(), _steady_ms()
+    """The log's time in milliseconds since 1970, within a transaction. `wall`: this process's date,
+    in seconds."""
+    boot = _boot()
+    steady_ms = _steady_ms()
     row = db.execute("SELECT boot, steady_ms, now_ms FROM time").fetchone()
     if row is None:
         now_ms = int(1000 * wall())
@@ -70,7 +77,8 @@ UPGRADED = 2
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
-"""cache of a connection; records are written and read once and in order, so a larger cache has no use"""
+"""cache of a connection; records are written and read once and in order, so a larger cache has no
+use"""
 WAL_PAGES = 1000
 """pages (16 MiB) after which a commit moves the write-ahead log into the file"""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
@@ -81,8 +89,9 @@ _TABLES = (
         number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity BLOB NOT NULL,
         partitions INTEGER NOT NULL, compact INTEGER NOT NULL,
         retain_bytes INTEGER, retain_s REAL, record_bytes_max INTEGER NOT NULL)""",
-    # `next` is the high-water mark: offsets go on from it even when retention has emptied the table. `first` is
-    # moved by retention only, so that a gap left by compaction is not taken for a loss.
+    # `next` is the high-water mark: offsets go on from it even when retention has emptied the
+    # table. `first` is moved by retention only, so that a gap left by compaction is not taken for a
+    # loss.
     """CREATE TABLE marks (
         topic INTEGER NOT NULL, partition INTEGER NOT NULL,
         first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -91,16 +100,43 @@ _TABLES = (
 )
 
 _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
-    sqlite3.SQLITE_FULL: (LogUnavailable, "disk full or file_bytes_max reached; make room, or retain less, and retry"),
-    sqlite3.SQLITE_IOERR: (LogUnavailable, "the disk refused to read or write; check its space, quota and health"),
-    sqlite3.SQLITE_BUSY: (LogUnavailable, "another process held the lock too long; retry, or find that process"),
-    sqlite3.SQLITE_LOCKED: (LogUnavailable, "another process held the lock too long; retry, or find that process"),
+    sqlite3.SQLITE_FULL: (
+        LogUnavailable,
+        "disk full or file_bytes_max reached; make room, or retain less, and retry",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        LogUnavailable,
+        "the disk refused to read or write; check its space, quota and health",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        LogUnavailable,
+        "another process held the lock too long; retry, or find that process",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        LogUnavailable,
+        "another process held the lock too long; retry, or find that process",
+    ),
     sqlite3.SQLITE_PROTOCOL: (LogUnavailable, "too many processes opened the log at once; retry"),
-    sqlite3.SQLITE_READONLY: (SettingsError, "not writable; give this user the right to write the file and its folder"),
-    sqlite3.SQLITE_PERM: (SettingsError, "not accessible; give this user the right to read and write the file"),
-    sqlite3.SQLITE_CANTOPEN: (SettingsError, "cannot be opened; check that the folder exists and may be written"),
-    sqlite3.SQLITE_NOTADB: (LogError, "not a log of shoal; give another path, or move the file away"),
-    sqlite3.SQLITE_CORRUPT: (LogError, "damaged; move it away to start with an empty log, or restore a copy"),
+    sqlite3.SQLITE_READONLY: (
+        SettingsError,
+        "not writable; give this user the right to write the file and its folder",
+    ),
+    sqlite3.SQLITE_PERM: (
+        SettingsError,
+        "not accessible; give this user the right to read and write the file",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        SettingsError,
+        "cannot be opened; check that the folder exists and may be written",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        LogError,
+        "not a log of shoal; give another path, or move the file away",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        LogError,
+        "damaged; move it away to start with an empty log, or restore a copy",
+    ),
 }
 
 
@@ -110,7 +146,9 @@ def log_file_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError as error:
-        raise LogError(f"{path}: used from another thread; open one log per thread ({error})") from error
+        raise LogError(
+            f"{path}: used from another thread; open one log per thread ({error})"
+        ) from error
     except UnicodeDecodeError as error:
         # An error message of SQLite quotes a damaged name.
         advice = _MEANINGS[sqlite3.SQLITE_CORRUPT][1]
@@ -122,7 +160,8 @@ def log_file_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(db: sqlite3.Connection) -> Iterator[None]:
-    """One consistent view of the file; it must be short, because the write-ahead log cannot be reused meanwhile."""
+    """One consistent view of the file; it must be short, because the write-ahead log cannot be
+    reused meanwhile."""
     db.execute("BEGIN")
     try:
         yield
@@ -131,14 +170,19 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("COMMIT")
 
 
-def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float) -> sqlite3.Connection:
-    """Open the log at `path`, created if there is none. Raises `SettingsError`, `LogError`, `LogUnavailable`."""
+def connect(
+    path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: float
+) -> sqlite3.Connection:
+    """Open the log at `path`, created if there is none. Raises `SettingsError`, `LogError`,
+    `LogUnavailable`."""
     if "\0" in str(path):
         raise SettingsError(f"log {str(path)!r}: holds a NUL character; give another path")
     if path.is_dir():
         raise SettingsError(f"log {str(path)!r}: is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise LogFolderMissing(f"log {str(path)!r}: must be a file in an existing folder; create the folder first")
+        raise LogFolderMissing(
+            f"log {str(path)!r}: must be a file in an existing folder; create the folder first"
+        )
     with log_file_errors(path):
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
@@ -146,8 +190,9 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             if durable:  # on macOS fsync alone leaves commits in the drive's cache
                 db.execute("PRAGMA fullfsync = ON")
-            # What retention removes is overwritten: readings must not outlive it in free pages. Most of these are used
-            # again within the transaction that frees them, so this costs next to nothing.
+            # What retention removes is overwritten: readings must not outlive it in free pages.
+            # Most of these are used again within the transaction that frees them, so this costs
+            # next to nothing.
             db.execute("PRAGMA secure_delete = ON")
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
@@ -163,7 +208,8 @@ def connect(path: Path, *, durable: bool, file_bytes_max: int | None, wait_s: fl
 
 
 def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
-    """Check and prepare the file. SQLite does not wait its busy timeout for the change to WAL, so the wait is here."""
+    """Check and prepare the file. SQLite does not wait its busy timeout for the change to WAL, so
+    the wait is here."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -188,7 +234,8 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         if found is None:
             for table in _TABLES:
                 db.execute(table)
-            # Tells a log from the database of any other program, before anything is written into it.
+            # Tells a log from the database of any other program, before anything is written into
+            # it.
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         elif found == UPGRADED:
             _upgrade(db)
@@ -198,7 +245,8 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
 def _version(db: sqlite3.Connection, path: Path) -> int | None:
     """The layout of the file; None as long as it has no tables.
 
-    Raises `LogError`, before any write, for another program's database and for a layout that is not known.
+    Raises `LogError`, before any write, for another program's database and for a layout that is not
+    known.
     """
     if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         return None
@@ -216,8 +264,8 @@ def _version(db: sqlite3.Connection, path: Path) -> int | None:
 def _upgrade(db: sqlite3.Connection) -> None:
     """Change the tables of layout 2, whose rows are one record each, within a transaction.
 
-    They get another name: a process of an older shoal that has the file open would take the rows of batches for single
-    records. It finds no table instead, and ends with an error.
+    They get another name: a process of an older shoal that has the file open would take the rows of
+    batches for single records. It finds no table instead, and ends with an error.
     """
     for number, partitions in db.execute("SELECT number, partitions FROM topics").fetchall():
         for partition in range(partitions):
@@ -238,7 +286,8 @@ def release_free_pages(db: sqlite3.Connection) -> None:
     # A quarter stays, or the file would shrink and grow with every sweep of a busy topic.
     spare = max(SPARE_PAGES, pages // 4)
     if free > 2 * spare:
-        # One page per statement: it frees a page each time it is stepped, and the sqlite3 module steps it only once.
+        # One page per statement: it frees a page each time it is stepped, and the sqlite3 module
+        # steps it only once.
         for _ in range(min(free - spare, VACUUM_PAGES)):
             db.execute("PRAGMA incremental_vacuum(1)")
 
@@ -277,9 +326,13 @@ def check_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise LogError(f"topic {name!r} cannot be written in UTF-8; give it another name") from error
+        raise LogError(
+            f"topic {name!r} cannot be written in UTF-8; give it another name"
+        ) from error
     if not 1 <= len(name) <= TOPIC_CHARACTERS_MAX:
-        raise LogError(f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}")
+        raise LogError(
+            f"topic {name[:20]!r} has {len(name)} characters; give it 1 to {TOPIC_CHARACTERS_MAX}"
+        )
 
 
 def find(db: sqlite3.Connection, name: str) -> Topic | None:
@@ -303,7 +356,8 @@ def new_identity() -> bytes:
 def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity: bytes) -> Topic:
     """Create the topic and a table for each of its partitions, within a transaction.
 
-    The value is the last column, so that reading the others need not follow a large value's overflow pages.
+    The value is the last column, so that reading the others need not follow a large value's
+    overflow pages.
     """
     number = db.execute(
         "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max) "
@@ -319,7 +373,9 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
         )
         if settings.compact:
             db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")
-            db.execute(f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL")
+            db.execute(
+                f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL"
+            )
         db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0)", (number, partition))
     return Topic(number, identity, settings)
 
@@ -336,16 +392,22 @@ def names(db: sqlite3.Connection) -> list[str]:
 
 
 def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
-    """partition -> its watermarks. Raises `LogError` where the file holds something else in their place."""
+    """partition -> its watermarks. Raises `LogError` where the file holds something else in their
+    place."""
     rows = db.execute(
-        "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition", (topic.number,)
+        "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition",
+        (topic.number,),
     ).fetchall()
     if not all(isinstance(number, int) for row in rows for number in row):
-        raise LogError("the log's file is damaged: a place in a topic is no number; restore it from a backup")
+        raise LogError(
+            "the log's file is damaged: a place in a topic is no number; restore it from a backup"
+        )
     return {partition: Watermarks(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
 
 
-def store_watermarks(db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks) -> None:
+def store_watermarks(
+    db: sqlite3.Connection, topic: Topic, partition: int, mark: Watermarks
+) -> None:
     """Store a partition's watermarks, within a transaction."""
     db.execute(
         "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",

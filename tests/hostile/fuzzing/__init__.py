@@ -1,8 +1,10 @@
-"""A fuzzer: valid messages, requests and files, changed at random, against the parts that read them.
+"""A fuzzer: valid messages, requests and files, changed at random, against the parts that read
+them.
 
-Every case is made from its number alone. `SHOAL_FUZZ_CASES` is how many cases all targets have together: 2 000 in CI,
-10^6 in `make fuzz`. With `SHOAL_FUZZ_FOLDER`, a run begins where the run before ended, and a case that fails is kept in
-`corpus/`, where the next run and CI begin with it. `SHOAL_FUZZ_FIRST` is the first number of each target.
+Every case is made from its number alone. `SHOAL_FUZZ_CASES` is how many cases all targets have
+together: 2 000 in CI, 10^6 in `make fuzz`. With `SHOAL_FUZZ_FOLDER`, a run begins where the run
+before ended, and a case that fails is kept in `corpus/`, where the next run and CI begin with it.
+`SHOAL_FUZZ_FIRST` is the first number of each target.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def share_of(part: float) -> int:
 
 
 def batches(target: str, part: float) -> Iterator[range]:
-    """The numbers of a target's cases, up to `BATCH` at a time; those that a run before has passed are left out.
+    """The numbers of a target's cases, up to `BATCH` at a time; those that a run before has passed
+    are left out.
 
     The last batches are always repeated, as tests also ask what became of their cases.
     """
@@ -63,7 +66,8 @@ def save_passed(target: str, count: int) -> None:
 
 @contextmanager
 def keeping(target: str, number: int | str, content: Callable[[], bytes]) -> Iterator[None]:
-    """The case of this number: where it fails, its content goes to the corpus, if there is a folder."""
+    """The case of this number: where it fails, its content goes to the corpus, if there is a
+    folder."""
     try:
         yield
     except BaseException as wrong:

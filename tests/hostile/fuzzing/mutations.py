@@ -15,7 +15,22 @@ NUMBERS: tuple[float | int, ...] = (
     *(0, 1, -1, 2, 255, 256, 2**31, 2**53 - 1, 2**53, 2**63 - 1, 2**64 - 1, -(2**63)),
     *(0.0, -0.0, 0.5, 1e-300, 1e154, 1e300, -1e300, math.inf, -math.inf, math.nan),
 )
-TEXTS = ("", "x", "attic", "../../etc", "\x00", "a" * 70, "ÄÖ", "\u202e", "1", "null", "{}", "%s%n", "\n", "-" * 5000)
+TEXTS = (
+    "",
+    "x",
+    "attic",
+    "../../etc",
+    "\x00",
+    "a" * 70,
+    "ÄÖ",
+    "\u202e",
+    "1",
+    "null",
+    "{}",
+    "%s%n",
+    "\n",
+    "-" * 5000,
+)
 DTYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "|u1", "|b1")
 
 
@@ -29,7 +44,9 @@ def changed_bytes(rng: random.Random, value: bytes, others: Sequence[bytes]) -> 
             case 0 if out:
                 out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
             case 1 if out:
-                out[rng.randrange(len(out))] = rng.choice((0, 0x7F, 0x80, 0xC1, 0xC7, 0xD9, 0xDF, 0xFF))
+                out[rng.randrange(len(out))] = rng.choice(
+                    (0, 0x7F, 0x80, 0xC1, 0xC7, 0xD9, 0xDF, 0xFF)
+                )
             case 2:
                 out[place:place] = rng.randbytes(length)
             case 3:
@@ -63,13 +80,19 @@ def changed_value(rng: random.Random, value: Any, others: Sequence[Any] = ()) ->
         lambda: rng.choice(NUMBERS),
         lambda: rng.choice(TEXTS),
         lambda: rng.choice((None, True, False, b"", b"\xff", [], {}, [[]], {"x": 1})),
-        lambda: value + rng.choice((-1, 1)) if isinstance(value, int | float) and abs(value) < 2**62 else value,
+        lambda: (
+            value + rng.choice((-1, 1))
+            if isinstance(value, int | float) and abs(value) < 2**62
+            else value
+        ),
         lambda: np.zeros(rng.choice(((0,), (1,), (2, 2), (0, 5), (3, 1, 2)))),
     )
     return rng.choice(kinds)()
 
 
-def _changed_table(rng: random.Random, table: dict[Any, Any], others: Sequence[Any]) -> dict[Any, Any]:
+def _changed_table(
+    rng: random.Random, table: dict[Any, Any], others: Sequence[Any]
+) -> dict[Any, Any]:
     out = dict(table)
     name = rng.choice(list(out))
     if "arrays" in out and rng.random() < 0.5:
@@ -135,7 +158,11 @@ def changed_text(rng: random.Random, text: str, words: Sequence[str]) -> str:
                 out = out[:place] + out[end:]
             case 2 if lines:
                 line = rng.randrange(len(lines))
-                out = "".join(lines[:line] + lines[line : line + 1] * rng.choice((0, 2, 3)) + lines[line + 1 :])
+                out = "".join(
+                    lines[:line]
+                    + lines[line : line + 1] * rng.choice((0, 2, 3))
+                    + lines[line + 1 :]
+                )
             case 3:
                 out = out[:place] + rng.choice('"[]{}=,;\\\t\0#.-') + out[place:]
             case 4:

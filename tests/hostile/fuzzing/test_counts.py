@@ -1,4 +1,5 @@
-"""Changed updates of private counts. They have a federation of their own, whose clients count and do not learn rows."""
+"""Changed updates of private counts. They have a federation of their own, whose clients count and
+do not learn rows."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def test_no_changed_update_of_counts_makes_a_server_fail(tmp_path: Path) -> None
     config = load_config(file)
     topic = config.contract.updates_topic
     seeds = [
-        Message("clusters", record.value or b"", record.headers) for record in all_records(config.log.address, topic)
+        Message("clusters", record.value or b"", record.headers)
+        for record in all_records(config.log.address, topic)
     ]
     assert seeds
     with resumed(open_server(config, clock=clock)) as node, closing(open_log(config.log)) as log:

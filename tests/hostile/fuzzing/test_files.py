@@ -1,4 +1,5 @@
-"""Changed files: the federation file, readings, rules, keys, checkpoints and the embedded log, and MQTT's payloads.
+"""Changed files: the federation file, readings, rules, keys, checkpoints and the embedded log, and
+MQTT's payloads.
 
 Whatever is in a file, reading it ends with one of shoal's own errors, or with a value.
 """
@@ -41,11 +42,38 @@ between = "cache"
 robust = "median"
 """
 WORDS = (
-    *("federation", "features", "privacy", "models", "log", "server", "name", "algorithm", "options", "rounds"),
-    *("fcac", "kmeans", "gmm", "kfed", "formal", "off", "epsilon_per_reading", "low", "high", "true", "clusters"),
+    *(
+        "federation",
+        "features",
+        "privacy",
+        "models",
+        "log",
+        "server",
+        "name",
+        "algorithm",
+        "options",
+        "rounds",
+    ),
+    *(
+        "fcac",
+        "kmeans",
+        "gmm",
+        "kfed",
+        "formal",
+        "off",
+        "epsilon_per_reading",
+        "low",
+        "high",
+        "true",
+        "clusters",
+    ),
 )
-CSV = b"temperature,humidity,time\n" + b"".join(b"%d.5,%d,2024-01-01T00:%02d:00Z\n" % (n, n, n) for n in range(20))
-JSON_LINES = b"".join(b'{"temperature": %d.5, "humidity": %d, "time": %d}\n' % (n, n, 10**9 + n) for n in range(20))
+CSV = b"temperature,humidity,time\n" + b"".join(
+    b"%d.5,%d,2024-01-01T00:%02d:00Z\n" % (n, n, n) for n in range(20)
+)
+JSON_LINES = b"".join(
+    b'{"temperature": %d.5, "humidity": %d, "time": %d}\n' % (n, n, 10**9 + n) for n in range(20)
+)
 RULES = b'[[rule]]\nname = "new"\nevents = ["birth", "gone"]\nmodel = "clusters"\n'
 
 
@@ -62,7 +90,8 @@ def attempt(target: str, number: int | str, content: bytes, read: Callable[[], A
 
 
 def test_no_changed_federation_file_makes_its_reader_fail(tmp_path: Path) -> None:
-    file, could = tmp_path / "plant.toml", Counter[bool]()
+    file = tmp_path / "plant.toml"
+    could = Counter[bool]()
 
     def read() -> None:
         config = load_config(file)
@@ -75,7 +104,9 @@ def test_no_changed_federation_file_makes_its_reader_fail(tmp_path: Path) -> Non
     for name, content in corpus("federation").items():
         case(name, content)
     for number in numbers("federation", 0.04):
-        text = changed_text(random.Random(number), EXAMPLE.replace("[log]", f"{ROUNDS}\n[log]", 1), WORDS)
+        text = changed_text(
+            random.Random(number), EXAMPLE.replace("[log]", f"{ROUNDS}\n[log]", 1), WORDS
+        )
         case(number, text.encode("utf-8", "surrogatepass"))
     assert could[False], "some of them are wrong"
     assert could[True], "and some are not"
@@ -91,7 +122,9 @@ def test_no_changed_file_of_readings_makes_its_reader_fail(tmp_path: Path) -> No
         def read() -> None:
             table = open_table(file, Counter())
             table.count()
-            for _ in table.rows([column for column in ("temperature", "humidity") if column in table.columns]):
+            for _ in table.rows(
+                [column for column in ("temperature", "humidity") if column in table.columns]
+            ):
                 pass
 
         attempt(f"table-{name}", number, content, read)
@@ -106,7 +139,8 @@ def test_no_changed_file_of_readings_makes_its_reader_fail(tmp_path: Path) -> No
 
 
 def test_no_changed_rules_or_keys_make_their_reader_fail(tmp_path: Path) -> None:
-    rules, key = tmp_path / "alerts.toml", tmp_path / "attic.key"
+    rules = tmp_path / "alerts.toml"
+    key = tmp_path / "attic.key"
 
     def rules_case(number: int | str, content: bytes) -> None:
         rules.write_bytes(content)
@@ -128,7 +162,8 @@ def test_no_changed_rules_or_keys_make_their_reader_fail(tmp_path: Path) -> None
 
 
 def test_no_payload_makes_the_mqtt_producer_fail() -> None:
-    settings, wanted = MqttSettings(), [TopicField(0, "a.b"), TopicField(1, "c")]
+    settings = MqttSettings()
+    wanted = [TopicField(0, "a.b"), TopicField(1, "c")]
     payloads = [b'{"a": {"b": 1.5}, "c": "2"}', b"21.5", b'{"a": [1], "c": null}', b"[" * 2000]
 
     def case(number: int | str, payload: bytes) -> None:

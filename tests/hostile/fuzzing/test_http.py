@@ -19,20 +19,63 @@ from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, chang
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 PATHS = (
-    *("/", "/v1/status", "/v1/snapshot", "/v1/snapshot?model=fcac", "/v1/predict", "/v1/predict?model=fcac"),
-    *("/readyz", "/v1/privacy", "/v1/clusters/0/name", "/v1/clusters/0/name?model=fcac", "/session", "/page.js"),
-    *("/metrics", "/livez", "/page.css", "/v1/openapi.json", "/v1/clients", "/v1/clusters/0/alerts"),
+    *(
+        "/",
+        "/v1/status",
+        "/v1/snapshot",
+        "/v1/snapshot?model=fcac",
+        "/v1/predict",
+        "/v1/predict?model=fcac",
+    ),
+    *(
+        "/readyz",
+        "/v1/privacy",
+        "/v1/clusters/0/name",
+        "/v1/clusters/0/name?model=fcac",
+        "/session",
+        "/page.js",
+    ),
+    *(
+        "/metrics",
+        "/livez",
+        "/page.css",
+        "/v1/openapi.json",
+        "/v1/clients",
+        "/v1/clusters/0/alerts",
+    ),
 )
-METHODS = ("GET", "GET", "POST", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "get", "X")
+METHODS = (
+    "GET",
+    "GET",
+    "POST",
+    "POST",
+    "HEAD",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "PATCH",
+    "TRACE",
+    "get",
+    "X",
+)
 HEADERS = (
-    *((b"content-type", b"application/json"), (b"content-type", b"text/csv"), (b"if-none-match", b'"x"')),
+    *(
+        (b"content-type", b"application/json"),
+        (b"content-type", b"text/csv"),
+        (b"if-none-match", b'"x"'),
+    ),
     *(
         (b"accept", b"text/html"),
         (b"accept-encoding", b"gzip"),
         (b"authorization", b"Bearer x"),
         (b"cookie", b"a=b; c"),
     ),
-    *((b"origin", b"http://evil.example"), (b"host", b"127.0.0.1:8765"), (b"range", b"bytes=0-1"), (b"etag", b"*")),
+    *(
+        (b"origin", b"http://evil.example"),
+        (b"host", b"127.0.0.1:8765"),
+        (b"range", b"bytes=0-1"),
+        (b"etag", b"*"),
+    ),
     *(
         (b"x-forwarded-for", b"::1"),
         (b"content-length", b"5"),
@@ -71,7 +114,9 @@ async def respond(app: Any, case: dict[str, Any]) -> int:
         **{name: case[name] for name in ("method", "path", "raw_path", "query_string", "headers")},
     }
     await asyncio.wait_for(app(scope, receive, send), 30)
-    return next((message["status"] for message in sent if message["type"] == "http.response.start"), 0)
+    return next(
+        (message["status"] for message in sent if message["type"] == "http.response.start"), 0
+    )
 
 
 def changed(number: int) -> dict[str, Any]:
@@ -79,7 +124,11 @@ def changed(number: int) -> dict[str, Any]:
     rng = random.Random(number)
     path, _, query = rng.choice(PATHS).partition("?")
     if rng.random() < 0.4:
-        path = path.replace("0", str(rng.choice(NUMBERS))) if rng.random() < 0.5 else path + rng.choice(TEXTS)
+        path = (
+            path.replace("0", str(rng.choice(NUMBERS)))
+            if rng.random() < 0.5
+            else path + rng.choice(TEXTS)
+        )
     if rng.random() < 0.4:
         query += rng.choice(("&", "model=", "model=fcac&model=x", "%", "=")) + rng.choice(TEXTS)
     body: Any = rng.choice(BODIES)
@@ -110,7 +159,9 @@ def test_no_changed_request_makes_the_page_fail() -> None:
     contract = a_contract()
     board = StatusBoard(a_status(contract, [a_snapshot(contract, some_nodes(2, 3, 30))]))
     named: list[OperatorRequest] = []
-    app = create_app(board, CollectorRegistry(), predict, named.append, limits=Limits(1000, 0.0, 30.0))
+    app = create_app(
+        board, CollectorRegistry(), predict, named.append, limits=Limits(1000, 0.0, 30.0)
+    )
     statuses = set()
 
     def answered(number: int | str, case: dict[str, Any]) -> int:
@@ -119,7 +170,9 @@ def test_no_changed_request_makes_the_page_fail() -> None:
                 status = asyncio.run(respond(app, case))
             except Exception as wrong:
                 raise AssertionError(f"case {number}: {case['method']} {case['path']}") from wrong
-            assert status < 500 or status == 503, f"case {number}: {status} for {case['method']} {case['path']}"
+            assert status < 500 or status == 503, (
+                f"case {number}: {status} for {case['method']} {case['path']}"
+            )
         return status
 
     for name, content in corpus("http").items():
@@ -127,5 +180,11 @@ def test_no_changed_request_makes_the_page_fail() -> None:
     for number in numbers("http", 0.1):
         statuses.add(answered(number, changed(number)))
     assert {200, 404} <= statuses, "the cases reach what is behind the first check"
-    fine = {"method": "GET", "path": "/v1/status", "raw_path": b"/v1/status", "query_string": b"", "body": b""}
+    fine = {
+        "method": "GET",
+        "path": "/v1/status",
+        "raw_path": b"/v1/status",
+        "query_string": b"",
+        "body": b"",
+    }
     assert asyncio.run(respond(app, {**fine, "headers": [(b"host", b"127.0.0.1")]})) == 200

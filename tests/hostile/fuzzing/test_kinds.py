@@ -1,4 +1,5 @@
-"""Changed messages of the kinds that are neither updates nor snapshots of rows, to the readers of each."""
+"""Changed messages of the kinds that are neither updates nor snapshots of rows, to the readers of
+each."""
 
 from __future__ import annotations
 
@@ -11,13 +12,31 @@ import numpy as np
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import MessageRejected, ShoalError
-from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDigests, check_no_conflict
+from shoal.protocol.conflicts import (
+    CONFLICTS_KEY,
+    ConflictList,
+    PublishedDigests,
+    check_no_conflict,
+)
 from shoal.protocol.events import ClusterEventMessage, SiteEvent
-from shoal.protocol.history import BINS_KEPT, PLACES_KEPT, HistoryBin, HistoryNames, HistoryPlaces, pack_table, triples
+from shoal.protocol.history import (
+    BINS_KEPT,
+    PLACES_KEPT,
+    HistoryBin,
+    HistoryNames,
+    HistoryPlaces,
+    pack_table,
+    triples,
+)
 from shoal.protocol.lease import is_open_round
 from shoal.protocol.masked import MASKED_MESSAGES, OpenRound, packed_answered
 from shoal.protocol.messages import Envelope, Snapshot
-from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract, check_contract, published_contracts
+from shoal.protocol.published_contract import (
+    CONTRACT_KEY,
+    PublishedContract,
+    check_contract,
+    published_contracts,
+)
 from shoal.protocol.quarantine import QuarantineList
 from shoal.protocol.regions import RegionUpdate
 from shoal.protocol.validation import Validator
@@ -36,27 +55,42 @@ from tests.small_plant import plant
 
 def valid_messages(contract: ResolvedContract) -> list[Message]:
     """A message of each kind that a server publishes beside updates and snapshots."""
-    federation, digest, model = contract.federation, contract.digest, contract.contract.models[0].name
-    named, start = (federation, digest, model), 1_000_000_000 // 86_400 * 86_400
+    federation = contract.federation
+    digest = contract.digest
+    model = contract.contract.models[0].name
+    named = (federation, digest, model)
+    start = 1_000_000_000 // 86_400 * 86_400
     places = pack_table(np.array([[0, 5000, 2500, 7]]))
     mark = b"\x01" * 32
     made: list[tuple[bytes, Envelope]] = [
         (CONTRACT_KEY, PublishedContract.of(contract)),
         (
             CONFLICTS_KEY,
-            ConflictList(federation, [[model, "attic", 3, mark]], [[model, "attic", 3, mark, mark, mark]]),
+            ConflictList(
+                federation, [[model, "attic", 3, mark]], [[model, "attic", 3, mark, mark, mark]]
+            ),
         ),
         (b"@quarantine", QuarantineList(federation, [[model, "attic", 1e9, "odd", False]])),
-        (f"@round/{model}".encode(), OpenRound(*named, 3, b"p" * 16, packed_answered({"attic": 2, "cellar": 0}))),
+        (
+            f"@round/{model}".encode(),
+            OpenRound(*named, 3, b"p" * 16, packed_answered({"attic": 2, "cellar": 0})),
+        ),
         (
             HistoryBin.of(*named, min(BINS_KEPT), start, 1, [0, 5], [0, 5], [0, 0, 5]).record_key,
             HistoryBin.of(*named, min(BINS_KEPT), start, 1, [0, 5], [0, 5], [0, 0, 5]),
         ),
         (
-            HistoryPlaces(*named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))).record_key,
-            HistoryPlaces(*named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))),
+            HistoryPlaces(
+                *named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))
+            ).record_key,
+            HistoryPlaces(
+                *named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))
+            ),
         ),
-        (f"{model}/names".encode(), HistoryNames(*named, ["attic"], [[0, "north hall", "Warm high"]])),
+        (
+            f"{model}/names".encode(),
+            HistoryNames(*named, ["attic"], [[0, "north hall", "Warm high"]]),
+        ),
     ]
     return [Message(key.decode(), one.encode(), one.headers()) for key, one in made]
 
@@ -75,8 +109,11 @@ def test_every_kind_of_message_that_a_server_publishes_is_read_or_rejected(tmp_p
                 read(contract, history, snapshots, case)
 
 
-def read(contract: ResolvedContract, history: HistoryStore, snapshots: Snapshots, case: Message) -> bool:
-    """Read a message as clients, servers and commands do. Whether it was taken; raises what is no rejection."""
+def read(
+    contract: ResolvedContract, history: HistoryStore, snapshots: Snapshots, case: Message
+) -> bool:
+    """Read a message as clients, servers and commands do. Whether it was taken; raises what is no
+    rejection."""
     key = case.key.encode()
     record = Record("snapshots", 0, 0, 0, key, case.value, case.headers)
     taken = False
@@ -110,9 +147,29 @@ def read(contract: ResolvedContract, history: HistoryStore, snapshots: Snapshots
 
 EVENTS = (
     ClusterEventMessage(
-        "m/1/0", "birth", "plant", "m", 1, 5, 1e9, 0, dwell=3.0, centre={"warm": 1.5}, units={"warm": "C"}
+        "m/1/0",
+        "birth",
+        "plant",
+        "m",
+        1,
+        5,
+        1e9,
+        0,
+        dwell=3.0,
+        centre={"warm": 1.5},
+        units={"warm": "C"},
     ),
-    SiteEvent("m/0/5/novel_streak", "novel_streak", "plant", "attic", "m", 1, 5, 1e9, outside={"warm": "above"}),
+    SiteEvent(
+        "m/0/5/novel_streak",
+        "novel_streak",
+        "plant",
+        "attic",
+        "m",
+        1,
+        5,
+        1e9,
+        outside={"warm": "above"},
+    ),
 )
 
 
@@ -125,7 +182,9 @@ def test_every_event_that_sinks_forward_is_read_or_rejected() -> None:
             assert type(event).decode(value).encode()
 
 
-def test_no_changed_message_of_masked_counts_makes_a_server_or_a_helper_fail(tmp_path: Path) -> None:
+def test_no_changed_message_of_masked_counts_makes_a_server_or_a_helper_fail(
+    tmp_path: Path,
+) -> None:
     masked = MaskedFederation(tmp_path, clients=3, helpers=2, batch_min=2)
     masked.feed(2)
     masked.run()

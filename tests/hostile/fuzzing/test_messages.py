@@ -1,4 +1,5 @@
-"""Changed messages: to a server with every algorithm, and to a client that reads what a server publishes."""
+"""Changed messages: to a server with every algorithm, and to a client that reads what a server
+publishes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ from shoal.server_node.node import ServerNode
 from shoal.transports.base import Record
 from tests.hostile.fuzzing import BATCH, batches, corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import changed_bytes, changed_value
-from tests.hostile.fuzzing.valid_messages import CLIENTS, EveryAlgorithm, Message, as_messages, is_far
+from tests.hostile.fuzzing.valid_messages import (
+    CLIENTS,
+    EveryAlgorithm,
+    Message,
+    as_messages,
+    is_far,
+)
 from tests.server_node.rounds_harness import rows_of
 from tests.server_node.server_fixture import states_of
 
@@ -60,7 +67,12 @@ def changed(number: int, seeds: list[Message]) -> Message:
         place = rng.randrange(len(listed))
         name, content = listed[place]
         listed[place] = rng.choice(
-            ((name, changed_bytes(rng, content, [b"2"])), ("v", b"2"), ("type", b"lease"), ("signature", b"\0" * 32))
+            (
+                (name, changed_bytes(rng, content, [b"2"])),
+                ("v", b"2"),
+                ("type", b"lease"),
+                ("signature", b"\0" * 32),
+            )
         )
         headers = tuple(listed)
     return Message(rng.choice((key, key, key, "other")), value, headers)
@@ -68,7 +80,10 @@ def changed(number: int, seeds: list[Message]) -> Message:
 
 def kept_messages(target: str) -> dict[int | str, Message]:
     """The messages of the corpus."""
-    return {name: Message(*ast.literal_eval(content.decode())) for name, content in corpus(target).items()}
+    return {
+        name: Message(*ast.literal_eval(content.decode()))
+        for name, content in corpus(target).items()
+    }
 
 
 def step_all(node: ServerNode) -> None:
@@ -79,14 +94,16 @@ def step_all(node: ServerNode) -> None:
 
 
 class Unforeseen(FailedRecords):
-    """In place of the server's own: an error that no check foresees ends the test, instead of the record alone."""
+    """In place of the server's own: an error that no check foresees ends the test, instead of the
+    record alone."""
 
     def add(self, failed: RecordFailed) -> None:
         raise failed
 
 
 def digest(site: EveryAlgorithm, node: ServerNode, cases: Mapping[int | str, Message]) -> None:
-    """Publish the cases and let the server process them. Raises `AssertionError`, which names the case that failed."""
+    """Publish the cases and let the server process them. Raises `AssertionError`, which names the
+    case that failed."""
     site.publish(*cases.values())
     try:
         step_all(node)
@@ -101,7 +118,9 @@ def digest(site: EveryAlgorithm, node: ServerNode, cases: Mapping[int | str, Mes
             raise AssertionError(f"case {guilty}") from failed
 
 
-def test_no_changed_message_makes_a_server_fail_or_moves_a_centre_out_of_the_box(tmp_path: Path) -> None:
+def test_no_changed_message_makes_a_server_fail_or_moves_a_centre_out_of_the_box(
+    tmp_path: Path,
+) -> None:
     left = batches("message", 0.55)
     for number, batch in enumerate(left):
         folder = tmp_path / str(number)
@@ -129,7 +148,9 @@ def attack(folder: Path, batches_of_cases: Iterable[range]) -> None:
             digest(site, node, {number: changed(number, seeds) for number in batch})
             for model in node.models().values():
                 if model.view is not None:
-                    assert not is_far(model.view.centres), f"{model.name}, cases {batch[0]} to {batch[-1]}"
+                    assert not is_far(model.view.centres), (
+                        f"{model.name}, cases {batch[0]} to {batch[-1]}"
+                    )
         # It still does its work.
         site.clock.now += 61.0
         step_all(node)
@@ -152,24 +173,34 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[EveryAlgorithm,
         for seed in (1, 2):
             site.send(*site.honest_updates(seed))
             step_all(node)
-    return site, [Message(one.model, one.encode(), Snapshot.headers()) for one in site.newest_snapshots().values()]
+    return site, [
+        Message(one.model, one.encode(), Snapshot.headers())
+        for one in site.newest_snapshots().values()
+    ]
 
 
-def test_no_changed_snapshot_makes_a_client_fail(published: tuple[EveryAlgorithm, list[Message]]) -> None:
+def test_no_changed_snapshot_makes_a_client_fail(
+    published: tuple[EveryAlgorithm, list[Message]],
+) -> None:
     site, seeds = published
-    validator, rows = Validator(resolve(site.contract)), rows_of(5)
+    validator = Validator(resolve(site.contract))
+    rows = rows_of(5)
     with site.log() as log:
         for name, kept in kept_messages("snapshot").items():
             read_as_a_client(site, Snapshots(site.contract, validator, log), rows, name, kept)
         for number in numbers("snapshot", 0.15):
-            read_as_a_client(site, Snapshots(site.contract, validator, log), rows, number, changed(number, seeds))
+            read_as_a_client(
+                site, Snapshots(site.contract, validator, log), rows, number, changed(number, seeds)
+            )
 
 
 def read_as_a_client(
     site: EveryAlgorithm, snapshots: Snapshots, rows: Floats, number: int | str, case: Message
 ) -> None:
     """Keep the snapshot, find labels with it, and answer its round, as a client does."""
-    record = Record(site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers)
+    record = Record(
+        site.contract.snapshots_topic, 0, 0, 0, case.key.encode(), case.value, case.headers
+    )
     with keeping("snapshot", number, lambda: repr(tuple(case)).encode()):
         snapshots._keep_if_newer(record)
         for model in site.contract.models:
@@ -189,7 +220,9 @@ def read_as_a_client(
                 raise AssertionError(f"case {number}, {model.name}") from wrong
 
 
-def test_every_reader_of_bytes_rejects_what_it_cannot_read(published: tuple[EveryAlgorithm, list[Message]]) -> None:
+def test_every_reader_of_bytes_rejects_what_it_cannot_read(
+    published: tuple[EveryAlgorithm, list[Message]],
+) -> None:
     site, seeds = published
     values = [seed.value for seed in seeds + as_messages(site.honest_updates(3)) + site.requests()]
     values += [
@@ -226,7 +259,9 @@ def every_reader(number: int | str, value: bytes) -> None:
 
 def test_the_same_number_is_the_same_case(published: tuple[EveryAlgorithm, list[Message]]) -> None:
     _, seeds = published
-    assert [changed(number, seeds) for number in range(50)] == [changed(number, seeds) for number in range(50)]
+    assert [changed(number, seeds) for number in range(50)] == [
+        changed(number, seeds) for number in range(50)
+    ]
     assert len({changed(number, seeds).value for number in range(50)}) > 40
     assert set(CLIENTS)
 
@@ -239,16 +274,26 @@ def test_an_answer_about_regimes_of_other_features_is_rejected(tmp_path: Path, w
     table = unpack(update.encode(), 10**8)
     table["arrays"]["head"][3] = width
     if width < 10:
-        table["arrays"]["sums"] = np.concatenate([table["arrays"]["sums"][:1], np.full(4 * width, 0.5)])
+        table["arrays"]["sums"] = np.concatenate(
+            [table["arrays"]["sums"][:1], np.full(4 * width, 0.5)]
+        )
     with pytest.raises(MessageRejected) as refused:
         Validator(resolve(site.contract)).check_update(Update.decode(pack(table), Update.headers()))
     assert refused.value.reason == "claims"
 
 
-def test_parameters_that_make_no_clustering_are_rejected(published: tuple[EveryAlgorithm, list[Message]]) -> None:
+def test_parameters_that_make_no_clustering_are_rejected(
+    published: tuple[EveryAlgorithm, list[Message]],
+) -> None:
     """Found by the fuzzer: a client ended when a snapshot had a grid of no cells."""
     site, seeds = published
-    table = next(table for table in (unpack(seed.value, 10**8) for seed in seeds) if table["model"] == "dbscan")
+    table = next(
+        table
+        for table in (unpack(seed.value, 10**8) for seed in seeds)
+        if table["model"] == "dbscan"
+    )
     table["arrays"]["cells"] = table["arrays"]["cells"] * 0
     with pytest.raises(MessageRejected, match="cells"):
-        Validator(resolve(site.contract)).check_snapshot(Snapshot.decode(pack(table), Snapshot.headers()))
+        Validator(resolve(site.contract)).check_snapshot(
+            Snapshot.decode(pack(table), Snapshot.headers())
+        )

@@ -11,7 +11,12 @@ from tests.hostile import fuzzing
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    changed = ("FOLDER", str(tmp_path / "run")), ("CORPUS", tmp_path / "corpus"), ("CASES", 2000), ("FIRST", 0)
+    changed = (
+        ("FOLDER", str(tmp_path / "run")),
+        ("CORPUS", tmp_path / "corpus"),
+        ("CASES", 2000),
+        ("FIRST", 0),
+    )
     for name, value in changed:
         monkeypatch.setattr(fuzzing, name, value)
     return tmp_path
@@ -24,7 +29,9 @@ def test_a_run_begins_where_the_run_before_was_ended() -> None:
             break
         seen += list(batch)
     assert seen == list(range(300))
-    assert next(iter(fuzzing.numbers("page", 0.5))) == 300, "the batch in which it ended was not passed"
+    assert next(iter(fuzzing.numbers("page", 0.5))) == 300, (
+        "the batch in which it ended was not passed"
+    )
     assert next(iter(fuzzing.numbers("other", 0.5))) == 0
 
 

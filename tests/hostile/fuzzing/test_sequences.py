@@ -1,7 +1,9 @@
-"""Sequences of honest and hostile events, by a state machine: what a server becomes, its log alone decides.
+"""Sequences of honest and hostile events, by a state machine: what a server becomes, its log alone
+decides.
 
-Whatever happens in whatever order (updates, damaged messages, clients that are quarantined, released and unlearned,
-restarts), a server that has lost its checkpoint becomes the same one again from the log.
+Whatever happens in whatever order (updates, damaged messages, clients that are quarantined,
+released and unlearned, restarts), a server that has lost its checkpoint becomes the same one again
+from the log.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class HostileSequence(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def a_repeated_update(self, client: str) -> None:
-        self.site.send(an_update(self.site.contract, client, max(1, self.sequence[client]), rows=20))
+        self.site.send(
+            an_update(self.site.contract, client, max(1, self.sequence[client]), rows=20)
+        )
         self.records += 1
 
     @rule(client=CLIENTS, number=st.integers(0, 2**32))

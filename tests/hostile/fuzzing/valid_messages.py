@@ -1,4 +1,5 @@
-"""A federation with every algorithm, and valid messages of each kind: what the cases are changed from."""
+"""A federation with every algorithm, and valid messages of each kind: what the cases are changed
+from."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Message(NamedTuple):
 
 
 def contract_with_every_algorithm() -> Contract:
-    """One model of each algorithm that learns rows; models in rounds start without waiting for another."""
+    """One model of each algorithm that learns rows; models in rounds start without waiting for
+    another."""
     in_rounds = [
         {
             "name": name,
@@ -65,7 +67,11 @@ class EveryAlgorithm(ServerFixture):
     """A folder with a server of that federation, and its honest clients."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        super().__init__(folder, contract_with_every_algorithm(), **{"pool_clients": 1, "step_s": 60.0, **settings})
+        super().__init__(
+            folder,
+            contract_with_every_algorithm(),
+            **{"pool_clients": 1, "step_s": 60.0, **settings},
+        )
         self._sequence: Counter[tuple[str, str]] = Counter()
 
     def update(self, model: str, client: str, seed: int, to: Snapshot | None = None) -> Update:
@@ -76,7 +82,10 @@ class EveryAlgorithm(ServerFixture):
         rows = rows_of(seed)
         if to is None:
             half = streaming_algorithm(agreed.algorithm).client(agreed.options, self.contract.width)
-            if isinstance(half, RegimesClient) and (newest := self.newest_snapshots().get(model)) is not None:
+            if (
+                isinstance(half, RegimesClient)
+                and (newest := self.newest_snapshots().get(model)) is not None
+            ):
                 half.adopt(newest.arrays)
             half.learn(rows)
             arrays = half.contribute()
@@ -106,16 +115,21 @@ class EveryAlgorithm(ServerFixture):
         updates = []
         for model in self.contract.models:
             to = newest.get(model.name)
-            if load_algorithm(model.algorithm).family.in_rounds and (to is None or to.round_request is None):
+            if load_algorithm(model.algorithm).family.in_rounds and (
+                to is None or to.round_request is None
+            ):
                 continue
             asked = to if load_algorithm(model.algorithm).family.in_rounds else None
-            updates += [self.update(model.name, client, seed + n, asked) for n, client in enumerate(CLIENTS)]
+            updates += [
+                self.update(model.name, client, seed + n, asked) for n, client in enumerate(CLIENTS)
+            ]
         return updates
 
     def requests(self) -> list[Message]:
         """A valid message of each kind that is not an update."""
         agreed = (self.contract.federation, self.contract.digest)
-        kmeans, fcac = (*agreed, "kmeans"), (*agreed, "fcac")
+        kmeans = (*agreed, "kmeans")
+        fcac = (*agreed, "fcac")
         made = [
             Wake(*kmeans, made_at=1e9),
             ClusterName(*fcac, 0, "north hall", made_at=1e9),
@@ -126,7 +140,9 @@ class EveryAlgorithm(ServerFixture):
             Contribute(*fcac),
             RoundPlan(*fcac, 2, b""),
             CloseRound(*fcac, 2, b"p" * 16, 3, 0, packed_offsets([4, 5]), b"b" * 32),
-            MaskedCounts(*fcac, STRANGER, b"k" * 32, 2, 0, 5, b"p" * 16, b"n" * 16, b"\1\0\0\0" * 3),
+            MaskedCounts(
+                *fcac, STRANGER, b"k" * 32, 2, 0, 5, b"p" * 16, b"n" * 16, b"\1\0\0\0" * 3
+            ),
             HelperSum(*fcac, "helper", 2, b"b" * 32, b"\1\0\0\0" * 3, b"s" * 64),
         ]
         return [Message(one.model, one.encode(), one.headers()) for one in made]

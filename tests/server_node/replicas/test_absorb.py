@@ -35,7 +35,9 @@ def a_region(contract: Contract = CONTRACT, **settings: object) -> RegionModel:
     return RegionModel(config, resolved, resolved.models[contract.models[0].name], IDENTITY)
 
 
-def as_records(*messages: Update | QuarantineRequest | OutboxRecord, start_s: float = 2e9) -> list[Record]:
+def as_records(
+    *messages: Update | QuarantineRequest | OutboxRecord, start_s: float = 2e9
+) -> list[Record]:
     """The messages as the topic of updates has them, a second after each other."""
     key = CONTRACT.update_key("clusters")
     found = []
@@ -45,7 +47,17 @@ def as_records(*messages: Update | QuarantineRequest | OutboxRecord, start_s: fl
             if isinstance(message, OutboxRecord)
             else (message.encode(), message.headers())
         )
-        found.append(Record(CONTRACT.updates_topic, 0, offset, int(1000 * (start_s + offset)), key, value, headers))
+        found.append(
+            Record(
+                CONTRACT.updates_topic,
+                0,
+                offset,
+                int(1000 * (start_s + offset)),
+                key,
+                value,
+                headers,
+            )
+        )
     return found
 
 
@@ -81,7 +93,8 @@ def test_the_model_is_that_of_one_server_to_the_bit(tmp_path: Path) -> None:
 def test_the_snapshots_are_the_same_wherever_the_state_is_restored() -> None:
     records = as_records(*some_updates())
     once = absorb_all(a_region(), records)
-    state, published = None, []
+    state = None
+    published = []
     for record in records:  # each in a process of its own
         state, records = absorb_all(a_region(), [record], state)
         published += records
@@ -90,7 +103,8 @@ def test_the_snapshots_are_the_same_wherever_the_state_is_restored() -> None:
 
 
 def test_the_arguments_are_not_changed_and_decide_alone() -> None:
-    region, records = a_region(), as_records(*some_updates())
+    region = a_region()
+    records = as_records(*some_updates())
     before, _ = absorb_all(region, records[:10])
     copy = bytes(before or b"")
     results = [absorb(region, before, records[10]) for _ in range(3)]
@@ -112,7 +126,9 @@ def test_a_snapshot_is_due_by_the_time_of_the_log_alone() -> None:
     update = an_update(CONTRACT)
     first, second, *_ = as_records(update, an_update(CONTRACT, sequence=2))
     state, published = absorb_all(region, [first])
-    assert [one.topic for one in published] == [CONTRACT.snapshots_topic], "the first one is long due"
+    assert [one.topic for one in published] == [CONTRACT.snapshots_topic], (
+        "the first one is long due"
+    )
     absorbed = absorb(region, state, second)
     assert (absorbed.records, absorbed.pending) == ((), True)
     early, late = (as_records(region.timer_request, start_s=at)[0] for at in (2e9 + 2.9, 2e9 + 3.0))
@@ -123,7 +139,9 @@ def test_a_snapshot_is_due_by_the_time_of_the_log_alone() -> None:
     assert (snapshot.version, snapshot.updates, snapshot.made_at) == (2, 2, 2e9 + 3.0)
 
 
-def test_what_snapshots_take_on_this_machine_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_snapshots_take_on_this_machine_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     updates = as_records(*some_updates())
 
     def takes(seconds: float) -> list[OutboxRecord]:
@@ -145,7 +163,8 @@ def test_the_pool_begins_by_the_time_of_the_log() -> None:
 
 
 def test_an_update_that_comes_again_changes_no_model() -> None:
-    region, records = a_region(), as_records(an_update(CONTRACT), an_update(CONTRACT))
+    region = a_region()
+    records = as_records(an_update(CONTRACT), an_update(CONTRACT))
     state, _ = absorb_all(region, records[:1])
     again = absorb(region, state, records[1])
     assert again.outcome.ingested[0].result == "repeated"
@@ -160,7 +179,9 @@ def test_an_update_that_comes_again_changes_no_model() -> None:
         (OutboxRecord("", b"nonsense", None, ()), "type"),
     ],
 )
-def test_what_a_server_rejects_is_rejected_with_its_original(wrong: Update | OutboxRecord, reason: str) -> None:
+def test_what_a_server_rejects_is_rejected_with_its_original(
+    wrong: Update | OutboxRecord, reason: str
+) -> None:
     absorbed = absorb(a_region(), None, as_records(wrong)[0])
     assert absorbed.outcome.ingested[0].reason == reason
     (rejected,) = absorbed.records
@@ -171,11 +192,16 @@ def test_an_update_of_another_model_than_its_key_names_is_rejected() -> None:
     contract = plant(models=("clusters", "others"))
     update = an_update(contract, model="others")
     absorbed = absorb(a_region(contract), None, as_records(update)[0])
-    assert (absorbed.outcome.ingested[0].result, absorbed.outcome.ingested[0].reason) == ("rejected", "model")
+    assert (absorbed.outcome.ingested[0].result, absorbed.outcome.ingested[0].reason) == (
+        "rejected",
+        "model",
+    )
 
 
 def test_a_client_in_quarantine_is_not_absorbed() -> None:
-    request = QuarantineRequest("plant", CONTRACT.digest, "clusters", "attic", "quarantine", "broken", made_at=1e9)
+    request = QuarantineRequest(
+        "plant", CONTRACT.digest, "clusters", "attic", "quarantine", "broken", made_at=1e9
+    )
     region = a_region()
     state, published = absorb_all(region, as_records(an_update(CONTRACT), request))
     assert published[-1].key == b"@quarantine"
@@ -187,7 +213,8 @@ def test_a_client_in_quarantine_is_not_absorbed() -> None:
 def test_a_record_that_raises_an_unforeseen_error_is_set_aside_and_harms_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    region, (first, second, third) = a_region(), as_records(*(an_update(CONTRACT, sequence=n) for n in (1, 2, 3)))
+    region = a_region()
+    (first, second, third) = as_records(*(an_update(CONTRACT, sequence=n) for n in (1, 2, 3)))
     state, _ = absorb_all(region, [first])
 
     def fails(update: Update, *_: object) -> None:
@@ -212,7 +239,9 @@ def test_a_record_that_raises_an_unforeseen_error_is_set_aside_and_harms_nothing
         ({"model": None}, "damaged"),
     ],
 )
-def test_the_state_of_another_model_is_refused_with_advice(change: dict[str, object], advice: str) -> None:
+def test_the_state_of_another_model_is_refused_with_advice(
+    change: dict[str, object], advice: str
+) -> None:
     first, second = as_records(an_update(CONTRACT), an_update(CONTRACT, sequence=2))
     state, _ = absorb_all(a_region(), [first])
     other = pack(unpack(state or b"", STATE_BYTES_MAX) | change)

@@ -14,7 +14,12 @@ import pytest
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
 from shoal.server_node.regions.replica_command import changelog_topic
-from shoal.server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
+from shoal.server_node.regions.replica_region import (
+    CHANGELOG_RECORD_BYTES_MAX,
+    PART_BYTES,
+    load_state,
+    save_state,
+)
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
 
@@ -38,7 +43,8 @@ def test_a_state_larger_than_a_record_survives_the_loss_of_its_local_copy(
         producer_config,
     )
 
-    log, topic = log_settings(address=f"kafka://{kafka_bootstrap}"), f"updates-{uuid.uuid4().hex}"
+    log = log_settings(address=f"kafka://{kafka_bootstrap}")
+    topic = f"updates-{uuid.uuid4().hex}"
     settings = ReplicaSettings(group=f"replicas-{uuid.uuid4().hex}")
     state = bytes(number % 251 for number in range(3 * PART_BYTES)) * 3
     found: list[bytes | None] = []
@@ -54,7 +60,8 @@ def test_a_state_larger_than_a_record_survives_the_loss_of_its_local_copy(
             changelog_topic(settings.group, topic),
             TopicSettings(compact=True, record_bytes_max=CHANGELOG_RECORD_BYTES_MAX),
         )
-        for name in ("one", "two"):  # the second one has a folder of its own, without anything in it
+        # the second one has a folder of its own, without anything in it
+        for name in ("one", "two"):
             opened.publish(topic, b"update", b"key")
             opened.flush()
             application = Application(

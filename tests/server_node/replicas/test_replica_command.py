@@ -11,7 +11,12 @@ import pytest
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.lease import LEASE_KEY, Lease
-from shoal.server_node.regions.replica_command import changelog_topic, check_name, check_regions, open_region
+from shoal.server_node.regions.replica_command import (
+    changelog_topic,
+    check_name,
+    check_regions,
+    open_region,
+)
 from shoal.server_node.regions.replica_region import Assignments, Timers
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
@@ -65,7 +70,8 @@ def test_regions_with_other_settings_of_replicas_are_refused(tmp_path: Path, sec
 
 
 def test_regions_on_other_brokers_are_refused(tmp_path: Path) -> None:
-    here, there = region_file(tmp_path / "here"), region_file(tmp_path / "there", address="kafka://127.0.0.1:10")
+    here = region_file(tmp_path / "here")
+    there = region_file(tmp_path / "there", address="kafka://127.0.0.1:10")
     assert f"{there}: [log] is not that of {here}" in refused(here, there)
 
 
@@ -75,7 +81,8 @@ def test_a_region_is_named_once(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_federation_are_refused(tmp_path: Path) -> None:
-    file, copy = region_file(tmp_path), tmp_path / "copy.toml"
+    file = region_file(tmp_path)
+    copy = tmp_path / "copy.toml"
     copy.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     assert "is the federation of" in refused(file, copy)
 
@@ -95,7 +102,9 @@ def test_a_region_that_a_server_has_served_is_refused(tmp_path: Path, kafka_boot
         log.flush()
         with pytest.raises(InvalidState, match="has been served by shoal server"):
             open_region(config, log)
-        log.publish(changelog_topic(config.replica.group, config.contract.updates_topic), b"state", b"key")
+        log.publish(
+            changelog_topic(config.replica.group, config.contract.updates_topic), b"state", b"key"
+        )
         log.flush()
         open_region(config, log)  # one that replicas have served already passes
 
@@ -119,7 +128,9 @@ class Asked(Timers):
         super().ask_all()
 
 
-def test_an_assignment_is_logged_and_has_every_model_asked(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_assignment_is_logged_and_has_every_model_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked = Asked([], lambda: open_log(KAFKA))
     assignments = Assignments(asked)
     partition = '"north.updates": {"partitions": {"2": {"fetch_state": "active"}, "-1": {"fetch_state": "none"}}}'

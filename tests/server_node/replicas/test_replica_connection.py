@@ -10,16 +10,27 @@ from shoal.config.settings import log_settings
 KAFKA = "kafka://127.0.0.1:9"
 
 
-def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds(quix_streams: None) -> None:
+def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds(
+    quix_streams: None,
+) -> None:
     from shoal.server_node.regions.replica import consumer_config, producer_config  # noqa: PLC0415 - an extra
 
     settings = ReplicaSettings()
     ours = producer_config(log_settings(address=KAFKA), settings, "one")
-    assert ours["transactional.id"] == producer_config(log_settings(address=KAFKA), settings, "one")["transactional.id"]
-    assert ours["transactional.id"] != producer_config(log_settings(address=KAFKA), settings, "two")["transactional.id"]
+    assert (
+        ours["transactional.id"]
+        == producer_config(log_settings(address=KAFKA), settings, "one")["transactional.id"]
+    )
+    assert (
+        ours["transactional.id"]
+        != producer_config(log_settings(address=KAFKA), settings, "two")["transactional.id"]
+    )
     assert ours["transaction.timeout.ms"] == 6000
     slow = ReplicaSettings(commit_s=10.0)
-    assert producer_config(log_settings(address=KAFKA), slow, "one")["transaction.timeout.ms"] == 50_000
+    assert (
+        producer_config(log_settings(address=KAFKA), slow, "one")["transaction.timeout.ms"]
+        == 50_000
+    )
     assert consumer_config(settings, "one")["session.timeout.ms"] == 6000
     assert consumer_config(settings, "one")["isolation.level"] == "read_committed"
 

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from shoal.server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, PART_BYTES, load_state, save_state
+from shoal.server_node.regions.replica_region import (
+    CHANGELOG_RECORD_BYTES_MAX,
+    PART_BYTES,
+    load_state,
+    save_state,
+)
 
 
 class Kept(dict[Any, Any]):
@@ -23,9 +28,12 @@ def test_an_empty_store_has_no_state() -> None:
     assert load_state(Kept()) is None
 
 
-@pytest.mark.parametrize("size", [1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 5 * PART_BYTES + 7])
+@pytest.mark.parametrize(
+    "size", [1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 5 * PART_BYTES + 7]
+)
 def test_a_state_is_read_as_it_was_written(size: int) -> None:
-    store, state = Kept(), bytes(number % 251 for number in range(size))
+    store = Kept()
+    state = bytes(number % 251 for number in range(size))
     save_state(store, state)
     assert load_state(store) == state
     assert max(len(value) for value in store.values() if isinstance(value, bytes)) <= PART_BYTES

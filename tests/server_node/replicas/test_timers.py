@@ -1,4 +1,5 @@
-"""Models whose updates no snapshot shows yet are asked to look at their timers, by records in the log."""
+"""Models whose updates no snapshot shows yet are asked to look at their timers, by records in the
+log."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_a_model_with_pending_updates_is_asked_once_its_snapshot_is_due(file: Pa
 
 
 def test_a_model_without_pending_updates_is_not_asked(file: Path) -> None:
-    quiet, other = a_region(snapshot_s=0.2), a_region(snapshot_s=0.01)
+    quiet = a_region(snapshot_s=0.2)
+    other = a_region(snapshot_s=0.01)
     timers = Timers([quiet, other], lambda: SqliteLog(file, durable=False))
     timers.note(quiet, pending=True)
     timers.note(quiet, pending=False)
@@ -59,7 +61,10 @@ def test_a_model_without_pending_updates_is_not_asked(file: Path) -> None:
 
 
 def test_after_an_assignment_every_model_is_asked(file: Path) -> None:
-    timers = Timers([a_region(snapshot_s=0.01), a_region(snapshot_s=0.01)], lambda: SqliteLog(file, durable=False))
+    timers = Timers(
+        [a_region(snapshot_s=0.01), a_region(snapshot_s=0.01)],
+        lambda: SqliteLog(file, durable=False),
+    )
     with timers.running():
         timers.ask_all()
         assert len(wait_for(file, 2)) == 2
@@ -81,7 +86,8 @@ def test_a_model_that_has_nothing_to_publish_is_asked_ever_more_seldom(file: Pat
 
 def test_requests_go_on_after_an_outage(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.server_node.regions.replica_region.RETRY_S", 0.01)
-    region, opened = a_region(snapshot_s=0.01), []
+    region = a_region(snapshot_s=0.01)
+    opened = []
 
     def open_log() -> Log:
         opened.append(1)

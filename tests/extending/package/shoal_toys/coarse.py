@@ -34,7 +34,9 @@ class Coarse(PrivacyMode):
     name = "coarse"
     summary = "a few levels per feature"
     mechanism_name = "rounding"
-    terms: ClassVar = {"levels": Term("how many values a feature of a row can have", above=1, at_most=1000)}
+    terms: ClassVar = {
+        "levels": Term("how many values a feature of a row can have", above=1, at_most=1000)
+    }
 
     def epsilon_per_feature(self):
         return ()
@@ -47,4 +49,6 @@ class Coarse(PrivacyMode):
 
     def describe(self):
         levels = f"Each feature is rounded to one of {self.values['levels']:g} levels."
-        return Description("Coarse values, no guarantee", "warn", (levels,), ("Everything that rounding leaves.",))
+        return Description(
+            "Coarse values, no guarantee", "warn", (levels,), ("Everything that rounding leaves.",)
+        )

@@ -1,4 +1,5 @@
-"""A streaming algorithm: each client counts its rows by the corner of the unit cube that is nearest to them."""
+"""A streaming algorithm: each client counts its rows by the corner of the unit cube that is nearest
+to them."""
 
 from __future__ import annotations
 
@@ -8,11 +9,15 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.algorithms.view import ClusteringView
 
-ARRAYS = {"corner": ArraySpec("<f8", ("n", "d"), rowlike=True), "count": ArraySpec("<i8", ("n",), at_least_one=True)}
+ARRAYS = {
+    "corner": ArraySpec("<f8", ("n", "d"), rowlike=True),
+    "count": ArraySpec("<i8", ("n",), at_least_one=True),
+}
 
 
 def corner_numbers(rows):
-    """rows (n, d) -> (n,) the corner nearest to each, as the number whose binary digits are its coordinates."""
+    """rows (n, d) -> (n,) the corner nearest to each, as the number whose binary digits are its
+    coordinates."""
     return (rows >= 0.5) @ (1 << np.arange(rows.shape[1]))
 
 
@@ -20,7 +25,9 @@ class Counts:
     """Both halves: a count for each of the 2**d corners."""
 
     def __init__(self, options, d):
-        self.d, self.counts, self.published = d, np.zeros(2**d, np.int64), np.zeros(2**d, np.int64)
+        self.d = d
+        self.counts = np.zeros(2**d, np.int64)
+        self.published = np.zeros(2**d, np.int64)
 
     @property
     def size(self):
@@ -30,7 +37,8 @@ class Counts:
         self.counts += np.bincount(corner_numbers(rows), minlength=2**self.d)
 
     def contribute(self):
-        new, self.published = self.counts - self.published, self.counts.copy()
+        new = self.counts - self.published
+        self.published = self.counts.copy()
         return arrays_of(new, self.d)
 
     def reset_published(self):
@@ -51,26 +59,41 @@ class Counts:
 
     def restore(self, state):
         reader = StateReader(state, 1)
-        counts, published = (reader.read_ints(name, (2**self.d,)) for name in ("counts", "published"))
-        self.counts, self.published = counts, published
+        counts, published = (
+            reader.read_ints(name, (2**self.d,)) for name in ("counts", "published")
+        )
+        self.counts = counts
+        self.published = published
 
 
 def arrays_of(counts, d):
     """The corners with a count above 0, and the counts."""
     (numbers,) = np.nonzero(counts)
-    return {"corner": (numbers[:, None] >> np.arange(d) & 1).astype(np.float64), "count": counts[numbers]}
+    return {
+        "corner": (numbers[:, None] >> np.arange(d) & 1).astype(np.float64),
+        "count": counts[numbers],
+    }
 
 
 def predict(arrays, rows):
-    """rows (n, d) -> (n,) the corner of each by its position among those with rows, -1 for a corner without."""
-    position = {number: place for place, number in enumerate(corner_numbers(arrays["corner"]).tolist())}
-    return np.array([position.get(number, -1) for number in corner_numbers(rows).tolist()], np.int64)
+    """rows (n, d) -> (n,) the corner of each by its position among those with rows, -1 for a corner
+    without."""
+    position = {
+        number: place for place, number in enumerate(corner_numbers(arrays["corner"]).tolist())
+    }
+    return np.array(
+        [position.get(number, -1) for number in corner_numbers(rows).tolist()], np.int64
+    )
 
 
 def view(arrays):
     """Each corner with rows is a cluster of one node, whose id is the number of the corner."""
     numbers = corner_numbers(arrays["corner"])
-    return ClusteringView.from_nodes(arrays["corner"], arrays["count"], np.arange(len(numbers)), node_id=numbers)
+    return ClusteringView.from_nodes(
+        arrays["corner"], arrays["count"], np.arange(len(numbers)), node_id=numbers
+    )
 
 
-CORNERS = StreamingAlgorithm("corners", Counts, Counts, update=ARRAYS, snapshot=ARRAYS, predict=predict, view=view)
+CORNERS = StreamingAlgorithm(
+    "corners", Counts, Counts, update=ARRAYS, snapshot=ARRAYS, predict=predict, view=view
+)

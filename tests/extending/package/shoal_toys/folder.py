@@ -1,4 +1,5 @@
-"""A transport: a log in a folder, with a folder per topic and a file per record. One partition; nothing is deleted."""
+"""A transport: a log in a folder, with a folder per topic and a file per record. One partition;
+nothing is deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class FolderLog:
 
     def publish(self, topic, value, key=None, headers=(), partition=None):
         new = self.folder / f".{os.getpid()}.{time.monotonic_ns()}"
-        new.write_bytes(pack([int(time.time() * 1000), key, value, [list(header) for header in headers]]))
+        new.write_bytes(
+            pack([int(time.time() * 1000), key, value, [list(header) for header in headers]])
+        )
         while new.exists():
             try:
                 os.link(new, self.folder / topic / f"{self.bounds(topic)[0][1]:012}")
@@ -40,11 +43,15 @@ class FolderLog:
 
     def read(self, topic, at, limit=500, timeout_s=0.0):
         until = time.monotonic() + timeout_s
-        while (end := min(at[0] + limit, self.bounds(topic)[0][1])) <= at[0] and time.monotonic() < until:
+        while (end := min(at[0] + limit, self.bounds(topic)[0][1])) <= at[
+            0
+        ] and time.monotonic() < until:
             time.sleep(0.01)
         records = []
         for offset in range(at[0], end):
-            stamp, key, value, headers = unpack((self.folder / topic / f"{offset:012}").read_bytes())
+            stamp, key, value, headers = unpack(
+                (self.folder / topic / f"{offset:012}").read_bytes()
+            )
             records.append(Record(topic, 0, offset, stamp, key, value, tuple(map(tuple, headers))))
         return records, {0: max(at[0], end)}
 

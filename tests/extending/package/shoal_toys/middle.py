@@ -33,7 +33,8 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more rows than readings, or a sum that rows within the bounds cannot have."""
+    """Raises `InvalidData` for more rows than readings, or a sum that rows within the bounds cannot
+    have."""
     check_masses("count", stats["count"], claims)
     check_sums("sum", stats["count"], stats["sum"][None], claims)
 

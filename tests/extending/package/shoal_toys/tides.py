@@ -14,11 +14,16 @@ from shoal.producers.source_type import CLIENTS, PUMP_PARAMETERS, PumpedSource
 class Tides:
     """Rows numbered from 0, dealt to the clients in turn. See `shoal.producers.source.Source`."""
 
-    total, timed, faults = None, True, {}
+    total = None
+    timed = True
+    faults = {}
 
     def __init__(self, period, clients, features):
-        self.period, self.clients, self.features = period, clients, features
-        self.identity, self.position = identity_of("tides", period, clients, features), 0
+        self.period = period
+        self.clients = clients
+        self.features = features
+        self.identity = identity_of("tides", period, clients, features)
+        self.position = 0
 
     def read(self, limit):
         rows = [self._row(number) for number in range(self.position, self.position + limit)]
@@ -31,7 +36,10 @@ class Tides:
     def _row(self, number):
         # High for half a period, then low.
         high = math.sin(2 * math.pi * (number + 0.5) / self.period) > 0
-        levels = [feature.low + (0.9 if high else 0.1) * (feature.high - feature.low) for feature in self.features]
+        levels = [
+            feature.low + (0.9 if high else 0.1) * (feature.high - feature.low)
+            for feature in self.features
+        ]
         return SourceReading(f"client-{number % self.clients + 1}", 1e9 + number, np.array(levels))
 
 
@@ -40,7 +48,12 @@ class TidesSource(PumpedSource):
 
     name = "tides"
     parameters = (
-        click.Option(["--tides"], type=click.IntRange(min=2), metavar="PERIOD", help="High and low, in so many rows."),
+        click.Option(
+            ["--tides"],
+            type=click.IntRange(min=2),
+            metavar="PERIOD",
+            help="High and low, in so many rows.",
+        ),
         CLIENTS,
         *PUMP_PARAMETERS,
     )
