@@ -20,7 +20,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from deploy.kafka.broker import what_is_missing
 from shoal.config.resolved import resolve
-from shoal.server_node.regions.replica_model import RegionModel, absorb
+from shoal.server_node.replicas.region_model import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from tests.house.processes import Process, killed_on_exit, wait_until

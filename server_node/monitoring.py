@@ -22,7 +22,6 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.clusters.history.summary import newest_fine_bin
 from shoal.server_node.clusters.lineage import Cluster, EventKind, Lineage, stays_of
-from shoal.server_node.clusters.regression import prediction_error
 from shoal.server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
 from shoal.server_node.models.base import (
     ModelEvent,
@@ -33,6 +32,7 @@ from shoal.server_node.models.base import (
     RoundOpened,
     ServedModel,
 )
+from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.regions.hierarchy import Hierarchy
 from shoal.server_node.status import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event

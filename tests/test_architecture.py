@@ -26,6 +26,11 @@ helper_node | producers client_nodes server_node | onebox reproduction
 """
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from
 those before."""
+SERVER_LAYERS = """
+clusters | status models | regions | ingest | outputs web | monitoring | lease node
+bootstrap replicas | server_command
+"""
+"""the same for the folders of `server_node` and the files beside them"""
 CLONE_ONLY = {"reproduction"}
 """packages that are in a clone and in the source distribution, and not in the wheel"""
 PROCESSES = {"producers", "client_nodes", "server_node"}
@@ -98,11 +103,13 @@ def within(path: Path) -> set[str]:
     return found - {own}
 
 
-LAYER_OF = {
-    package: number
-    for number, packages in enumerate(LAYERS.replace("\n", "|").strip("|").split("|"))
-    for package in packages.split()
-}
+def numbered(layers: str) -> dict[str, int]:
+    """name -> the number of the layer that it is in."""
+    names_by_layer = layers.replace("\n", "|").strip("|").split("|")
+    return {name: number for number, names in enumerate(names_by_layer) for name in names.split()}
+
+
+LAYER_OF = numbered(LAYERS)
 
 
 def layer_of(path: Path) -> int:
@@ -149,6 +156,28 @@ def test_the_process_packages_never_import_each_other() -> None:
     for path in FILES:
         if package_of(name_of(path)) in PROCESSES:
             assert not within(path) & (PROCESSES | {"onebox", "reproduction"}), path
+
+
+def part_of_server(module: str) -> str | None:
+    """shoal.server_node.ingest.quotas -> ingest; None for what is not in `server_node`."""
+    inside = module.removeprefix("shoal.server_node.")
+    return None if inside == module else inside.split(".")[0]
+
+
+def test_a_file_of_the_server_imports_from_no_later_layer_of_it() -> None:
+    layer_of_part = numbered(SERVER_LAYERS)
+    parts = {part_of_server(name_of(path)) for path in FILES}
+    assert parts - {None, "__init__"} == set(layer_of_part)
+    upward = []
+    for path in FILES:
+        own = part_of_server(name_of(path))
+        if own is None or own == "__init__":
+            continue
+        for module in imports_of(path):
+            part = part_of_server(module)
+            if part is not None and layer_of_part[part] > layer_of_part[own]:
+                upward.append(f"{name_of(path)} -> {module}")
+    assert upward == []
 
 
 def assert_no_circle(imported: dict[str, set[str]]) -> None:

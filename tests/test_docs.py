@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.privacy.page import docs_table, streams_table
 from shoal.protocol.rejected import REASONS
-from shoal.server_node.clusters.forwarding import load_rules
+from shoal.server_node.outputs.alert_rules import load_rules
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.kafka_broker import Broker
 from tests.protocol_tables import ENTRIES, MESSAGES, arrays_table, message_table, topics_table

@@ -29,7 +29,7 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
-from shoal.server_node.clusters.regression import (
+from shoal.server_node.outputs.regression import (
     named_rules,
     predicted_values,
     rule_base,

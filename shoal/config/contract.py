@@ -488,7 +488,7 @@ class Contract(Table):
 
         It decides their partition. It has the federation too, so that models of the same name in
         the federations of several regions are not all in the same partition, and replicas can share
-        them (`shoal.server_node.regions.replica`).
+        them (`shoal.server_node.replicas.replica`).
         """
         return f"{self.federation}/{model}".encode()
 

@@ -4,7 +4,7 @@ readings and of sinks.
 A transport is found by the scheme of an address, through the entry-point group `shoal.transports`;
 a source by its name, through `shoal.sources`; a sink of cluster events by its name, through
 `shoal.sinks`. What they are as a whole is in `shoal.transports.base`, `shoal.producers.source_type`
-and `shoal.server_node.clusters.sinks`.
+and `shoal.server_node.outputs.sinks.base`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class SinkSettings(Settings):
 
 
 class SinkWithSettings(Protocol):
-    """Facts that the settings need of a sink; see `shoal.server_node.clusters.sinks.SinkType`."""
+    """Facts that the settings need of a sink; see `shoal.server_node.outputs.sinks.base.SinkType`."""
 
     name: str
     settings: type[SinkSettings]
@@ -172,7 +172,7 @@ def _is_sink(found: Any) -> TypeGuard[SinkWithSettings]:
 
 
 SINKS = Plugins(
-    "shoal.sinks", "sink of events", _is_sink, "a shoal.server_node.clusters.sinks.SinkType"
+    "shoal.sinks", "sink of events", _is_sink, "a shoal.server_node.outputs.sinks.base.SinkType"
 )
 
 

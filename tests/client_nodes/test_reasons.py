@@ -30,8 +30,8 @@ from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
 from shoal.protocol.topics import SITE_EVENTS
 from shoal.runtime.logs import open_client_log
-from shoal.server_node.clusters.forwarding import Rule
-from shoal.server_node.clusters.forwarding import events as events_command
+from shoal.server_node.outputs.alert_rules import Rule
+from shoal.server_node.outputs.events_command import events as events_command
 from shoal.transports.base import latest
 from tests.client_nodes.known_clusters import FIRST_IDENTITY, known_snapshot, near_nodes, publish
 from tests.client_nodes.site import Site

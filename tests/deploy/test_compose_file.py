@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
-from shoal.server_node.clusters.forwarding import load_rules
+from shoal.server_node.outputs.alert_rules import load_rules
 from shoal.transports.kafka.settings import KafkaSettings
 
 TOP = Path(__file__).parent.parent.parent

@@ -12,7 +12,7 @@ import pytest
 from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
 from shoal.config.contract import Feature
 from shoal.protocol.labels import Label
-from shoal.server_node.clusters.history.history_command import COLUMNS, write_rows
+from shoal.server_node.outputs.history_command import COLUMNS, write_rows
 
 FORMULAS = ['=HYPERLINK("http://evil.example")', "+1", "-1", "@SUM(A1)", "\t=1"]
 

@@ -13,8 +13,9 @@ from typing import Any, cast
 import pytest
 
 from shoal.errors import LogUnavailable
-from shoal.server_node.clusters import sinks
-from shoal.server_node.clusters.sinks import Sink, Sinks, Webhook
+from shoal.server_node.outputs.sinks import timed_http
+from shoal.server_node.outputs.sinks.base import Sink, Sinks
+from shoal.server_node.outputs.sinks.webhook import Webhook
 from tests.server_node.test_forwarding import configured, event, forward, publish
 
 ALERT = {
@@ -62,7 +63,7 @@ def headers_without_end(connection: socket.socket) -> None:
 def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
+    monkeypatch.setattr(timed_http, "ANSWER_S", 0.3)
     start = time.monotonic()
     with pytest.raises(LogUnavailable, match=r"no whole answer in 0\.3 s") as away:
         Webhook(receiver(drip), None).deliver(ALERT, "birth", "m")
@@ -78,7 +79,7 @@ def handshake_byte_by_byte(connection: socket.socket) -> None:
 
 
 def test_a_handshake_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "ANSWER_S", 0.3)
+    monkeypatch.setattr(timed_http, "ANSWER_S", 0.3)
     start = time.monotonic()
     with pytest.raises(LogUnavailable) as away:
         Webhook(receiver(handshake_byte_by_byte).replace("http:", "https:"), None).deliver(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.server_node.regions.replica_command import changelog_topic
+from shoal.server_node.replicas.replica_command import changelog_topic
 from shoal.transports import open_log
 from tests.house.processes import Process, killed_on_exit
 from tests.house.regions import Committed, make_regions, replica, snapshot_values

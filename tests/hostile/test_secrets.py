@@ -26,7 +26,7 @@ from shoal.errors import LogUnavailable
 from shoal.protocol.events import ClusterEventMessage
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.sinks import Sinks
+from shoal.server_node.outputs.sinks.base import Sinks
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web import create_app, predict
 from shoal.server_node.web.access import make_access

@@ -18,7 +18,7 @@ from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import resumed
-from shoal.server_node.regions.replica_model import RegionModel, absorb
+from shoal.server_node.replicas.region_model import RegionModel, absorb
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, partition_of
 from tests.house.processes import Process, wait_until

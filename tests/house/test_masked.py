@@ -44,7 +44,7 @@ from shoal.protocol.masked import (
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.bootstrap import OwnHelper
 from shoal.server_node.ingest.request_commands import request_quarantine, unlearn
-from shoal.server_node.regions.replica_command import replica
+from shoal.server_node.replicas.replica_command import replica
 from shoal.server_node.web.tables import clients_note
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest

@@ -29,7 +29,6 @@ from shoal.protocol.history import (
 )
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.clusters.history.changes import PastEvent, find_changes, spans_of
-from shoal.server_node.clusters.history.changes_command import lines_of
 from shoal.server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
 from shoal.server_node.clusters.history.store import (
     HISTORY_FILE,
@@ -37,6 +36,7 @@ from shoal.server_node.clusters.history.store import (
     HistoryRecord,
     HistoryStore,
 )
+from shoal.server_node.outputs.changes_command import lines_of
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 

@@ -9,7 +9,7 @@ from shoal.errors import SettingsError
 
 pytest.importorskip("kafka")
 
-from shoal.server_node.regions.exactly_once import CONFIGS, check_transactions, weaknesses
+from shoal.server_node.replicas.exactly_once import CONFIGS, check_transactions, weaknesses
 from shoal.transports.kafka.settings import KafkaSettings
 
 SAFE = dict(zip(CONFIGS, ("true", "false", "2"), strict=True))

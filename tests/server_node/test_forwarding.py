@@ -25,9 +25,11 @@ from shoal.errors import InvalidState, LogUnavailable, MessageRejected, Settings
 from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.clusters.forwarding import EVERYTHING, Forwarder, Rule, Topic, load_rules
-from shoal.server_node.clusters.forwarding import events as events_command
-from shoal.server_node.clusters.sinks import Sinks, cloud_event_headers
+from shoal.server_node.outputs.alert_rules import EVERYTHING, Rule, load_rules
+from shoal.server_node.outputs.events_command import events as events_command
+from shoal.server_node.outputs.forwarding import Forwarder, Topic
+from shoal.server_node.outputs.sinks.base import Sinks
+from shoal.server_node.outputs.sinks.webhook import cloud_event_headers
 from shoal.transports import open_log
 
 FILE = """

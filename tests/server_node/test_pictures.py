@@ -23,7 +23,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.clusters.description import describe
 from shoal.server_node.clusters.lineage_step import published_identities
-from shoal.server_node.clusters.pictures import (
+from shoal.server_node.outputs.pictures import (
     BARS_MAX,
     TITLE_CHARS,
     TITLE_LINES,

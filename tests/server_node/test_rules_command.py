@@ -16,8 +16,9 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
 from shoal.runtime.service import resumed
-from shoal.server_node.clusters.regression import prediction_error, rules
 from shoal.server_node.models.rounds import known_clusters
+from shoal.server_node.outputs.regression import prediction_error
+from shoal.server_node.outputs.rules_command import rules
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 

@@ -30,7 +30,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.snapshot_export import WRITERS, predictor_of, snapshot
+from shoal.server_node.outputs.snapshot_export import WRITERS, predictor_of, snapshot
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.laws.test_counting_laws import Federation, clustered

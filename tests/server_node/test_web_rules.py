@@ -15,7 +15,7 @@ from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
-from shoal.server_node.clusters.regression import prediction_error
+from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web import create_app, predict
 from shoal.server_node.web.page_renderer import PageRenderer

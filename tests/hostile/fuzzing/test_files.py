@@ -24,7 +24,7 @@ from shoal.producers.messages import TopicField, parse_payload
 from shoal.producers.mqtt.settings import MqttSettings
 from shoal.protocol.signatures import read_keys
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.clusters.forwarding import load_rules
+from shoal.server_node.outputs.alert_rules import load_rules
 from shoal.transports.base import beginning
 from shoal.transports.sqlite.log import SqliteLog
 from tests.hostile.fuzzing import corpus, keeping, numbers

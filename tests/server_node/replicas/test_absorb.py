@@ -18,7 +18,7 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord
-from shoal.server_node.regions.replica_model import RegionModel, absorb
+from shoal.server_node.replicas.region_model import RegionModel, absorb
 from shoal.transports.base import Record
 from tests.server_node.chunked_updates import in_chunks, large
 from tests.server_node.server_fixture import NO_TIMERS, ServerFixture

@@ -13,13 +13,13 @@ import pytest
 
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
-from shoal.server_node.regions.replica_command import changelog_topic
-from shoal.server_node.regions.replica_region import (
+from shoal.server_node.replicas.region import (
     CHANGELOG_RECORD_BYTES_MAX,
     PART_BYTES,
     load_state,
     save_state,
 )
+from shoal.server_node.replicas.replica_command import changelog_topic
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
 
@@ -36,7 +36,7 @@ def signals_as_they_were() -> Iterator[None]:
 def test_a_state_larger_than_a_record_survives_the_loss_of_its_local_copy(
     quix_streams: None, kafka_bootstrap: str, tmp_path: Path, signals_as_they_were: None
 ) -> None:
-    from shoal.server_node.regions.replica import (  # noqa: PLC0415 - an extra
+    from shoal.server_node.replicas.replica import (  # noqa: PLC0415 - an extra
         Application,
         connection,
         consumer_config,

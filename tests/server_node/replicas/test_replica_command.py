@@ -11,13 +11,13 @@ import pytest
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.lease import LEASE_KEY, Lease
-from shoal.server_node.regions.replica_command import (
+from shoal.server_node.replicas.region import Assignments, Timers
+from shoal.server_node.replicas.replica_command import (
     changelog_topic,
     check_name,
     check_regions,
     open_region,
 )
-from shoal.server_node.regions.replica_region import Assignments, Timers
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 

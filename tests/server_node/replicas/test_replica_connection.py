@@ -13,7 +13,7 @@ KAFKA = "kafka://127.0.0.1:9"
 def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds(
     quix_streams: None,
 ) -> None:
-    from shoal.server_node.regions.replica import consumer_config, producer_config  # noqa: PLC0415 - an extra
+    from shoal.server_node.replicas.replica import consumer_config, producer_config  # noqa: PLC0415 - an extra
 
     settings = ReplicaSettings()
     ours = producer_config(log_settings(address=KAFKA), settings, "one")
@@ -36,7 +36,7 @@ def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_s
 
 
 def test_the_settings_of_kafka_reach_quix_streams(quix_streams: None, tmp_path: Path) -> None:
-    from shoal.server_node.regions.replica import connection  # noqa: PLC0415 - an extra
+    from shoal.server_node.replicas.replica import connection  # noqa: PLC0415 - an extra
 
     for name in ("password", "ca.pem"):
         (tmp_path / name).write_text("secret")

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from shoal.config.base import FilePath
 from shoal.config.extension_settings import SinkSettings
-from shoal.server_node.clusters.sinks import SinkType
+from shoal.server_node.outputs.sinks.base import SinkType
 
 
 class DiarySettings(SinkSettings):
@@ -16,7 +16,7 @@ class DiarySettings(SinkSettings):
 
 
 class Diary:
-    """See `shoal.server_node.clusters.sinks.Sink`."""
+    """See `shoal.server_node.outputs.sinks.base.Sink`."""
 
     def __init__(self, path):
         self.path = path

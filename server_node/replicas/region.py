@@ -25,7 +25,7 @@ from shoal.errors import MessageRejected, ShoalError
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import snapshot_signer
 from shoal.server_node.monitoring import ServerMonitoring
-from shoal.server_node.regions.replica_model import RegionModel, absorb
+from shoal.server_node.replicas.region_model import RegionModel, absorb
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, Record

@@ -17,7 +17,8 @@ from pydantic import Field
 
 from shoal import __version__
 from shoal.protocol.events import EVENT_KINDS, SITE_EVENT_KINDS
-from shoal.server_node.clusters.sinks import BrokerSettings, MqttPublisher, SinkType
+from shoal.server_node.outputs.sinks.base import SinkType
+from shoal.server_node.outputs.sinks.mqtt_broker import BrokerSettings, MqttPublisher
 
 ENDED = ("gone", "merged")
 """kinds of event after which a cluster is no more"""

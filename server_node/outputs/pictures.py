@@ -34,7 +34,11 @@ from shoal.server_node.clusters.description import (
     distance_between,
     interval_width,
 )
-from shoal.server_node.clusters.figures import (
+from shoal.server_node.clusters.history.changes import CHANCE, Changes
+from shoal.server_node.clusters.history.store import decode_record
+from shoal.server_node.clusters.lineage import stay_text
+from shoal.server_node.outputs.changes_command import changes_figure, logged_changes
+from shoal.server_node.outputs.figures import (
     LABEL_CHARS,
     QUIET,
     heading,
@@ -43,10 +47,6 @@ from shoal.server_node.clusters.figures import (
     without_frame,
     wrapped,
 )
-from shoal.server_node.clusters.history.changes import CHANCE, Changes
-from shoal.server_node.clusters.history.changes_command import changes_figure, logged_changes
-from shoal.server_node.clusters.history.store import decode_record
-from shoal.server_node.clusters.lineage import stay_text
 from shoal.server_node.web.json_values import feature_label, view_of
 from shoal.transports.base import Log, latest
 

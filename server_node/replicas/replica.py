@@ -23,7 +23,7 @@ from shoal.errors import InvalidState, LogError
 from shoal.files import read_password
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
-from shoal.server_node.regions.replica_region import Assignments, Region, Timers
+from shoal.server_node.replicas.region import Assignments, Region, Timers
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
 from shoal.transports.kafka.connection import FRAME_BYTES

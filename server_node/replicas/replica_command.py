@@ -20,7 +20,7 @@ from shoal.protocol.lease import is_lease
 from shoal.protocol.published_contract import CONTRACT_KEY, publish_contract, published_contracts
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.regions.replica_region import CHANGELOG_RECORD_BYTES_MAX, Region, Timers
+from shoal.server_node.replicas.region import CHANGELOG_RECORD_BYTES_MAX, Region, Timers
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed, open_log
 from shoal.transports.base import Log, TopicSettings, beginning, latest
@@ -47,8 +47,8 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     check_regions(files, configs)
     check_name(name)
     try:
-        from shoal.server_node.regions.exactly_once import check_transactions  # noqa: PLC0415 - Kafka is an extra
-        from shoal.server_node.regions.replica import kafka_settings, run_replica  # noqa: PLC0415 - Quix Streams is an extra
+        from shoal.server_node.replicas.exactly_once import check_transactions  # noqa: PLC0415 - Kafka is an extra
+        from shoal.server_node.replicas.replica import kafka_settings, run_replica  # noqa: PLC0415 - Quix Streams is an extra
     except ModuleNotFoundError as missing:
         if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
             raise

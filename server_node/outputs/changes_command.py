@@ -24,14 +24,6 @@ from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.figures import (
-    FORMATS,
-    QUIET,
-    heading,
-    saved,
-    without_frame,
-    wrapped,
-)
 from shoal.server_node.clusters.history.changes import (
     CHANCE,
     Begun,
@@ -45,6 +37,14 @@ from shoal.server_node.clusters.history.changes import (
 )
 from shoal.server_node.clusters.history.comparison import BINS_MIN
 from shoal.server_node.clusters.history.store import decode_record
+from shoal.server_node.outputs.figures import (
+    FORMATS,
+    QUIET,
+    heading,
+    saved,
+    without_frame,
+    wrapped,
+)
 from shoal.transports.base import Log, beginning, latest
 
 

@@ -1,0 +1,193 @@
+"""`shoal events`: lists the cluster events of a federation, or forwards them to sinks by alert
+rules.
+
+With `--client` the same for the site events of one client, on the site that has its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from shoal.cli.options import CLIENT_NAME, config_option, log_json_option, until_idle_option
+from shoal.config.settings import Config, load_config
+from shoal.errors import MessageRejected, SettingsError
+from shoal.protocol.events import ClusterEventMessage, SiteEvent
+from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics, ensure_topics
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import run, stopped_by_signals
+from shoal.server_node.outputs.alert_rules import Event, load_rules
+from shoal.server_node.outputs.forwarding import Forwarder, Topic
+from shoal.server_node.outputs.sinks.base import Sinks
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import open_log
+from shoal.transports.base import Log, Record, beginning
+
+client_option = click.option(
+    "--client",
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="The site events of this client, from its folder: novel readings in a row, and changes "
+    "and stays of regimes.",
+)
+
+
+@click.group()
+def events() -> None:
+    """Cluster events: clusters that are born, part, merge, are quiet, return or are gone, and
+    shares that move."""
+
+
+@events.command("list")
+@config_option
+@client_option
+@click.option("--model", help="Only events of this model.")
+@click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
+def list_(file: Path, client: str | None, model: str | None, follow: bool, as_json: bool) -> None:
+    """List the events that the log still has, oldest first."""
+    config = load_config(file)
+    if model is not None and config.contract.model(model) is None:
+        names = ", ".join(known.name for known in config.contract.models)
+        raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
+    timeout_s = 0.5 if follow else 0.0
+    listed = False
+    with _events_log(config, client) as (log, topic), stopped_by_signals() as stop:
+        positions = beginning(log, topic.name)
+        while not stop.is_set():
+            records, positions = log.read(topic.name, positions, timeout_s=timeout_s)
+            for record in records:
+                event = _decoded(topic, record)
+                if event is None or model not in (None, event.model):
+                    continue
+                click.echo(record.value if as_json else _line(event))
+                listed = True
+            if not records and not follow:
+                break
+        if not listed:
+            click.echo(f"No events: {_why_none(config, log, client, topic, model)}.", err=True)
+
+
+@events.command()
+@config_option
+@client_option
+@until_idle_option("event")
+@log_json_option
+def forward(file: Path, client: str | None, until_idle: float | None, as_json: bool) -> None:
+    """Forward events to the sinks in [events.NAME] sections: all of them, or those that match the
+    rules in [events].
+
+    With --client those that this client has found in its own readings, to the sinks of the
+    federation file at its site.
+
+    Each event is delivered at least once to each sink, in order. What a sink does not take while it
+    is away is delivered when it is back; the position is kept in [events] folder.
+    """
+    config = load_config(file)
+    rules = load_rules(config.events.rules)
+    start_logging("events", as_json)
+    forwarded = 0
+
+    @contextmanager
+    def build() -> Iterator[Forwarder]:
+        nonlocal forwarded
+        with (
+            _checkpoint(config, client) as checkpoint,
+            _events_log(config, client) as (log, topic),
+            Sinks(config.sinks, config.contract.federation) as sinks,
+        ):
+            forwarder = Forwarder(topic, log, checkpoint, rules, sinks)
+            forwarder.resume()
+            try:
+                yield forwarder
+            finally:
+                forwarded += forwarder.forwarded
+
+    # A mistake in the settings is reported before anything starts.
+    Sinks(config.sinks, config.contract.federation)
+    log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    with stopped_by_signals() as stop:
+        run(build, stop, until_idle)
+    log_event("stopped", forwarded=forwarded)
+    if as_json:
+        click.echo(json.dumps({"forwarded": forwarded}))
+
+
+def _why_none(config: Config, log: Log, client: str | None, topic: Topic, model: str | None) -> str:
+    """The likely reason for an empty list."""
+
+    def has_any(name: str) -> bool:
+        return any(end > 0 for _, end in log.bounds(name).values())
+
+    if has_any(topic.name):
+        if model is None:
+            return "the log no longer has them"
+        return f"all that there are are of other models than {model}"
+    if client is not None:
+        return _why_no_site_events(client, has_labels=has_any(LABELS))
+    if not has_any(config.contract.updates_topic):
+        return "no client has published an update"
+    if not has_any(config.contract.snapshots_topic):
+        return "the server has published no snapshot; does it run?"
+    return "no cluster is known yet, or none has come, gone or changed since"
+
+
+def _why_no_site_events(client: str, *, has_labels: bool) -> str:
+    if not has_labels:
+        return (
+            f"{client} has labelled no reading: it needs label = true of [client], and a snapshot"
+        )
+    return f"among the labelled readings of {client} was no streak of novel ones and no rare change"
+
+
+def _checkpoint(config: Config, client: str | None) -> Checkpoint:
+    """Each client's events have a folder of their own in that of the forwarder."""
+    owner = f"event forwarder of {config.contract.federation}"
+    folder = config.events.folder
+    if client is not None:
+        owner = f"{owner}, client {client}"
+        folder = folder / "clients" / client
+    return Checkpoint(folder / "checkpoint.db", owner)
+
+
+@contextmanager
+def _events_log(config: Config, client: str | None) -> Iterator[tuple[Log, Topic]]:
+    """The log that has the events of the federation, or of one client, and its topic.
+
+    Raises `SettingsError`.
+    """
+    if client is None:
+        with closing(open_log(config.log)) as log:
+            ensure_topics(log, config.contract, config.log)
+            yield log, Topic(config.contract.events_topic, ClusterEventMessage.decode)
+        return
+    if not (config.client.folder / client / "readings.db").exists():
+        raise SettingsError(
+            f"{config.client.folder / client} has no readings; check --client and [client] folder"
+        )
+    with closing(open_client_log(config, client)) as log:
+        ensure_label_topics(log)
+        yield log, Topic(SITE_EVENTS, SiteEvent.decode)
+
+
+def _decoded(topic: Topic, record: Record) -> Event | None:
+    try:
+        return topic.decode(record.value)
+    except MessageRejected as rejected:
+        log_event("event_rejected", logging.WARNING, reason=rejected.reason)
+        return None
+
+
+def _line(event: Event) -> str:
+    moment = "no time"
+    if event.at is not None:
+        text = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds")
+        moment = text.replace("+00:00", "Z")
+    return f"{moment} {event.model} {event.text or event.kind}"

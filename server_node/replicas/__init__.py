@@ -1,0 +1,1 @@
+"""Replicas: processes that together serve the models of many regions, on Kafka."""
