@@ -16,7 +16,6 @@ class Tides:
 
     total = None
     timed = True
-    faults = {}
 
     def __init__(self, period, clients, features):
         self.period = period
@@ -24,6 +23,7 @@ class Tides:
         self.features = features
         self.identity = identity_of("tides", period, clients, features)
         self.position = 0
+        self.faults = {}
 
     def read(self, limit):
         rows = [self._row(number) for number in range(self.position, self.position + limit)]
