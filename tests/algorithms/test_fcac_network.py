@@ -14,6 +14,7 @@ from shoal.algorithms.fcac.art_network import REFILL, Step
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.correntropy import ignore_underflow
+from tests.saved_states import NODES, changed, entry
 
 HALVES = [CAPlus, CAEFC]
 Half = type[CAPlus] | type[CAEFC]
@@ -148,13 +149,11 @@ def test_a_server_with_one_node_keeps_it() -> None:
     server.learn(blobs(100))
     assert server.lambda_ is not None
     state = server.state()
-    none = {
-        name: state[name][:0]
-        for name in ("weight", "sigma", "count", "stamp", "node_id", "edge", "edge_age")
-    }
+    none = {way: entry(state, way)[:0] for way in (*NODES, "edge", "edge_age")}
     for left, kept in ((1, 1), (2, 0)):
         # The number of inputs before the next removal of isolated nodes.
-        server.restore(state | none | {"counter": 10 * server.lambda_ - left})
+        counter = {"counter": 10 * server.lambda_ - left}
+        server.restore(changed(state, none | counter))
         server.learn(blobs(left))
         assert server.n_learnt % server.lambda_ == 0
         assert server.size == kept

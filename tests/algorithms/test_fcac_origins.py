@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.robustness.bridge import run
 from shoal.algorithms.fcac.caefc import CAEFC
-from shoal.algorithms.fcac.edges import CLIENTS_COUNTED_MAX, Origins
+from shoal.algorithms.fcac.edges import CLIENTS_COUNTED_MAX, Origins, OriginsState
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState, SettingsError
 from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack, unpack
+from tests.saved_states import changed
 
 
 def origins_of(*clients: str) -> Origins:
@@ -47,7 +47,7 @@ def test_a_federation_has_a_bound_and_the_library_none() -> None:
     assert served.options.client_share_max == 0.95
     assert CAEFC(2).options.client_share_max == 1.0
     estimator = FCAC().fit(np.random.default_rng(0).uniform(0, 1, (50, 2)))
-    assert "origin" not in estimator._federation.server.state()
+    assert estimator._federation.server.state()["origins"] is None
 
 
 def test_nodes_that_several_clients_share_join_groups() -> None:
@@ -90,13 +90,15 @@ def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_one_that
             each.expect([client])
             each.count(position)
         if number % 97 == 0 and number > 2:
-            again = Origins.restored(StateReader({"version": 1, **again.state()}, 1), 3)
-    state = origins.state()
-    assert len(state["origin"]) == 3 * CLIENTS_COUNTED_MAX
-    counts = [state["origin"][state["origin"][:, 0] == node, 2] for node in range(3)]
+            again = Origins.restored(OriginsState.read(again.state().saved()), 3)
+    rows = origins.state().rows
+    assert len(rows) == 3 * CLIENTS_COUNTED_MAX
+    counts = [rows[rows[:, 0] == node, 2] for node in range(3)]
     assert [one.sum() for one in counts] == [len(names) + 1, 25 * len(names) + 1, len(names) + 1]
     assert 24 * len(names) <= counts[1].max() < 24.1 * len(names)
-    assert pack(again.state()) == pack(state), "a restart at any time changes nothing"
+    assert pack(again.state().saved()) == pack(origins.state().saved()), (
+        "a restart at any time changes nothing"
+    )
     assert groups(origins, (0, 1), (1, 2), share_max=0.95) == [0, 0, 1]
     assert groups(origins, (0, 1), (1, 2), share_max=0.97) == [0, 0, 0]
 
@@ -129,7 +131,7 @@ def test_the_network_is_the_same_to_the_bit_whatever_the_bound() -> None:
 
 
 def test_without_a_bound_the_state_has_no_origins() -> None:
-    assert not {"origin", "origin_client", "origin_queue"} & set(learnt(CAEFC(2), 3).state())
+    assert learnt(CAEFC(2), 3).state()["origins"] is None
 
 
 @pytest.mark.parametrize("updates", [0, 1, 7])
@@ -152,26 +154,33 @@ def test_rows_in_the_buffer_keep_their_clients() -> None:
         again = CAEFC(2, client_share_max=0.5)
         again.restore(unpack(pack(server.state()), 10**6))
         server = again
-    state = server.state()
-    assert state["origin_client"] == ["attic", "cellar", "garden"]
-    assert state["origin"][:, 2].sum() == 12
-    assert state["origin_queue"] == []
+    origins = server.state()["origins"]
+    assert origins["clients"] == ["attic", "cellar", "garden"]
+    assert origins["rows"][:, 2].sum() == 12
+    assert origins["queue"] == []
 
 
 def test_rows_learnt_without_a_client_are_of_one_without_a_name() -> None:
     server = CAEFC(2, client_share_max=0.9)
     server.learn(np.random.default_rng(0).uniform(0, 1, (50, 2)))
     assert len(server.clusters()) == server.size
-    assert server.state()["origin_client"] == [""]
+    assert server.state()["origins"]["clients"] == [""]
 
 
 @pytest.mark.parametrize(
-    "change", [{"origin_client": [1]}, {"origin": np.array([[999, 0, 1]])}, {"origin_queue": 3}]
+    "change",
+    [
+        {"origins": None},
+        {"origins.clients": [1]},
+        {"origins.rows": np.array([[999, 0, 1]])},
+        {"origins.rows": np.array([[0, 999, 1]])},
+        {"origins.queue": 3},
+    ],
 )
 def test_a_damaged_state_is_not_restored(change: dict[str, Any]) -> None:
     state = learnt(CAEFC(2, client_share_max=0.9), 3).state()
     with pytest.raises(InvalidState):
-        CAEFC(2, client_share_max=0.9).restore(state | change)
+        CAEFC(2, client_share_max=0.9).restore(changed(state, change))
 
 
 @pytest.mark.parametrize("share", [0, 1.1, "half", True])

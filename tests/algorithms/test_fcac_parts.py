@@ -11,6 +11,7 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.edges import Edges
 from shoal.algorithms.fcac.nodes import FIRST_CAPACITY, Nodes
 from shoal.errors import InvalidState
+from tests.saved_states import changed, entry
 
 
 def test_the_arrays_of_nodes_grow_and_shrink() -> None:
@@ -85,12 +86,12 @@ def test_a_node_with_one_edge_or_none_loses_nothing() -> None:
 
 
 OF_BOTH: dict[str, Any] = {
-    "ids that do not ascend": {"node_id": lambda a: a[::-1].copy()},
-    "a count of nothing": {"count": lambda a: a * 0},
-    "a bandwidth of nothing": {"sigma": lambda a: a * 0},
-    "one input that touched two nodes": {"stamp": np.ones_like},
+    "ids that do not ascend": {"nodes.node_id": lambda a: a[::-1].copy()},
+    "a count of nothing": {"nodes.count": lambda a: a * 0},
+    "a bandwidth of nothing": {"nodes.sigma": lambda a: a * 0},
+    "one input that touched two nodes": {"nodes.stamp": np.ones_like},
     "a node touched in the future": {"counter": lambda n: n // 2},
-    "more nodes than sigmas": {"sigma": lambda a: a[1:]},
+    "more nodes than sigmas": {"nodes.sigma": lambda a: a[1:]},
     "another width than its rows": {"width": lambda d: d + 1},
     "no width": {"width": lambda _: None},
     "no bandwidth though rows were learnt": {"last_sigma": lambda _: None},
@@ -135,7 +136,7 @@ def test_an_inconsistent_state_is_refused(
         + generator.normal(0, 0.05, (500, 2))
     )
     state = network.state()
-    lying = state | {name: tell(state[name]) for name, tell in lie.items()}
+    lying = changed(state, {way: forge(entry(state, way)) for way, forge in lie.items()})
     twin = half()
     with pytest.raises(InvalidState):
         twin.restore(lying)

@@ -12,6 +12,7 @@ from shoal.algorithms.fcac import CAEFC, CAPlus
 from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack
+from tests.saved_states import NODES, changed, entry
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -28,11 +29,11 @@ def learnt(half: type[CAPlus] | type[CAEFC], n: int = 300) -> CAPlus | CAEFC:
 
 
 DAMAGED: dict[str, dict[str, Any]] = {
-    "a bandwidth whose square is 0": {"sigma": 1e-200},
-    "bandwidths beyond all rows": {"sigma": 1e308},
+    "a bandwidth whose square is 0": {"nodes.sigma": 1e-200},
+    "bandwidths beyond all rows": {"nodes.sigma": 1e308},
     "a last bandwidth whose square is 0": {"last_sigma": 1e-200},
-    "weights beyond all rows": {"weight": 1e300},
-    "more wins than inputs": {"count": 10**6},
+    "weights beyond all rows": {"nodes.weight": 1e300},
+    "more wins than inputs": {"nodes.count": 10**6},
     "active nodes of inputs not learnt": {"n_active": 10**6},
     "active nodes beyond 64 bits": {"n_active": 2**62, "counter": 2**62},
     "inputs beyond 64 bits": {"counter": 2**64},
@@ -48,11 +49,14 @@ def test_a_network_that_no_rows_have_made_is_refused(
     network = learnt(half)
     # Two rows are still in the buffer.
     state = half(3).state() if "buffer" in DAMAGED[name] else network.state()
-    for each, value in DAMAGED[name].items():
-        is_array = isinstance(state[each], np.ndarray)
-        state[each] = np.full_like(state[each], value) if is_array else value
-        if each == "buffer":
-            state[each] = np.full((2, 3), value)
+    for way, value in DAMAGED[name].items():
+        usual = entry(state, way)
+        if way == "buffer":
+            state = changed(state, {way: np.full((2, 3), value)})
+        elif isinstance(usual, np.ndarray):
+            state = changed(state, {way: np.full_like(usual, value)})
+        else:
+            state = changed(state, {way: value})
     before = pack(network.state())
     with pytest.raises(InvalidState):
         network.restore(state)
@@ -62,12 +66,12 @@ def test_a_network_that_no_rows_have_made_is_refused(
 def test_ca_plus_with_fewer_nodes_than_active_ones_is_refused() -> None:
     network = learnt(CAPlus)
     state = network.state()
-    few = {name: state[name][:3] for name in ("weight", "sigma", "count", "stamp", "node_id")}
+    few = {way: entry(state, way)[:3] for way in NODES}
     assert network.n_active is not None
     assert network.n_active > 3
     with pytest.raises(InvalidState, match="fewer nodes than n_active"):
-        network.restore(state | few)
-    network.restore(state | few | {"n_active": 3})
+        network.restore(changed(state, few))
+    network.restore(changed(state, few | {"n_active": 3}))
     network.learn(ROWS[300:])
     assert network.n_learnt == 400
 

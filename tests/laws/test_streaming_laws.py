@@ -29,6 +29,7 @@ from shoal.protocol.codec import pack, unpack
 from tests.examples import examples
 from tests.laws.streams import KINDS, cut, stream, streams
 from tests.laws.views import assert_view_is_sound
+from tests.saved_states import changed, entry, ways, without
 
 LEARN_ROWS = [name for name in streaming_names() if name not in counting_names()]
 BOUNDED: dict[str, dict[str, Any]] = {
@@ -400,16 +401,16 @@ def test_a_damaged_or_foreign_state_is_refused_and_changes_nothing(
     for half, make in halves:
         twin = make({}, None)
         fresh = packed(twin)
-        for name in half.state():
-            damaged = [{key: value for key, value in half.state().items() if key != name}]
-            value = half.state()[name]
+        for way in ways(half.state()):
+            damaged = [without(half.state(), way)]
+            value = entry(half.state(), way)
             if isinstance(value, np.ndarray):
-                damaged.append({**half.state(), name: value[:, None]})
-                damaged.append({**half.state(), name: value.astype(np.complex128)})
+                damaged.append(changed(half.state(), {way: value[:, None]}))
+                damaged.append(changed(half.state(), {way: value.astype(np.complex128)}))
                 if value.dtype.kind == "f" and value.size:
-                    damaged.append({**half.state(), name: value * np.nan})
+                    damaged.append(changed(half.state(), {way: value * np.nan}))
             else:
-                damaged.append({**half.state(), name: "something else"})
+                damaged.append(changed(half.state(), {way: "something else"}))
             for state in damaged:
                 with pytest.raises(InvalidState):
                     twin.restore(state)

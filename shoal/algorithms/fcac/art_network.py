@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.algorithms.fcac.nodes import Diversity, Nodes
+from shoal.algorithms.fcac.nodes import Diversity, Nodes, NodesState
 from shoal.algorithms.fcac.options import FcacOptions
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import MAGNITUDE_MAX, State, check_dimensions, check_rows
-from shoal.errors import InvalidData, InvalidState
+from shoal.errors import InvalidData
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import (
@@ -43,6 +43,7 @@ from shoal.kernels.correntropy import (
     ignore_underflow,
     mean_nearest_other,
 )
+from shoal.saved_state import FloatArray, Number, SavedState, Whole, require
 
 Kernel = Callable[[Workspace, Scalars], int]
 """learns rows up to one that needs more room than the arrays have, and returns how many; it changes
@@ -206,7 +207,6 @@ def _read_only(array: NDArray[Element]) -> NDArray[Element]:
     return view
 
 
-STATE_VERSION = 1
 FILL = 0
 REFILL = 4
 """cases of an input that became a node without the vigilance test: before the vigilance is set, and
@@ -225,12 +225,60 @@ class Step(NamedTuple):
     distance_second: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkState(SavedState):
+    """What CA+ and CAEFC have learnt."""
+
+    version: ClassVar[int] = 2
+
+    width: Annotated[int | None, Whole(least=1, size="d")]
+    """number of features; None before any row came"""
+    buffer: Annotated[Floats, FloatArray("buffered", "d")]
+    counter: int
+    last_sigma: Annotated[float | None, Number(least=SIGMA_MIN)]
+    vigilance: Annotated[float, Number(above=0.0)]
+    n_active: Annotated[int | None, Whole(least=2)]
+    saturated: int
+    nodes: NodesState
+
+    def check(self) -> None:
+        started = self.last_sigma is not None
+        require(
+            started == (self.counter > 0), "a bandwidth without rows, or rows without a bandwidth"
+        )
+        require(
+            bool((np.abs(self.buffer) <= MAGNITUDE_MAX).all()),
+            "the buffer holds numbers that no rows have",
+        )
+        require(
+            self.width is not None or len(self.buffer) == 0,
+            "the buffer holds rows without features",
+        )
+        require(
+            not (started and len(self.buffer)), "the buffer holds rows after learning has begun"
+        )
+        # Kernels rely on nodes that this number of inputs can have made.
+        require(
+            bool((self.nodes.stamp <= self.counter).all()),
+            "a node was changed by an input not yet learnt",
+        )
+        require(
+            bool((self.nodes.count <= self.counter).all()),
+            "a node has won more inputs than were learnt",
+        )
+        require(
+            (self.n_active or 0) <= self.counter, "n_active counts nodes of inputs not yet learnt"
+        )
+
+
 class ArtNetwork(NetworkAttributes, ABC):
     """A network that learns rows one by one. The number of features is given, or fixed by the first
     rows."""
 
     network: ClassVar[str]
     """name in the paper, and in a saved state"""
+    state_type: ClassVar[type[NetworkState]]
+    """type of its saved state"""
 
     def __init__(self, dimensions: int | None = None, **options: Any) -> None:
         check_dimensions(dimensions)
@@ -456,67 +504,52 @@ class ArtNetwork(NetworkAttributes, ABC):
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        return {
-            "version": STATE_VERSION,
-            "network": self.network,
-            "options": self.options.as_dict(),
-            "width": self._width,
-            "buffer": self._buffer.copy(),
-            "counter": self._counter,
-            "last_sigma": self._last_sigma,
-            "vigilance": self._vigilance,
-            "n_active": self._n_active,
-            "saturated": self._saturated,
-            **self._nodes.state(),
-        }
+        return self._state().saved(network=self.network, options=self.options.as_dict())
 
     def restore(self, state: State) -> None:
         """Become the saved network and continue bit for bit. Raises `InvalidState`; then nothing
         has changed."""
-        saved = StateReader(
-            state, STATE_VERSION, network=self.network, options=self.options.as_dict()
+        sizes = {} if self._given_width is None else {"d": self._given_width}
+        saved = self.state_type.read(
+            state, sizes, network=self.network, options=self.options.as_dict()
         )
+        # Into a new network, so that a state that proves damaged halfway changes nothing.
         fresh = type(self)(self._given_width, **self.options.as_dict())
         fresh._restore_from(saved)
         vars(self).update(vars(fresh))
 
-    def _restore_from(self, saved: StateReader) -> None:
+    def _state(self) -> NetworkState:
+        """The state of this network; a subclass has a type with more."""
+        return NetworkState(
+            width=self._width,
+            buffer=self._buffer,
+            counter=self._counter,
+            last_sigma=self._last_sigma,
+            vigilance=self._vigilance,
+            n_active=self._n_active,
+            saturated=self._saturated,
+            nodes=self._nodes.state(),
+        )
+
+    def _restore_from(self, saved: NetworkState) -> None:
         """Fill this empty network from a saved state. Raises `InvalidState`."""
-        width = saved.read_optional_int("width", least=1)
-        if self._given_width not in (None, width):
-            raise InvalidState(f"saved with width {width}, this is {self._given_width}")
-        self._width = width
-        self._reset()
-        self._buffer = saved.read_floats("buffer", (None, width or 0))
-        self._counter = saved.read_int("counter")
-        self._last_sigma = saved.read_optional_positive("last_sigma")
-        self._vigilance = saved.read_float("vigilance", above=0.0)
-        self._n_active = saved.read_optional_int("n_active", least=2)
-        self._saturated = saved.read_int("saturated")
-        self._nodes = Nodes.restored(saved, width or 0)
-        self._check_inputs(saved)
-        saved.check(self.size <= (self.options.nodes_max or self.size), "more nodes than nodes_max")
-        started = self._last_sigma is not None
-        saved.check(
-            (self._last_sigma or SIGMA_MIN) >= SIGMA_MIN, f"last_sigma is below {SIGMA_MIN:g}"
-        )
-        saved.check(
-            started == (self._counter > 0), "a bandwidth without rows, or rows without a bandwidth"
-        )
-        saved.check(
-            len(self._buffer) < self.options.initial_rows,
+        nodes_max = self.options.nodes_max
+        require(
+            len(saved.buffer) < self.options.initial_rows,
             "the buffer holds initial_rows rows or more",
         )
-        saved.check(
-            bool((np.abs(self._buffer) <= MAGNITUDE_MAX).all()),
-            "the buffer holds numbers that no rows have",
-        )
-        saved.check(
-            width is not None or len(self._buffer) == 0, "the buffer holds rows without features"
-        )
-        saved.check(
-            not (started and len(self._buffer)), "the buffer holds rows after learning has begun"
-        )
+        if nodes_max is not None:
+            require(len(saved.nodes.weight) <= nodes_max, "more nodes than nodes_max")
+            require((saved.n_active or 0) <= nodes_max, "n_active is above nodes_max")
+        self._width = saved.width
+        self._reset()
+        self._buffer = saved.buffer
+        self._counter = saved.counter
+        self._last_sigma = saved.last_sigma
+        self._vigilance = saved.vigilance
+        self._n_active = saved.n_active
+        self._saturated = saved.saturated
+        self._nodes = Nodes.restored(saved.nodes)
         if self._n_active is not None:
             self._diversity = None
         elif self._diversity is not None:
@@ -525,19 +558,3 @@ class ArtNetwork(NetworkAttributes, ABC):
                 # part of a state.
                 for position in range(self._nodes.size):
                     self._diversity.add_node(self._similarity_to_earlier(position))
-
-    def _check_inputs(self, saved: StateReader) -> None:
-        """Raises `InvalidState` for nodes that this number of inputs cannot have made. Kernels rely
-        on it."""
-        nodes = self._nodes
-        active = self._n_active or 0
-        saved.check(
-            bool((nodes.stamps <= self._counter).all()),
-            "a node was changed by an input not yet learnt",
-        )
-        saved.check(
-            bool((nodes.counts <= self._counter).all()),
-            "a node has won more inputs than were learnt",
-        )
-        saved.check(active <= self._counter, "n_active counts nodes of inputs not yet learnt")
-        saved.check(active <= (self.options.nodes_max or active), "n_active is above nodes_max")

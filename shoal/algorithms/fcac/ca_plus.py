@@ -8,18 +8,18 @@ of its clients last.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from shoal.algorithms.fcac.art_network import ArtNetwork
-from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.fcac.art_network import ArtNetwork, NetworkState
 from shoal.algorithms.streaming import Arrays, ArraySpec, Contribution, State
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import Scalars, Workspace
 from shoal.kernels.compiled import CompiledKernels
+from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
 UPDATE = {
     "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
@@ -70,10 +70,26 @@ def parts_of(contribution: Contribution) -> Iterator[Contribution]:
         yield replace(contribution, arrays=part)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CAPlusState(NetworkState):
+    """What CA+ has learnt, and what of it was published."""
+
+    published_counter: int
+    """the last input whose nodes were published"""
+
+    def check(self) -> None:
+        super().check()
+        require(
+            self.published_counter <= self.counter,
+            "published_counter counts inputs not yet learnt",
+        )
+
+
 class CAPlus(ArtNetwork):
     """Learns nodes from noisy rows, and contributes the nodes. Options: `FcacOptions`."""
 
     network = "CA+"
+    state_type = CAPlusState
 
     def _reset(self) -> None:
         super()._reset()
@@ -119,23 +135,36 @@ class CAPlus(ArtNetwork):
         """Make the next contribution one of all nodes, for a server that has none of them."""
         self._published_counter = 0
 
-    def state(self) -> State:
-        return super().state() | {"published_counter": self._published_counter}
+    def _state(self) -> CAPlusState:
+        return CAPlusState(**vars(super()._state()), published_counter=self._published_counter)
 
-    def _restore_from(self, saved: StateReader) -> None:
-        super()._restore_from(saved)
+    def _restore_from(self, saved: NetworkState) -> None:
+        assert isinstance(saved, CAPlusState)
         # Nodes are never removed; compiled, an input that must become a node for want of nodes is
         # not looked for.
-        saved.check(self.size >= (self.n_active or 0), "fewer nodes than n_active")
-        self._published_counter = saved.read_int("published_counter")
-        saved.check(
-            self._published_counter <= self._counter,
-            "published_counter counts inputs not yet learnt",
-        )
+        require(len(saved.nodes.weight) >= (saved.n_active or 0), "fewer nodes than n_active")
+        super()._restore_from(saved)
+        self._published_counter = saved.published_counter
 
 
-STATE_VERSION: Final = 2
 HALF: Final = "FCAC aggregator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregatorState(SavedState):
+    """Nodes of updates that were not handed on yet."""
+
+    version: ClassVar[int] = 2
+
+    weight: Annotated[Floats, FloatArray("k", "d")]
+    count: Annotated[Ints, IntArray("k", least=1)]
+    part: Annotated[Ints, IntArray("parts", least=1)]
+    """number of nodes of each update"""
+
+    def check(self) -> None:
+        # As floats, since a sum of whole numbers could overflow.
+        nodes = float(self.part.sum(dtype=np.float64))
+        require(nodes == len(self.weight), "the nodes of its updates do not add up to its nodes")
 
 
 class FcacAggregator:
@@ -186,25 +215,12 @@ class FcacAggregator:
 
     def state(self) -> State:
         """Everything that further contributions depend on, as copies."""
-        return {
-            "version": STATE_VERSION,
-            "half": HALF,
-            "weight": self._weights.copy(),
-            "count": self._counts.copy(),
-            "part": self._parts.copy(),
-        }
+        now = AggregatorState(weight=self._weights, count=self._counts, part=self._parts)
+        return now.saved(half=HALF)
 
     def restore(self, state: State) -> None:
         """Become the saved aggregator. Raises `InvalidState`; then nothing has changed."""
-        saved = StateReader(state, STATE_VERSION, half=HALF)
-        weights = saved.read_floats("weight", (None, self._width))
-        counts = saved.read_ints("count", (len(weights),), least=1)
-        parts = saved.read_ints("part", (None,), least=1)
-        # As floats, since a sum of whole numbers could overflow.
-        saved.check(
-            float(parts.sum(dtype=np.float64)) == len(weights),
-            "the nodes of its updates do not add up to its nodes",
-        )
-        self._weights = weights
-        self._counts = counts
-        self._parts = parts
+        saved = AggregatorState.read(state, {"d": self._width}, half=HALF)
+        self._weights = saved.weight
+        self._counts = saved.count
+        self._parts = saved.part

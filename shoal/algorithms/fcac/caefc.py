@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.fcac.art_network import ArtNetwork, Step
+from shoal.algorithms.fcac.art_network import ArtNetwork, NetworkState, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
-from shoal.algorithms.fcac.edges import Edges, Origins
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
+from shoal.algorithms.fcac.edges import Edges, Origins, OriginsState
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint
-from shoal.errors import InvalidData
+from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import (
     COUNTER,
@@ -28,6 +29,7 @@ from shoal.kernels.art_workspace import (
 )
 from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.correntropy import ignore_underflow, nearest
+from shoal.saved_state import IntArray, require
 
 Permute = Callable[[str, int], Ints]
 """("high" or "low", n) -> a permutation of 0..n-1; called with "high" first"""
@@ -120,10 +122,28 @@ def view(snapshot: Arrays) -> ClusteringView:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CaefcState(NetworkState):
+    """What CAEFC has learnt."""
+
+    edge: Annotated[Ints, IntArray("edges", 2)]
+    """positions of two nodes, the smaller one first"""
+    edge_age: Annotated[Ints, IntArray("edges", least=1)]
+    n_deleted_edges: int
+    deleted_age_sum: int
+    origins: OriginsState | None
+    """None where no client's share is bounded"""
+
+    def check(self) -> None:
+        super().check()
+        require(self.deleted_age_sum >= self.n_deleted_edges, "deleted edges were younger than 1")
+
+
 class CAEFC(ArtNetwork):
     """Clusters the nodes that clients contribute, or rows themselves. Options: `FcacOptions`."""
 
     network = "CAEFC"
+    state_type = CaefcState
 
     def _reset(self) -> None:
         super()._reset()
@@ -328,29 +348,31 @@ class CAEFC(ArtNetwork):
             if self._origins is not None:
                 self._origins.keep(connected)
 
-    def state(self) -> State:
+    def _state(self) -> CaefcState:
         edge, edge_age = self.edges()
-        return super().state() | {
-            "edge": edge,
-            "edge_age": edge_age,
-            "n_deleted_edges": self._edges.n_deleted,
-            "deleted_age_sum": self._edges.deleted_age_sum,
-            **({} if self._origins is None else self._origins.state()),
-        }
+        return CaefcState(
+            **vars(super()._state()),
+            edge=edge,
+            edge_age=edge_age,
+            n_deleted_edges=self._edges.n_deleted,
+            deleted_age_sum=self._edges.deleted_age_sum,
+            origins=None if self._origins is None else self._origins.state(),
+        )
 
-    def _restore_from(self, saved: StateReader) -> None:
+    def _restore_from(self, saved: NetworkState) -> None:
+        assert isinstance(saved, CaefcState)
         super()._restore_from(saved)
         k = self._nodes.size
-        edge = saved.read_ints("edge", (None, 2))
-        edge_age = saved.read_ints("edge_age", (len(edge),), least=1)
-        self._edges.n_deleted = saved.read_int("n_deleted_edges")
-        self._edges.deleted_age_sum = saved.read_int("deleted_age_sum", least=self._edges.n_deleted)
+        self._edges.n_deleted = saved.n_deleted_edges
+        self._edges.deleted_age_sum = saved.deleted_age_sum
         if self._origins is not None:
-            self._origins = Origins.restored(saved, k)
+            if saved.origins is None:
+                raise InvalidState("saved state lacks the origins of its nodes")
+            self._origins = Origins.restored(saved.origins, k)
         for _ in range(k):
             self._edges.add_node()
-        for (a, b), age in zip(edge.tolist(), edge_age.tolist(), strict=True):
-            saved.check(
+        for (a, b), age in zip(saved.edge.tolist(), saved.edge_age.tolist(), strict=True):
+            require(
                 a < b < k and b not in self._edges.ages[a],
                 "an edge has no such node, or is there twice",
             )

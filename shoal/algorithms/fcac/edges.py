@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby, repeat
+from typing import Annotated
 
 import numpy as np
 
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
 from shoal.kernels.arrays import Bools, Ints
 from shoal.kernels.graph import age_threshold, components
+from shoal.saved_state import IntArray, SavedState, require
 
 NEIGHBOURS_MIN = 8
 """least width of a table"""
@@ -159,6 +160,21 @@ class Edges:
         return components(len(self._ages) if self._table is None else self._size, self.arrays()[0])
 
 
+@dataclass(frozen=True, kw_only=True)
+class OriginsState(SavedState):
+    """From which clients the inputs of each node came."""
+
+    clients: list[str]
+    rows: Annotated[Ints, IntArray("origins", 3)]
+    """position of a node, position of a client, number of its inputs"""
+    queue: list[str]
+    """the clients of the inputs that follow, in their order"""
+
+    def check(self) -> None:
+        known = (self.rows[:, 1] < len(self.clients)) & (self.rows[:, 2] > 0)
+        require(bool(known.all()), "an origin has no such client, or no input")
+
+
 class Origins:
     """Number of inputs that each node has had from each client. Nodes are named by position, as in
     `Nodes`.
@@ -272,34 +288,31 @@ class Origins:
             [numbers.setdefault(number, len(numbers)) for number in found], dtype=np.int64
         )
 
-    def state(self) -> State:
-        """Plain values and arrays for `restored`."""
+    def state(self) -> OriginsState:
+        """The inputs of each node by client, and the queue."""
         names = sorted({client for inputs in self._inputs for client in inputs})
         index = {name: number for number, name in enumerate(names)}
         # A row for each node and client: up to 10^5, and they are saved each second.
         lengths = [len(inputs) for inputs in self._inputs]
-        origin = np.empty((sum(lengths), 3), np.int64)
-        origin[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
-        found = (index[client] for inputs in self._inputs for client in inputs)
-        origin[:, 1] = np.fromiter(found, np.int64, len(origin))
+        rows = np.empty((sum(lengths), 3), np.int64)
+        rows[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
+        clients = (index[client] for inputs in self._inputs for client in inputs)
+        rows[:, 1] = np.fromiter(clients, np.int64, len(rows))
         counts = (count for inputs in self._inputs for count in inputs.values())
-        origin[:, 2] = np.fromiter(counts, np.int64, len(origin))
-        origin = origin[np.argsort(origin[:, 0] * len(names) + origin[:, 1])]
-        queue = [client for client, left in self._queue for _ in range(left)]
-        return {"origin_client": names, "origin": origin, "origin_queue": queue}
+        rows[:, 2] = np.fromiter(counts, np.int64, len(rows))
+        rows = rows[np.argsort(rows[:, 0] * len(names) + rows[:, 1])]
+        queue = [client for client, inputs_left in self._queue for _ in range(inputs_left)]
+        return OriginsState(clients=names, rows=rows, queue=queue)
 
     @classmethod
-    def restored(cls, saved: StateReader, k: int) -> Origins:
+    def restored(cls, saved: OriginsState, k: int) -> Origins:
         """The origins of the `k` nodes of a saved state. Raises `InvalidState`."""
-        names = saved.read_names("origin_client")
-        table = saved.read_ints("origin", (None, 3))
-        places = (table[:, 0] < k) & (table[:, 1] < len(names)) & (table[:, 2] > 0)
-        saved.check(bool(places.all()), "an origin has no such node or client")
+        require(bool((saved.rows[:, 0] < k).all()), "an origin has no such node")
         origins = cls()
         origins._inputs = [{} for _ in range(k)]
-        origins.expect(saved.read_names("origin_queue"))
-        for position, client, count in table.tolist():
-            origins._inputs[position][names[client]] = count
+        origins.expect(saved.queue)
+        for position, client, count in saved.rows.tolist():
+            origins._inputs[position][saved.clients[client]] = count
         return origins
 
 

@@ -5,23 +5,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Self, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import MAGNITUDE_MAX, State
+from shoal.algorithms.streaming import MAGNITUDE_MAX
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.constants import SIGMA_MIN
 from shoal.kernels.correntropy import Scratch
+from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
 FIRST_CAPACITY = 16
 SIZE_MAX: Final = 2.0 * MAGNITUDE_MAX
 """more than any weight or bandwidth that rows give, rounding included"""
-STATE_KEYS = ("weight", "sigma", "count", "stamp", "node_id")
 NodeArrays = tuple[Floats, Floats, Ints, Ints, Ints]
 Element = TypeVar("Element", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesState(SavedState):
+    """The live arrays of k nodes with d features."""
+
+    weight: Annotated[Floats, FloatArray("k", "d")]
+    sigma: Annotated[Floats, FloatArray("k")]
+    count: Annotated[Ints, IntArray("k", least=1)]
+    stamp: Annotated[Ints, IntArray("k", least=1)]
+    node_id: Annotated[Ints, IntArray("k")]
+
+    def check(self) -> None:
+        # Kernels compute with these without a look: what no rows can give must not get there.
+        in_range = (self.sigma >= SIGMA_MIN) & (self.sigma <= SIZE_MAX)
+        require(
+            bool((np.abs(self.weight) <= SIZE_MAX).all()), "weight holds numbers that no rows have"
+        )
+        require(bool(in_range.all()), "sigma holds numbers that no rows have")
+        require(bool((np.diff(self.node_id) > 0).all()), "node_id does not ascend")
+        require(len(set(self.stamp.tolist())) == len(self.stamp), "two nodes have the same stamp")
 
 
 class Nodes:
@@ -119,34 +140,26 @@ class Nodes:
         # No two nodes have the same stamp, so no rule for ties is needed.
         return self.weights[np.argsort(self.stamps)[: -n - 1 : -1]]
 
-    def state(self) -> State:
-        """The live arrays, as copies."""
-        return {
-            name: array[: self.size].copy()
-            for name, array in zip(STATE_KEYS, self.arrays, strict=True)
-        }
+    def state(self) -> NodesState:
+        """The live arrays, as views: `NodesState.saved` copies them."""
+        return NodesState(
+            weight=self.weights,
+            sigma=self.sigmas,
+            count=self.counts,
+            stamp=self.stamps,
+            node_id=self.ids,
+        )
 
     @classmethod
-    def restored(cls, saved: StateReader, width: int) -> Self:
-        """The nodes of a saved state. Raises `InvalidState`."""
-        weights = saved.read_floats("weight", (None, width))
-        k = len(weights)
-        sigmas = saved.read_floats("sigma", (k,))
-        counts = saved.read_ints("count", (k,), least=1)
-        stamps = saved.read_ints("stamp", (k,), least=1)
-        ids = saved.read_ints("node_id", (k,))
-        saved.check(
-            bool((np.abs(weights) <= SIZE_MAX).all()), "weight holds numbers that no rows have"
-        )
-        saved.check(
-            bool(((sigmas >= SIGMA_MIN) & (sigmas <= SIZE_MAX)).all()),
-            "sigma holds numbers that no rows have",
-        )
-        saved.check(bool((np.diff(ids) > 0).all()), "node_id does not ascend")
-        saved.check(len(set(stamps.tolist())) == k, "two nodes have the same stamp")
+    def restored(cls, saved: NodesState) -> Self:
+        """The nodes of a saved state."""
+        k, width = saved.weight.shape
         nodes = cls(width, max(FIRST_CAPACITY, k))
-        for array, values in zip(nodes.arrays, (weights, sigmas, counts, stamps, ids), strict=True):
-            array[:k] = values
+        nodes._weights[:k] = saved.weight
+        nodes._sigmas[:k] = saved.sigma
+        nodes._counts[:k] = saved.count
+        nodes._stamps[:k] = saved.stamp
+        nodes._ids[:k] = saved.node_id
         nodes.size = k
         nodes._update_views()
         return nodes

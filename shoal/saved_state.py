@@ -1,0 +1,416 @@
+"""Saved state, declared as types: a field says what it may hold, and one place checks all fields.
+
+A part of a process that survives a restart declares what it saves as a frozen dataclass:
+
+    @dataclass(frozen=True, kw_only=True)
+    class NodesState(SavedState):
+        version: ClassVar[int] = 3
+
+        readings: int                                       # a whole number from 0
+        width: Annotated[int | None, Whole(least=1, size="d")]  # and the size "d" of arrays below
+        last_sigma: Annotated[float | None, Number(above=0.0)]
+        started: bool
+        weight: Annotated[Floats, FloatArray("k", "d")]     # finite; equal names are equal sizes
+        count: Annotated[Ints, IntArray("k", least=1)]
+        snapshot: Annotated[Arrays, Table(SNAPSHOT)]        # as an algorithm declares them
+        clients: list[str]
+        edges: EdgesState                                   # another SavedState, nested
+
+        def check(self) -> None:
+            require(len(set(self.count)) == len(self.count), "two nodes have the same count")
+
+`NodesState(...).saved(half="CAEFC")` gives the plain values and copies of arrays that a checkpoint
+stores, with the version and what else must agree at the next start. `NodesState.read(state,
+half="CAEFC")` compares these, reads each field, and calls `check`, which has the rules between
+fields. Both raise nothing but `InvalidState`, with the name of the entry.
+
+The fields that a type can declare are whole numbers, finite numbers, truth values, texts, bytes,
+other states, lists (`list[...]`) and mappings by text (`dict[str, ...]`) of these, arrays, and
+`None` beside each. Fields of a base class come before those of the class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Protocol,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import AnyArray
+
+COUNT_MAX: Final = 2**53
+"""largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
+
+Sizes = dict[str, int]
+"""sizes of arrays by name, those that were given and those of the fields read so far"""
+
+
+class SavedState:
+    """Base of the types of saved states; see the module."""
+
+    version: ClassVar[int | None] = None
+    """None: the state is a part of one that has a version"""
+
+    def saved(self, **identity: Any) -> dict[str, Any]:
+        """Plain values, and copies of arrays; with `identity`, which `read` compares."""
+        entries: dict[str, Any] = {}
+        if self.version is not None:
+            entries["version"] = self.version
+        entries |= identity
+        for name in _rules(type(self)):
+            entries[name] = _plain(getattr(self, name))
+        return entries
+
+    @classmethod
+    def read(cls, state: Any, sizes: Mapping[str, int] | None = None, /, **identity: Any) -> Self:
+        """The state that `saved` gave, with copies of its arrays.
+
+        `sizes` are those that the reader knows, such as the number of features "d". Entries named
+        in `identity` must have exactly these values, such as the options of an algorithm.
+        Raises `InvalidState`.
+        """
+        if not isinstance(state, Mapping):
+            raise InvalidState(f"a saved state is a mapping, this is a {type(state).__name__}")
+        if cls.version is not None and _entry(state, "version") != cls.version:
+            raise InvalidState(
+                f"saved by version {state['version']!r} of this state, this is version"
+                f" {cls.version}"
+            )
+        for name, expected in identity.items():
+            if _entry(state, name) != expected:
+                raise InvalidState(f"saved with {name} {state[name]!r}, this is {expected!r}")
+        known: Sizes = dict(sizes or {})
+        values = {}
+        for name, rule in _rules(cls).items():
+            values[name] = rule.read(name, _entry(state, name), known)
+        restored = cls(**values)
+        restored.check()
+        return restored
+
+    def check(self) -> None:
+        """Raises `InvalidState` where fields contradict each other; call `require` for each."""
+
+
+def require(holds: bool, problem: str) -> None:
+    """Raises `InvalidState` with the problem where a rule between fields does not hold."""
+    if not holds:
+        raise InvalidState(f"saved state contradicts itself: {problem}")
+
+
+class Rule(Protocol):
+    """What a field may hold."""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """The value of the entry `name`; an array as a copy. Raises `InvalidState`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from `least` to `COUNT_MAX`."""
+
+    least: int = 0
+    size: str | None = None
+    """name of a size of arrays that this number decides; None decides 0"""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> int | None:
+        # True and False are whole numbers to Python, and no count to us.
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not self.least <= value <= COUNT_MAX:
+            raise InvalidState(f"{name} must be a whole number from {self.least} to {COUNT_MAX}")
+        if self.size is not None:
+            self.decide(name, value, sizes)
+        return int(value)
+
+    def decide(self, name: str, value: int, sizes: Sizes) -> None:
+        """Set the size, which must not have another value already."""
+        assert self.size is not None
+        expected = sizes.setdefault(self.size, value)
+        if expected != value:
+            raise InvalidState(f"saved with {name} {value}, this is {expected}")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number, at least `least` and above `above`."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not self.above < value < math.inf:
+            raise InvalidState(f"{name} must be a finite number above {self.above}")
+        if value < self.least:
+            raise InvalidState(f"{name} must be a finite number from {self.least}")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class FloatArray:
+    """An array of float64 with these sizes, which are numbers or names."""
+
+    shape: tuple[int | str, ...]
+    gaps: bool = False
+    """whether NaN stands for missing values; else all numbers are finite"""
+
+    def __init__(self, *shape: int | str, gaps: bool = False) -> None:
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "gaps", gaps)
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> AnyArray:
+        array = _read_array(name, value, np.dtype(np.float64), self.shape, sizes)
+        if not (np.isfinite(array) | (np.isnan(array) & self.gaps)).all():
+            raise InvalidState(f"{name} holds numbers that are not finite")
+        return array
+
+
+@dataclass(frozen=True)
+class IntArray:
+    """An array of int64, or of another type of whole numbers, with these sizes."""
+
+    shape: tuple[int | str, ...]
+    least: int = 0
+    dtype: str = "int64"
+
+    def __init__(self, *shape: int | str, least: int = 0, dtype: str = "int64") -> None:
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "least", least)
+        object.__setattr__(self, "dtype", dtype)
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> AnyArray:
+        array = _read_array(name, value, np.dtype(self.dtype), self.shape, sizes)
+        if not (array >= self.least).all():
+            raise InvalidState(f"{name} holds numbers below {self.least}")
+        return array
+
+
+@dataclass(frozen=True)
+class BoolArray:
+    """An array of truth values with these sizes."""
+
+    shape: tuple[int | str, ...]
+
+    def __init__(self, *shape: int | str) -> None:
+        object.__setattr__(self, "shape", shape)
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> AnyArray:
+        return _read_array(name, value, np.dtype(np.bool_), self.shape, sizes)
+
+
+class ArrayForm(Protocol):
+    """What `Table` needs of the declared form of an array: see `streaming.ArraySpec`."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | str, ...]: ...
+    @property
+    def not_empty(self) -> bool: ...
+    @property
+    def points_into(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """The arrays that a table declares: all of them, finite, with positions that exist."""
+
+    forms: Mapping[str, ArrayForm]
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, AnyArray]:
+        if not isinstance(value, Mapping) or value.keys() != self.forms.keys():
+            raise InvalidState(f"{name} must consist of {', '.join(self.forms)}")
+        # The sizes of one table are its own: "k" of a snapshot is not "k" of what made it. "d" is
+        # the number of features everywhere.
+        own: Sizes = {"d": sizes["d"]} if "d" in sizes else {}
+        arrays: dict[str, AnyArray] = {}
+        for array_name, form in self.forms.items():
+            dtype = np.dtype(form.dtype)
+            array = _read_array(array_name, value[array_name], dtype, form.shape, own)
+            if not np.isfinite(array).all():
+                raise InvalidState(f"{array_name} holds numbers that are not finite")
+            if form.not_empty and not len(array):
+                raise InvalidState(f"{array_name} is empty")
+            arrays[array_name] = array
+        # Only now are all sizes known: an array may point into one that comes after it.
+        for array_name, form in self.forms.items():
+            if form.points_into is None:
+                continue
+            positions = arrays[array_name]
+            if ((positions < 0) | (positions >= own[form.points_into])).any():
+                raise InvalidState(f"{array_name} holds a position that does not exist")
+        return arrays
+
+
+@dataclass(frozen=True)
+class NamedFloats:
+    """Arrays of finite float64 by name, of any names and shapes."""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, AnyArray]:
+        if not isinstance(value, Mapping):
+            raise InvalidState(f"{name} must consist of arrays")
+        arrays = {}
+        for array_name, array in value.items():
+            is_float = isinstance(array, np.ndarray) and array.dtype == np.float64
+            if not is_float or not np.isfinite(array).all():
+                raise InvalidState(f"{array_name} must be an array of finite numbers")
+            arrays[str(array_name)] = array.copy()
+        return arrays
+
+
+# What annotations without a rule mean.
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """A value of exactly one plain type: a truth value, a text or bytes."""
+
+    kind: type
+    noun: str
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> Any:
+        if not isinstance(value, self.kind):
+            raise InvalidState(f"{name} must be {self.noun}")
+        return value
+
+
+@dataclass(frozen=True)
+class _Optional:
+    rule: Rule
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> Any:
+        if value is not None:
+            return self.rule.read(name, value, sizes)
+        if isinstance(self.rule, Whole) and self.rule.size is not None:
+            self.rule.decide(name, 0, sizes)
+        return None
+
+
+@dataclass(frozen=True)
+class _Part:
+    kind: type[SavedState]
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> SavedState:
+        if not isinstance(value, Mapping):
+            raise InvalidState(f"{name} must be a saved state")
+        # A part knows the sizes above it; those that it decides are its own.
+        return self.kind.read(value, sizes)
+
+
+@dataclass(frozen=True)
+class _List:
+    rule: Rule
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> list[Any]:
+        if not isinstance(value, list):
+            raise InvalidState(f"{name} must be a list")
+        return [self.rule.read(f"an entry of {name}", entry, sizes) for entry in value]
+
+
+@dataclass(frozen=True)
+class _Dict:
+    rule: Rule
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise InvalidState(f"{name} must be a mapping by text")
+        return {
+            key: self.rule.read(f"{key!r} of {name}", entry, sizes) for key, entry in value.items()
+        }
+
+
+PLAIN: Final[Mapping[type, Rule]] = {
+    int: Whole(),
+    float: Number(),
+    bool: _Instance(bool, "true or false"),
+    str: _Instance(str, "a text"),
+    bytes: _Instance(bytes, "bytes"),
+}
+"""rules of annotations that name a plain type alone"""
+
+
+@cache
+def _rules(kind: type[SavedState]) -> dict[str, Rule]:
+    """The rule of each field of a type of state, in the order of the fields."""
+    annotations = get_type_hints(kind, include_extras=True)
+    return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
+
+
+def _rule_of(annotation: Any) -> Rule:
+    """Raises `TypeError` for an annotation that says nothing about a saved value."""
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
+    if origin is Annotated:
+        rule: Rule = arguments[1]
+        return _Optional(rule) if NoneType in get_args(arguments[0]) else rule
+    if origin in (Union, UnionType):
+        (inner,) = (argument for argument in arguments if argument is not NoneType)
+        return _Optional(_rule_of(inner))
+    if origin is list:
+        return _List(_rule_of(arguments[0]))
+    if origin is dict:
+        return _Dict(_rule_of(arguments[1]))
+    if isinstance(annotation, type) and issubclass(annotation, SavedState):
+        return _Part(annotation)
+    if annotation in PLAIN:
+        return PLAIN[annotation]
+    raise TypeError(f"{annotation!r} says nothing about the value of a saved state")
+
+
+def _entry(state: Mapping[str, Any], name: str) -> Any:
+    if name not in state:
+        raise InvalidState(f"saved state lacks {name}")
+    return state[name]
+
+
+def _read_array(
+    name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int | str, ...], sizes: Sizes
+) -> AnyArray:
+    """A copy of an array with this type and these sizes; a name without a size gets it from here.
+
+    Raises `InvalidState`.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise InvalidState(f"{name} must be an array of {dtype}")
+    expected: list[int | None] = []
+    for size in shape:
+        expected.append(size if isinstance(size, int) else sizes.get(size))
+    agrees = value.ndim == len(expected) and all(
+        wanted in (None, actual) for actual, wanted in zip(value.shape, expected, strict=True)
+    )
+    if not agrees:
+        raise InvalidState(f"{name} has shape {value.shape}, expected {tuple(expected)}")
+    for size, actual in zip(shape, value.shape, strict=True):
+        if isinstance(size, str) and sizes.setdefault(size, actual) != actual:
+            raise InvalidState(f"{name} has shape {value.shape}, but {size} is {sizes[size]}")
+    # A decoded array may be a view of a message, which cannot be written to and keeps it alive.
+    return value.copy()
+
+
+def _plain(value: Any) -> Any:
+    """A value of a field as a checkpoint stores it; arrays are copied, as learning goes on."""
+    if isinstance(value, SavedState):
+        return value.saved()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return value
