@@ -26,7 +26,7 @@ from benchmarks.results import out_option, rounded, spread, table, write
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

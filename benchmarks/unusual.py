@@ -18,8 +18,8 @@ from benchmarks.steadiness.sensors import SENSORS, Table, read
 from shoal import ClusterTree
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import COARSE_S, DAY_S, BinKey, HistoryBin, HistoryPlaces, Holds
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from shoal.server_node.clusters.history.unusual import LEARNT_BINS, RARE_BINS_MIN, UnusualWatch
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.unusual import LEARNT_BINS, RARE_BINS_MIN, UnusualWatch
 
 STREAMS: Final = {
     **SENSORS,

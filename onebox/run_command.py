@@ -36,8 +36,8 @@ from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.clusters.description import describe, heaviest_numbers
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_commands import request_publisher
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web import page_server

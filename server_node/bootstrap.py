@@ -18,7 +18,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import resumed
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from shoal.server_node.history.store import HISTORY_FILE, HistoryStore
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.hierarchy import UpstreamState

@@ -29,7 +29,7 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
 )
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
 from shoal.server_node.ingest.masked import MaskedRounds
 from shoal.server_node.ingest.outcome import (

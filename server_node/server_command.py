@@ -21,7 +21,7 @@ from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import resumed, run, stopped_by_signals
 from shoal.server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_commands import request_publisher
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode

@@ -26,7 +26,7 @@ from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, 
 from benchmarks.process import ONE_THREAD, footprint_of
 from shoal.config.resolved import resolve
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

@@ -13,10 +13,10 @@ import numpy as np
 
 from benchmarks.history.plant import CONTRACT, FEATURES, MODEL, Plant
 from benchmarks.results import spread
-from shoal.server_node.clusters.history.attribution import WaitingUpdate, WaitingUpdates
-from shoal.server_node.clusters.history.places import PlacesRecorder
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, Recorder
-from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.history.attribution import WaitingUpdate, WaitingUpdates
+from shoal.server_node.history.places import PlacesRecorder
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED, Recorder
+from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.models.publisher import ModelPublisher
 
 WORK: Mapping[str, tuple[tuple[type, str], ...]] = {

@@ -16,10 +16,10 @@ from shoal.config.settings import LogSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, PLACE_UNITS, PLACES_KEPT
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.attribution import Attribution, Placed
-from shoal.server_node.clusters.history.places import PlacesRecorder
-from shoal.server_node.clusters.history.recorder import Recorder
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from shoal.server_node.history.attribution import Attribution, Placed
+from shoal.server_node.history.places import PlacesRecorder
+from shoal.server_node.history.recorder import Recorder
+from shoal.server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
 from shoal.transports.sqlite.log import SqliteLog
 
 MIB = 1024 * 1024

@@ -35,7 +35,7 @@ from shoal.config.sections import ClientSettings, ServerSettings
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.transports.sqlite.log import SqliteLog
 

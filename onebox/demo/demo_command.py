@@ -34,7 +34,7 @@ from shoal.onebox.demo.plot import plot
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_commands import request_publisher
 from shoal.server_node.status import ServerStatus
 from shoal.server_node.web import page_server

@@ -17,7 +17,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, PublishedContract
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.ingest.quarantine import QuarantineRegister
 from shoal.server_node.ingest.reassembly import IncompleteUpdate
 from shoal.server_node.ingest.requests import Applied, quarantine_records

@@ -23,20 +23,6 @@ from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.clusters.description import describe
 from shoal.server_node.clusters.event_messages import event_messages
-from shoal.server_node.clusters.history.attribution import (
-    POINTS_MAX,
-    WaitingUpdate,
-    WaitingUpdates,
-    points_compared,
-)
-from shoal.server_node.clusters.history.places import PlacesRecorder
-from shoal.server_node.clusters.history.recorder import (
-    NOTHING_PUBLISHED,
-    PublishedHistory,
-    Recorder,
-)
-from shoal.server_node.clusters.history.times import Times
-from shoal.server_node.clusters.history.unusual import UnusualWatch
 from shoal.server_node.clusters.lineage import (
     CarriedIdentities,
     ClusterChange,
@@ -49,6 +35,20 @@ from shoal.server_node.clusters.lineage import (
 )
 from shoal.server_node.clusters.lineage_step import advance, lineage_of, published_identities
 from shoal.server_node.clusters.parts import Parts
+from shoal.server_node.history.attribution import (
+    POINTS_MAX,
+    WaitingUpdate,
+    WaitingUpdates,
+    points_compared,
+)
+from shoal.server_node.history.places import PlacesRecorder
+from shoal.server_node.history.recorder import (
+    NOTHING_PUBLISHED,
+    PublishedHistory,
+    Recorder,
+)
+from shoal.server_node.history.times import Times
+from shoal.server_node.history.unusual import UnusualWatch
 from shoal.server_node.models.base import Processed, PublishedSnapshot
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import Content

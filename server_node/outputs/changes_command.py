@@ -24,7 +24,7 @@ from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.history.changes import (
+from shoal.server_node.history.changes import (
     CHANCE,
     Begun,
     Changes,
@@ -35,8 +35,8 @@ from shoal.server_node.clusters.history.changes import (
     find_changes,
     spans_of,
 )
-from shoal.server_node.clusters.history.comparison import BINS_MIN
-from shoal.server_node.clusters.history.store import decode_record
+from shoal.server_node.history.comparison import BINS_MIN
+from shoal.server_node.history.store import decode_record
 from shoal.server_node.outputs.figures import (
     FORMATS,
     QUIET,

@@ -33,9 +33,9 @@ from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, 
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
-from shoal.server_node.clusters.history.store import decode_record
-from shoal.server_node.clusters.history.summary import client_name
+from shoal.server_node.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
+from shoal.server_node.history.store import decode_record
+from shoal.server_node.history.summary import client_name
 from shoal.server_node.outputs.changes_command import LoggedHistory
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest

@@ -34,9 +34,9 @@ from shoal.server_node.clusters.description import (
     distance_between,
     interval_width,
 )
-from shoal.server_node.clusters.history.changes import CHANCE, Changes
-from shoal.server_node.clusters.history.store import decode_record
 from shoal.server_node.clusters.lineage import stay_text
+from shoal.server_node.history.changes import CHANCE, Changes
+from shoal.server_node.history.store import decode_record
 from shoal.server_node.outputs.changes_command import changes_figure, logged_changes
 from shoal.server_node.outputs.figures import (
     LABEL_CHARS,

@@ -22,7 +22,7 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from shoal.server_node.models.round_state import Phase, ReceivedAnswer
 from shoal.server_node.models.round_transitions import (

@@ -9,7 +9,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web.access import Access, make_access
 from shoal.server_node.web.app import PublishRequest, create_app

@@ -29,7 +29,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import MissingExtra, ShoalError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import OperatorRequest, Snapshot
-from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.status import ServerStatus, StatusBoard
 from shoal.server_node.web.access import (
     REQUEST_BYTES_MAX,

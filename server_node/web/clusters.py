@@ -31,11 +31,11 @@ from shoal.server_node.clusters.description import (
     heaviest_numbers,
     places_of,
 )
-from shoal.server_node.clusters.history.changes import CHANCE, PastEvent, find_changes, spans_of
-from shoal.server_node.clusters.history.cycles import cycles_json, find_cycles
-from shoal.server_node.clusters.history.store import HistoryReader
-from shoal.server_node.clusters.history.summary import RecentHistory, recent_history
 from shoal.server_node.clusters.lineage import Cluster, Lineage, stays_of
+from shoal.server_node.history.changes import CHANCE, PastEvent, find_changes, spans_of
+from shoal.server_node.history.cycles import cycles_json, find_cycles
+from shoal.server_node.history.store import HistoryReader
+from shoal.server_node.history.summary import RecentHistory, recent_history
 from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.server_node.web.history_json import asked_span, read_feeds, read_history
 from shoal.server_node.web.json_values import (

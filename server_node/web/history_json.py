@@ -28,8 +28,8 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
-from shoal.server_node.clusters.history.store import HistoryReader
-from shoal.server_node.clusters.history.summary import client_name
+from shoal.server_node.history.store import HistoryReader
+from shoal.server_node.history.summary import client_name
 from shoal.server_node.web.json_values import as_json
 from shoal.server_node.web.tables import feeds_json
 

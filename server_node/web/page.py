@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.status import StatusBoard
 from shoal.server_node.web.clusters import no_clustering, requested_model
 from shoal.server_node.web.json_values import as_json

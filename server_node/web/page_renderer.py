@@ -19,10 +19,10 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, PLACES_S
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
-from shoal.server_node.clusters.history.cycles import CHANCE, Cycle, find_cycles
-from shoal.server_node.clusters.history.store import HistoryReader
-from shoal.server_node.clusters.history.summary import recent_history, usual
 from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.history.cycles import CHANCE, Cycle, find_cycles
+from shoal.server_node.history.store import HistoryReader
+from shoal.server_node.history.summary import recent_history, usual
 from shoal.server_node.status import (
     HistoryPoint,
     ModelStatus,

@@ -16,8 +16,8 @@ from shoal.config.resolved import ResolvedContract
 from shoal.privacy.formal import EPSILON_WEAK
 from shoal.privacy.masked import Masked
 from shoal.server_node.clusters.description import Description, Interval, describe, heaviest_numbers
-from shoal.server_node.clusters.history.summary import RecentHistory, Usual
 from shoal.server_node.clusters.lineage import Cluster, Lineage
+from shoal.server_node.history.summary import RecentHistory, Usual
 from shoal.server_node.status import ClientStatus, ModelStatus
 from shoal.server_node.web.json_values import digits
 

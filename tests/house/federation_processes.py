@@ -14,7 +14,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.topics import READINGS, ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_client_log, open_readings
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from tests.house.processes import Process, wait_until

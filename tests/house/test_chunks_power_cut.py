@@ -20,7 +20,7 @@ from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Log

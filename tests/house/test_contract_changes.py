@@ -26,7 +26,7 @@ from shoal.protocol.messages import ClusterName, Update
 from shoal.runtime.checkpoint import Outbox
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import latest

@@ -16,7 +16,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from tests.house.small_federation import CLIENTS, clock, create_federation, model_bytes

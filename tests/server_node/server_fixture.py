@@ -16,7 +16,7 @@ from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot, Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryStore
+from shoal.server_node.history.store import HISTORY_FILE, HistoryStore
 from shoal.server_node.node import ServerNode
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import open_log

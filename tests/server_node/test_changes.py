@@ -28,9 +28,9 @@ from shoal.protocol.history import (
     pack_table,
 )
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.changes import PastEvent, find_changes, spans_of
-from shoal.server_node.clusters.history.comparison import Series, difference, two_sided, unrolled
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.changes import PastEvent, find_changes, spans_of
+from shoal.server_node.history.comparison import Series, difference, two_sided, unrolled
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

@@ -18,7 +18,7 @@ from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.cycles import (
+from shoal.server_node.history.cycles import (
     Cycle,
     cycles_of,
     find_cycles,

@@ -45,7 +45,7 @@ from shoal.protocol.history import (
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.history.attribution import (
+from shoal.server_node.history.attribution import (
     COORDINATES_MAX,
     LARGEST_WEIGHT,
     PARTS_MAX,
@@ -59,7 +59,7 @@ from shoal.server_node.clusters.history.attribution import (
     sampled,
     whole_weights,
 )
-from shoal.server_node.clusters.history.recorder import (
+from shoal.server_node.history.recorder import (
     NOTHING_PUBLISHED,
     OPEN_MAX,
     Cells,
@@ -68,13 +68,13 @@ from shoal.server_node.clusters.history.recorder import (
     Recorder,
     Summed,
 )
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.clusters.history.summary import (
+from shoal.server_node.history.summary import (
     BINS_MIN,
     RecentHistory,
     recent_history,
@@ -319,7 +319,7 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
 UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
-from shoal.server_node.clusters.history.store import HistoryStore
+from shoal.server_node.history.store import HistoryStore
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import ShoalError

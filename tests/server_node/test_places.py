@@ -28,15 +28,15 @@ from shoal.protocol.history import (
     pack_table,
     triples,
 )
-from shoal.server_node.clusters.history.attribution import (
+from shoal.server_node.history.attribution import (
     READINGS_PLACED_MAX,
     WaitingUpdate,
     WaitingUpdates,
     attributed,
 )
-from shoal.server_node.clusters.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED, Summed
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED, Summed
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

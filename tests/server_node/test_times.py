@@ -18,9 +18,9 @@ from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
 from shoal.server_node.clusters.description import describe
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
-from shoal.server_node.clusters.history.times import (
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.history.times import (
     FALSE_NAMES_MAX,
     OF_THE_DAY,
     TIMES,

@@ -17,15 +17,15 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
 from shoal.server_node.clusters.event_messages import sentence
-from shoal.server_node.clusters.history.recorder import NOTHING_PUBLISHED
-from shoal.server_node.clusters.history.store import HistoryRecord, HistoryStore
-from shoal.server_node.clusters.history.unusual import (
+from shoal.server_node.clusters.lineage import ClusterEvent, EventKind
+from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.store import HistoryRecord, HistoryStore
+from shoal.server_node.history.unusual import (
     LEARNT_BINS,
     RARE_BINS_MIN,
     Finding,
     UnusualWatch,
 )
-from shoal.server_node.clusters.lineage import ClusterEvent, EventKind
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
 

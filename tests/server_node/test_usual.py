@@ -9,13 +9,13 @@ import pytest
 
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.clusters.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
+from shoal.server_node.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from tests.server_node.web_statuses import a_contract
 
 CONTRACT = a_contract()

@@ -19,7 +19,7 @@ from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

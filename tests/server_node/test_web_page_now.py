@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

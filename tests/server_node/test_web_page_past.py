@@ -11,7 +11,7 @@ import pytest
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.regions import Region
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,

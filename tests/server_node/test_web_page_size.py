@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
-from shoal.server_node.clusters.history.store import (
+from shoal.server_node.clusters.lineage_step import advance
+from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.clusters.lineage_step import advance
 from shoal.server_node.status import ClientStatus, ServerStatus, StatusBoard
 from shoal.server_node.web import create_app
 from shoal.server_node.web.page import FILES

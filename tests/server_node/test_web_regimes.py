@@ -12,8 +12,8 @@ from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
-from shoal.server_node.clusters.history.store import HISTORY_FILE, HistoryReader
-from shoal.server_node.clusters.history.summary import RecentHistory
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.history.summary import RecentHistory
 from shoal.server_node.web.clusters import beside_json, clusters_json, same_as
 from shoal.server_node.web.page_renderer import PageRenderer
 from tests.house.small_federation import CLIENTS, clock

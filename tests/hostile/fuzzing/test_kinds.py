@@ -40,7 +40,7 @@ from shoal.protocol.published_contract import (
 from shoal.protocol.quarantine import QuarantineList
 from shoal.protocol.regions import RegionUpdate
 from shoal.protocol.validation import Validator
-from shoal.server_node.clusters.history.store import HistoryStore, decode_record
+from shoal.server_node.history.store import HistoryStore, decode_record
 from shoal.server_node.ingest.ingest import RecordFailed
 from shoal.transports import open_log
 from shoal.transports.base import Record

@@ -21,7 +21,7 @@ import numpy as np
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, NO_CLUSTER, readings_table
 from shoal.runtime.checkpoint import SavedFields
-from shoal.server_node.clusters.history.recorder import PublishedHistory
+from shoal.server_node.history.recorder import PublishedHistory
 
 FALSE_NAMES_MAX: Final = 0.05
 """chance that a model whose clusters do not depend on time ever gives one a time"""

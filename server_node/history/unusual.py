@@ -21,8 +21,8 @@ import numpy as np
 
 from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER, HistoryBin, readings_table
 from shoal.runtime.checkpoint import SavedFields
-from shoal.server_node.clusters.history.recorder import PublishedHistory
-from shoal.server_node.clusters.history.summary import LIKE_DAYS_MIN, like_times
+from shoal.server_node.history.recorder import PublishedHistory
+from shoal.server_node.history.summary import LIKE_DAYS_MIN, like_times
 
 RARE_BINS: Final = 28 * DAY_S // COARSE_S
 """half hours that show how rare an unlikeness is: four weeks"""

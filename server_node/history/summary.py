@@ -33,7 +33,7 @@ from shoal.protocol.history import (
     pairs,
     readings_table,
 )
-from shoal.server_node.clusters.history.store import HistoryReader
+from shoal.server_node.history.store import HistoryReader
 
 Name = TypeVar("Name", int, str)
 Other = TypeVar("Other", int, str)

@@ -28,8 +28,8 @@ from shoal.protocol.history import (
     clusters_placed,
     pack_table,
 )
-from shoal.server_node.clusters.history.attribution import Placed, with_directions
-from shoal.server_node.clusters.history.recorder import Cells, PublishedHistory, Summed, places_in
+from shoal.server_node.history.attribution import Placed, with_directions
+from shoal.server_node.history.recorder import Cells, PublishedHistory, Summed, places_in
 
 OPEN_MAX: Final = 8
 """bins of a model that stay in memory after they were published, those that updates fell into last

@@ -35,7 +35,7 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
-from shoal.server_node.clusters.history.attribution import Attribution
+from shoal.server_node.history.attribution import Attribution
 
 
 class Counts:

@@ -24,8 +24,8 @@ import numpy as np
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryPlaces
-from shoal.server_node.clusters.history.changes import HistorySource
-from shoal.server_node.clusters.history.comparison import ROUNDING, careful_correlation
+from shoal.server_node.history.changes import HistorySource
+from shoal.server_node.history.comparison import ROUNDING, careful_correlation
 
 WEEK_S: Final = 7 * DAY_S
 MONDAY_S: Final = 4 * DAY_S

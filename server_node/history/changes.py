@@ -33,8 +33,8 @@ from shoal.protocol.history import (
     cells_table,
     readings_table,
 )
-from shoal.server_node.clusters.history.comparison import Series, difference, unrolled
-from shoal.server_node.clusters.history.summary import client_name
+from shoal.server_node.history.comparison import Series, difference, unrolled
+from shoal.server_node.history.summary import client_name
 
 CHANCE: Final = 0.01
 """chance below which a difference is shown, by default"""
