@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
+from shoal.client_nodes.budget import check_ledger_counts
 from shoal.client_nodes.node import ClientNode, ClientResources
-from shoal.client_nodes.privacy import Releases, check_ledger_counts
+from shoal.client_nodes.releases import Releases
 from shoal.client_nodes.snapshots import read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config

@@ -25,7 +25,8 @@ import numpy as np
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.count_windows import CountWindows, counted_rows
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.publisher import EncodedUpdate, Publisher, masked_digest
+from shoal.client_nodes.own_updates import masked_digest
+from shoal.client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.errors import InvalidState, SettingsError

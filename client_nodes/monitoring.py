@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.learner import RejectedRequest
 from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import EncodedUpdate
+from shoal.client_nodes.round_answers import RejectedRequest
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.checks import is_count

@@ -8,25 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.budget import Budget, RowCharges
 from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch, Intake, no_batch
-from shoal.client_nodes.learner import Learner, RoundAnswers
+from shoal.client_nodes.learner import Learner
 from shoal.client_nodes.monitoring import TOTALS, ClientMonitoring, Labelled, StepOutcome, Totals
-from shoal.client_nodes.privacy import (
-    Budget,
-    PrivateBatch,
-    Releases,
-    RowCharges,
-    counted_only,
-    privatise,
-)
-from shoal.client_nodes.publisher import (
-    EncodedUpdate,
-    OwnUpdates,
-    Publisher,
-    all_headers,
-    make_signer,
-)
+from shoal.client_nodes.own_updates import OwnUpdates
+from shoal.client_nodes.privacy import PrivateBatch, counted_only, privatise
+from shoal.client_nodes.publisher import EncodedUpdate, Publisher, all_headers, make_signer
+from shoal.client_nodes.releases import Releases
+from shoal.client_nodes.round_answers import RoundAnswers
 from shoal.client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
 from shoal.config.base import check_client_name
 from shoal.config.changes import same_features

@@ -24,9 +24,9 @@ from benchmarks.results import rounded, spread, table
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
 from shoal.algorithms.streaming import Rows
-from shoal.client_nodes.learner import RoundAnswers
 from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import Publisher
+from shoal.client_nodes.round_answers import RoundAnswers
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX

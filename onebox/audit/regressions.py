@@ -12,7 +12,7 @@ from typing import Final, cast
 import numpy as np
 
 from shoal.client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, open_client
-from shoal.client_nodes.publisher import OwnUpdates
+from shoal.client_nodes.own_updates import OwnUpdates
 from shoal.config.contract import Model, Privacy
 from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve

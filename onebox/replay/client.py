@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.learner import Learner, RowWindow
+from shoal.client_nodes.learner import Learner
 from shoal.client_nodes.privacy import PrivateBatch, privatise
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
+from shoal.client_nodes.row_window import RowWindow
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats
 from shoal.onebox.replay.parquet import CLIENT, SEQUENCE, TIME, schema_of

@@ -20,13 +20,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shoal.client_nodes.bootstrap import checkpoint_owner, open_client
-from shoal.client_nodes.labelling import labels_command
-from shoal.client_nodes.labelling.labels_command import (
-    LabelledReadings,
-    columns_of,
-    labels,
-    relabel_readings,
-)
+from shoal.client_nodes.labelling import labelled_readings, relabel
+from shoal.client_nodes.labelling.labelled_readings import LabelledReadings
+from shoal.client_nodes.labelling.labels_command import labels
+from shoal.client_nodes.labelling.relabel import relabel_readings
+from shoal.client_nodes.labelling.writers import columns_of
 from shoal.config.contract import Feature
 from shoal.config.settings import Config, load_config
 from shoal.errors import CheckpointInUse, InvalidState, MissingExtra, SettingsError, ShoalError
@@ -223,7 +221,7 @@ def test_an_unknown_client_and_one_without_labels_are_errors(
 def test_follow_gives_each_labelled_reading_once_and_then_the_new_ones(
     labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labels_command, "WAIT_S", 0.05)
+    monkeypatch.setattr(labelled_readings, "WAIT_S", 0.05)
     config = load_config(labelled)
     stop = threading.Event()
     expected = exported(labelled)
@@ -321,7 +319,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(
     class Cut(BaseException):
         pass
 
-    real = labels_command.Outbox.store
+    real = relabel.Outbox.store
     calls = iter(range(100))
 
     def cut(*args: Any) -> None:
@@ -330,7 +328,7 @@ def test_what_a_killed_relabelling_leaves_the_client_labels(
         real(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(labels_command.Outbox, "store", cut)
+        patched.setattr(relabel.Outbox, "store", cut)
         with pytest.raises(Cut):
             relabel_readings(config, CLIENT)
     run_client(labelled)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.client_nodes import publisher
-from shoal.client_nodes.publisher import OwnUpdates
+from shoal.client_nodes.own_updates import OwnUpdates
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.conflicts import AUTHOR_HEADER, PublishedDigests

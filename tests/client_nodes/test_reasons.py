@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
+from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
 from shoal.client_nodes.labelling.novelty import (
     KNOWN_MAX,
     KNOWN_MIN,
@@ -23,6 +23,7 @@ from shoal.client_nodes.labelling.novelty import (
     Streak,
     UsualValues,
 )
+from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from shoal.client_nodes.bootstrap import open_client
-from shoal.client_nodes.privacy import Budget, Releases
+from shoal.client_nodes.budget import Budget
+from shoal.client_nodes.releases import Releases
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy.ledger import Ledger, read_spending

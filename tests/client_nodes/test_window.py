@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.client_nodes.learner import RowWindow
+from shoal.client_nodes.row_window import RowWindow
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 

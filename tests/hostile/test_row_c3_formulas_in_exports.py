@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
+from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
+from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.contract import Feature
 from shoal.protocol.labels import Label
 from shoal.server_node.outputs.history_command import COLUMNS, write_rows

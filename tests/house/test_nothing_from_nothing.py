@@ -20,9 +20,10 @@ from shoal.algorithms.registry import (
 )
 from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import Batch, RejectedReading, no_batch
-from shoal.client_nodes.learner import Learner, RoundAnswers
+from shoal.client_nodes.learner import Learner
 from shoal.client_nodes.privacy import privatise
 from shoal.client_nodes.publisher import Publisher
+from shoal.client_nodes.round_answers import RoundAnswers
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve

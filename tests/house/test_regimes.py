@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.labels_command import LabelledReadings, relabel_readings
+from shoal.client_nodes.labelling.labelled_readings import LabelledReadings
+from shoal.client_nodes.labelling.relabel import relabel_readings
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError

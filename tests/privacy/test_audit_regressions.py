@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from shoal.client_nodes.count_windows import CountWindows
-from shoal.client_nodes.privacy import Releases
-from shoal.client_nodes.publisher import EncodedUpdate, OwnUpdates
+from shoal.client_nodes.own_updates import OwnUpdates
+from shoal.client_nodes.publisher import EncodedUpdate
+from shoal.client_nodes.releases import Releases
 from shoal.config import privacy_report
 from shoal.estimators import counting_federation
 from shoal.onebox.audit import regressions

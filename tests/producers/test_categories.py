@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.streaming import Contribution
-from shoal.client_nodes.labelling.labels_command import CsvWriter, LabelledBlock
+from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
+from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from shoal.algorithms.view import ClusteringView
-from shoal.client_nodes.labelling.labels_command import LabelledReadings, labels
+from shoal.client_nodes.labelling.labelled_readings import LabelledReadings
+from shoal.client_nodes.labelling.labels_command import labels
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.kernels import forms

@@ -1,0 +1,226 @@
+"""Limits what one person spends, and charges what was released to the ledger.
+
+Whether the limit is reached depends on numbers of places alone, so that it tells nothing about a
+reading.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+from shoal.client_nodes.count_windows import CountWindows
+from shoal.config.resolved import ResolvedContract
+from shoal.config.sections import ClientSettings
+from shoal.errors import InvalidState, SettingsError
+from shoal.privacy import PrivacyMode
+from shoal.privacy.ledger import NANO, Ledger, Noised, Spending, nano
+from shoal.telemetry.events import log_event
+from shoal.transports.base import Positions
+
+
+class Budget:
+    """Number of places of the readings log that a client may still release under `[client]
+    epsilon_max`.
+
+    Every place that is allowed counts as spent at once, and again when it is read again after a
+    kill: the limit is never passed, and may be reached a batch early.
+    """
+
+    def __init__(
+        self, contract: ResolvedContract, settings: ClientSettings, ledger: Ledger | None
+    ) -> None:
+        """Raises `SettingsError` for a limit where nothing is guaranteed."""
+        self._limit = settings.epsilon_max
+        self._action = settings.at_epsilon_max
+        self._readings = settings.person_readings or None
+        self._reached = False
+        self._spending = Spending([], None, [])
+        unit = contract.mode.unit
+        privacy = contract.contract.privacy
+        self._by_window = unit.is_user or unit.hides_presence
+        """whether the number of windows alone decides what is spent: a user spends once for each"""
+        self._window_units = 1 if unit.is_user else privacy.window_readings
+        """number of times that one person can spend in a window then"""
+        self._windows: CountWindows | None = None
+        self._windows_before = 0
+        self._ledger = ledger
+        self._others = 0
+        self._others_version = -1
+        """billionths that a person has spent at most by other accounts of the ledger, and the
+        version that says so"""
+        streams = {
+            model.counts.stream: model.epsilon
+            for model in contract.counted
+            if model.counts is not None
+        }
+        self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
+        self._rows_epsilon = contract.rows_epsilon or 0.0
+        if self._limit and contract.mode.masked:
+            raise SettingsError(
+                "[client] epsilon_max is not for masked counts, which protect all that a client says together: set "
+                "budget_epsilon and budget_days in [privacy]"
+            )
+        if self._limit and (ledger is None or contract.total_epsilon is None):
+            raise SettingsError(
+                "[client] epsilon_max limits what a person spends, and this federation guarantees nothing; leave it "
+                'out, or choose mode = "formal"'
+            )
+
+        if self._limit and unit.hides_presence and self.pauses:
+            raise SettingsError(
+                '[client] at_epsilon_max = "pause" cannot be with hide_presence: windows go by with the clock, so '
+                'that readings that wait would be counted in none. Write at_epsilon_max = "refuse"'
+            )
+
+    @property
+    def pauses(self) -> bool:
+        """Whether a client reads nothing more at the limit; otherwise it reads on and releases
+        nothing."""
+        return self._action == "pause"
+
+    def allows_window(self) -> bool:
+        """Whether the limit allows the open window, where the number of windows alone decides."""
+        return not (self._limit and self._by_window) or (
+            self._spent_with(0) <= self._limit and self.claim(0)
+        )
+
+    def claim(self, places: int) -> bool:
+        """Whether this many places that were read may be released, by the ledger, which notes it.
+
+        False where another federation of the site has spent or claimed the rest of the limit
+        meanwhile.
+        """
+        if not self._limit or self._ledger is None:
+            return True
+        # Read anew next time: by then another federation may have claimed as well.
+        self._others_version = -1
+        return self._ledger.claim(nano(self._own_with(places)), nano(self._limit), self._readings)
+
+    def resume(self, ledger: Ledger | None, windows: CountWindows) -> None:
+        """Begin with what the ledger holds, and the open window, which is not charged yet."""
+        if self._limit and ledger is not None:
+            self._spending = ledger.spending()
+            self._windows = windows
+            self._windows_before = windows.closed
+            if not self._by_window:
+                self._spending = self._with(0, windows.open_places)
+
+    def allowance(self, places: int) -> int:
+        """Number of the next `places` that may be released. Logs once that the limit is reached."""
+        if not self._limit:
+            return places
+        self._read_others()
+        # The most places with which a person has not spent more than the limit; -1 where one has
+        # already.
+        allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
+        if allowed <= 0 and not self._reached:
+            spent = self._spent_with(0)
+            log_event(
+                "epsilon_max_reached",
+                logging.WARNING,
+                epsilon=spent,
+                epsilon_max=self._limit,
+                action=self._action,
+            )
+        self._reached = allowed <= 0
+        return max(0, allowed)
+
+    def reserve(self, places: int) -> None:
+        """Count this many more places as released."""
+        if self._limit and places and not self._by_window:
+            self._spending = self._with(places, places)
+
+    def _read_others(self) -> None:
+        """Other federations may charge the same readings meanwhile."""
+        if self._ledger is not None and (version := self._ledger.version()) != self._others_version:
+            self._others_version = version
+            self._others = self._ledger.spent_by_others(self._readings)
+
+    def _spent_with(self, places: int) -> float:
+        """Most that a person will have spent, by all accounts, once this many more places are
+        released."""
+        return self._others / NANO + self._own_with(places)
+
+    def _own_with(self, places: int) -> float:
+        """The same by this account."""
+        if self._windows is None or not self._by_window:
+            return self._with(places, places).of_person(self._readings)
+        begun = (self._windows.begun_with(places) - self._windows_before) * self._window_units
+        return self._with(0, begun).of_person(self._readings)
+
+    def _with(self, rows: int, counted: int) -> Spending:
+        """The spending if this many more noisy rows, and counted places or windows, were charged."""
+        before = self._spending.rows or Noised(0, self._rows_epsilon)
+        windows = dict(self._spending.windows)
+        windows[self._counts_cost] = windows.get(self._counts_cost, 0) + counted
+        return Spending(
+            self._spending.models,
+            Noised(before.places + rows, self._rows_epsilon),
+            # The dearest windows first: what one person can have spent is counted from these.
+            sorted(windows.items(), reverse=True),
+        )
+
+
+def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
+    """Raises `SettingsError` where a ledger counts what is spent of readings, and `mode` has
+    nothing to count."""
+    if not mode.formal and file.exists():
+        raise SettingsError(
+            f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees nothing, so that no '
+            "ledger could count it; give this federation readings of its own"
+        )
+
+
+class RowCharges:
+    """The places of the readings log whose noisy rows are charged, before anything made from them
+    is published."""
+
+    def __init__(self, ledger: Ledger | None, epsilon: float | None) -> None:
+        """`epsilon` of a row; None where none is made or nothing is guaranteed. Without a ledger
+        nothing is charged."""
+        self._ledger = ledger
+        self._epsilon = epsilon
+        self._open: dict[int, tuple[int, int]] = {}
+        self._charged: Positions = {}
+
+    def add(self, before: Positions, after: Positions) -> None:
+        """The rows of the places between these positions were made."""
+        if self._epsilon is None:
+            return
+        for partition, stop in after.items():
+            first = self._open.get(partition, (before.get(partition, stop), stop))[0]
+            if first < stop:
+                self._open[partition] = first, stop
+
+    def charge(self) -> None:
+        """Charge what was made since the last charge; it is on the disk when this returns."""
+        if self._ledger is None or self._epsilon is None or not self._open:
+            return
+        # Before what is charged is noted here: after a kill it is charged again, which costs
+        # nothing.
+        self._ledger.charge_rows(self._open, self._epsilon)
+        self._charged |= {partition: stop for partition, (_, stop) in self._open.items()}
+        self._open = {}
+
+    def state(self) -> list[Any]:
+        """Plain values for `restore`."""
+        spans = [
+            [partition, first, stop] for partition, (first, stop) in sorted(self._open.items())
+        ]
+        return [[[*one] for one in sorted(self._charged.items())], spans]
+
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`, also when the ledger lacks what the checkpoint has charged."""
+        try:
+            charged, spans = state
+            self._charged = {int(partition): int(stop) for partition, stop in charged}
+            self._open = {
+                int(partition): (int(first), int(stop)) for partition, first, stop in spans
+            }
+        except (TypeError, ValueError) as broken:
+            raise InvalidState(f"the checkpoint's charges of rows are damaged: {broken}") from None
+        if self._ledger is not None:
+            self._ledger.check_rows(self._charged)

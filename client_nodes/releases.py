@@ -1,0 +1,244 @@
+"""Notes in a readings log what was released of it, so that it is known where all else was lost.
+
+With checkpoint, noise key and ledger deleted, a client would publish every reading again with other
+noise, and a new ledger would know of one release. So each client notes in its readings log up to
+which places it has released, with which key, and in which ledger that is charged. A log has one
+ledger: a second one, as on another host, is refused.
+
+The note is written after the state that it belongs to is stored and before anything is published.
+The first one of a process waits for the disk. Later ones are on it with the next reading that a
+producer stores, which syncs the same file: a power cut can lose the notes since then, and the
+client then starts from its own checkpoint, which knows more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from shoal.errors import InvalidState, LogError, MessageRejected
+from shoal.privacy.ledger import Ledger
+from shoal.protocol.codec import pack, unpack
+from shoal.protocol.topics import RELEASES, RELEASES_SETTINGS
+from shoal.runtime.checkpoint import pairs_of
+from shoal.transports.base import Log, Positions, beginning, flush_unsynced
+
+PROCESS_BYTES: Final = 8
+
+
+WAIT_S: Final = 10.0
+"""wait for a note that was just written"""
+
+
+NOT_TWICE: Final = (
+    "Going on would publish the same readings twice with different noise. Restore the newest copy of the whole folder, "
+    "or start under a new client name with a new readings log"
+)
+
+
+class Note(NamedTuple):
+    """Note of what one client has released of the log."""
+
+    owner: str
+    """the account in the ledger: "client a of plant" """
+    ledger: str
+    """identity of the ledger in which it is charged"""
+    key: str
+    """fingerprint of the noise key"""
+    process: bytes
+    """random bytes of the process that wrote it"""
+    places: Positions
+    """partition -> the first place that is not released"""
+
+    @property
+    def key_in_log(self) -> bytes:
+        # Of the process as well: where a log keeps the newest record of a key alone, the note of a
+        # copy of the folder would hide that of the original before another process has read it.
+        return f"{self.ledger} {self.owner} {self.process.hex()}".encode()
+
+    def encode(self) -> bytes:
+        return pack(self._replace(places=pairs_of(self.places))._asdict())  # type: ignore[arg-type]  # as plain values
+
+
+def _decode(value: bytes) -> Note:
+    try:
+        found = unpack(value)
+        return Note(
+            **found | {"places": {int(partition): int(stop) for partition, stop in found["places"]}}
+        )
+    except (KeyError, TypeError, ValueError, MessageRejected) as broken:
+        raise InvalidState(
+            f"the readings log has a note on what was released of it that cannot be read ({broken}); restore the log"
+        ) from None
+
+
+class Releases:
+    """The notes in the readings log of one client: `check_new`, then `resume`, then `note` before
+    each publication.
+
+    Every method raises as the log does.
+    """
+
+    def __init__(self, log: Log, owner: str) -> None:
+        """`log`: the client's own; `owner` names its account in the ledger."""
+        self._log = log
+        self._owner = owner
+        self._process = secrets.token_bytes(PROCESS_BYTES)
+        self._ledger = self._key = ""
+        log.ensure(RELEASES, RELEASES_SETTINGS)
+        self._at = beginning(log, RELEASES)
+        self._found: dict[bytes, Note] = {}
+        """key in the log -> the newest note"""
+        self._earlier: list[bytes] = []
+        """keys of the notes of this client by earlier processes, which the first note of this one
+        replaces"""
+        self._released: Positions = {}
+        self._noted: Positions = {}
+        self._is_synced = False
+        """whether a note of this process is on the disk"""
+        for note in self._read():
+            self._found[note.key_in_log] = note
+
+    def check_new(self, *, has_ledger: bool) -> None:
+        """Raise `InvalidState` if a client that has no noise key yet cannot be new on this log."""
+        for note in self._found.values():
+            if note.owner == self._owner:
+                raise self._lost(note)
+            if not has_ledger:
+                raise self._other_ledger(note)
+
+    def resume(self, ledger: Ledger, *, has_state: bool) -> None:
+        """Raises `InvalidState` unless the notes fit the ledger, the noise key that it is for, and
+        the checkpoint.
+
+        What the checkpoint says was released, and the log does not say yet, is noted.
+        """
+        self._ledger = ledger.identity
+        self._key = ledger.fingerprint
+        for note in self._found.values():
+            if note.ledger != self._ledger:
+                raise self._other_ledger(note)
+            if note.owner != self._owner:
+                continue
+            if not has_state or note.key != self._key:
+                raise self._lost(note)
+            for partition, stop in note.places.items():
+                if stop > (known := self._released.get(partition, 0)):
+                    raise InvalidState(
+                        f"{self._owner} has released its readings up to place {stop}, and its checkpoint knows of "
+                        f"{known}: the checkpoint is older than what was released. {NOT_TWICE}"
+                    )
+            self._earlier.append(note.key_in_log)
+            if note.places == self._released:
+                self._noted = note.places
+        self.note()
+
+    def add(self, places: Positions) -> None:
+        """The state that is stored next has records to publish: everything before `places` counts
+        as released."""
+        self._released = dict(places)
+
+    def note(self) -> None:
+        """Note what counts as released by the state that is stored; the note is in the log when
+        this returns.
+
+        Raises `InvalidState` if another process has noted a release of this log: it has another
+        ledger, or this client's, from a copy of its folder.
+        """
+        if self._released == self._noted:
+            return
+        # The first note of a process replaces those of earlier ones, so what is there comes before
+        # it. A later one replaces its own alone, and is taken back where another process has noted
+        # meanwhile.
+        if not self._is_synced:
+            self._check(self._read())
+        mine = Note(self._owner, self._ledger, self._key, self._process, self._released)
+        self._log.publish(RELEASES, mine.encode(), mine.key_in_log)
+        if self._is_synced:
+            flush_unsynced(self._log)
+        else:
+            self._log.flush()
+        try:
+            self._check(self._read_others(mine))
+        except InvalidState:
+            # The one that noted first goes on, and this one has published nothing yet.
+            self._log.publish(RELEASES, None, mine.key_in_log)
+            self._log.flush()
+            raise
+        if self._earlier:
+            for key in self._earlier:
+                self._log.publish(RELEASES, None, key)
+            self._log.flush()
+        self._earlier = []
+        self._noted = self._released
+        self._is_synced = True
+
+    def state(self) -> list[list[int]]:
+        """Plain values for `restore`."""
+        return pairs_of(self._released)
+
+    def restore(self, state: Any) -> None:
+        """Raises `TypeError` or `ValueError` for a damaged state."""
+        self._released = {int(partition): int(stop) for partition, stop in state}
+
+    def _check(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            if note.ledger != self._ledger:
+                raise self._other_ledger(note)
+            if note.owner == self._owner and note.process != self._process:
+                raise InvalidState(
+                    f"another process has released readings of this log as {self._owner}, so a copy of its folder runs "
+                    f"elsewhere. {NOT_TWICE}"
+                )
+
+    def _read_others(self, mine: Note) -> list[Note]:
+        """The notes since the last read, after `mine` was written; where it alone has come, nothing
+        is read."""
+        ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+        if sum(ends.values()) == sum(self._at.values()) + 1:
+            self._at = ends
+            return []
+        return self._read(until=mine)
+
+    def _read(self, until: Note | None = None) -> list[Note]:
+        """The notes that were not read yet: all up to the end of the log, or to one that this
+        process has written.
+
+        One that was taken back is not among them.
+        """
+        notes: list[Note] = []
+        ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+        waits_until = time.monotonic() + WAIT_S
+        # One that was just written may not be in the log yet: a broker acknowledges before a reader
+        # sees it.
+        while until is not None or any(
+            self._at[partition] < end for partition, end in ends.items()
+        ):
+            records, self._at = self._log.read(RELEASES, self._at, timeout_s=1.0)
+            for record in records:
+                if record.value is None:
+                    notes = [note for note in notes if note.key_in_log != record.key]
+                    continue
+                notes.append(_decode(record.value))
+                if notes[-1] == until:
+                    return notes
+            if not records and time.monotonic() > waits_until:
+                raise LogError(f"the newest record of {RELEASES} does not come")
+        return notes
+
+    def _lost(self, note: Note) -> InvalidState:
+        return InvalidState(
+            f"the readings log says that {self._owner} has released its readings up to place "
+            f"{max(note.places.values(), default=0)} with key {note.key}, and its checkpoint or this key is lost. "
+            f"{NOT_TWICE}"
+        )
+
+    def _other_ledger(self, note: Note) -> InvalidState:
+        return InvalidState(
+            f"{note.owner} has released readings of this log, and what they cost is in another ledger: a readings log "
+            "has one, for all federations of the site. Restore that ledger, or run this client on the host that has it "
+            "(in the file of another federation, name its folder with `folder` of [readings]); otherwise start with a "
+            "new readings log"
+        )

@@ -1,0 +1,94 @@
+"""The newest noisy rows of a client, from which models in rounds answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.algorithms.streaming import Rows
+from shoal.client_nodes.intake import NO_SPAN, TimeSpan
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import Bools, Floats
+from shoal.protocol.codec import StoredPart
+
+
+class RowWindow:
+    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All
+    models share it."""
+
+    def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
+        """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
+        self._rows_max = rows_max
+        self._age_max_s = age_max_s
+        self._rows: Rows = np.empty((0, width))
+        self._times: Floats = np.empty(0)
+        self._dated: Bools = np.empty(0, dtype=bool)
+        self._part: StoredPart | None = None
+        """the newest result of `state`; None since the rows have changed"""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> Rows:
+        """(n, d) read-only, in the order they were added."""
+        return self._rows
+
+    @property
+    def span(self) -> TimeSpan:
+        """Event times of the rows that have one."""
+        dated = self._times[self._dated]
+        return TimeSpan(float(dated.min()), float(dated.max())) if len(dated) else NO_SPAN
+
+    def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
+        """Add rows (n, d) with their event times. A row without one counts as of `now`."""
+        if not len(rows):
+            return
+        arrived = np.array([now if time is None else time for time in times], dtype=np.float64)
+        dated = np.array([time is not None for time in times], dtype=bool)
+        self._keep(
+            np.concatenate([self._rows, rows]),
+            np.concatenate([self._times, arrived]),
+            np.concatenate([self._dated, dated]),
+        )
+
+    def state(self) -> StoredPart:
+        """Plain values for `restore`; the same part until rows are added, so that a checkpoint
+        stores them once."""
+        if self._part is None:
+            self._part = StoredPart(
+                {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
+            )
+        return self._part
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest
+        rows."""
+        try:
+            rows = state["rows"]
+            times = state["times"]
+            dated = state["dated"].astype(bool)
+            if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
+                raise InvalidState("the checkpoint's window of rows is inconsistent")
+            self._keep(rows, times, dated)
+        except (AttributeError, KeyError, TypeError) as broken:
+            raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
+
+    def _keep(self, rows: Rows, times: Floats, dated: Bools) -> None:
+        rows = rows[-self._rows_max :]
+        times = times[-self._rows_max :]
+        dated = dated[-self._rows_max :]
+        if self._age_max_s and len(times):
+            # Age is relative to the rows, not to this machine's clock, so a replay of old readings
+            # has a window too.
+            young = times >= times.max() - self._age_max_s
+            rows = rows[young]
+            times = times[young]
+            dated = dated[young]
+        rows.setflags(write=False)
+        self._rows = rows
+        self._times = times
+        self._dated = dated
+        self._part = None
