@@ -40,25 +40,7 @@ check-types: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench ## in nearly two hours: measure speed and memory beside peers, into benchmarks/results
-	$(BIN)/python -m benchmarks.streaming
-	$(BIN)/python -m benchmarks.rounds
-	$(BIN)/python -m benchmarks.footprint
-	$(BIN)/python -m benchmarks.client_step
-	$(BIN)/python -m benchmarks.noise
-	$(BIN)/python -m benchmarks.path
-	$(BIN)/python -m benchmarks.kernels
-	$(BIN)/python -m benchmarks.kernel_pairs
-	$(BIN)/python -m benchmarks.steadiness
-	$(BIN)/python -m benchmarks.regimes
-	$(BIN)/python -m benchmarks.robustness
-	$(BIN)/python -m benchmarks.from_counts
-	$(BIN)/python -m benchmarks.gaps
-	$(BIN)/python -m benchmarks.kinds
-	$(BIN)/python -m benchmarks.parts
-	$(BIN)/python -m benchmarks.privacy_choices
-	$(BIN)/python -m benchmarks.replay
-	$(BIN)/python -m benchmarks.history
-	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks all
 
 fuzz: $(VENV)/.dev ## 10^6 changed messages, requests and files against their readers, in hours; goes on where it ended
 	SHOAL_FUZZ_CASES=1000000 SHOAL_FUZZ_FOLDER=$(CURDIR)/.fuzz \

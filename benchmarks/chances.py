@@ -39,7 +39,7 @@ def main(quick: bool, out: Path) -> None:
     """Measure the chances that `shoal changes` and `shoal history cycles` state. A minute."""
     series = 100 if quick else 10_000
     result: dict[str, Any] = {
-        "made_by": "python -m benchmarks.chances" + " --quick" * quick,
+        "made_by": "python -m benchmarks chances" + " --quick" * quick,
         "machine": facts(("shoal", "numpy")),
         "series": series,
         "rows": list(measured(series)),
@@ -191,7 +191,3 @@ def markdown(result: dict[str, Any]) -> str:
             one_line(result["machine"]) + "\n",
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -55,7 +55,7 @@ def main(quick: bool, out: Path) -> None:
     machine = facts(("shoal", "numpy", "msgpack", "numba"))
     cases = [measure(case, readings, form) for form in FORMS for case in CASES]
     result = {
-        "made_by": "python -m benchmarks.client_step" + " --quick" * quick,
+        "made_by": "python -m benchmarks client_step" + " --quick" * quick,
         "machine": machine,
         "stream": {
             "readings": readings,
@@ -160,7 +160,3 @@ def _clocked(
             spent[part] += time.process_time() - start
 
     return clocked
-
-
-if __name__ == "__main__":
-    main()

@@ -69,7 +69,7 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
             cases.append(measure(case, python, Path(scratch) / f"site-{number}", readings))
             click.echo(_progress(cases[-1]))
     result = {
-        "made_by": "python -m benchmarks.footprint" + " --quick" * quick + " --install" * fresh,
+        "made_by": "python -m benchmarks footprint" + " --quick" * quick + " --install" * fresh,
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "stream": {
@@ -201,7 +201,3 @@ def _progress(case: dict[str, Any]) -> str:
         f"{case['name']}: {case['nodes']} nodes, {rounded(case['rss_start_mib'])} MiB at start, "
         f"{rounded(case['rss_max_mib'])} at most, {rounded(case['cpu_s_per_1000_readings'])} CPU s per 1000 readings"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -223,7 +223,7 @@ def main(quick: bool, out: Path) -> None:
     """Measure cluster_tree and FCAC on rows made from private counts, on noisy rows, and without
     noise."""
     machine = facts(("shoal", "numpy", "scikit-learn"))
-    made_by = "python -m benchmarks.from_counts"
+    made_by = "python -m benchmarks from_counts"
     seeds, families = (SEEDS[:1], FAMILIES[1:2]) if quick else (SEEDS, FAMILIES)
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1):
@@ -245,7 +245,3 @@ def main(quick: bool, out: Path) -> None:
             # After each family: a run that is stopped has written those that it has measured.
             result = {"made_by": made_by, "machine": machine, "cells": measured}
             write(out, "from_counts", result, _markdown(measured, made_by, machine))
-
-
-if __name__ == "__main__":
-    main()

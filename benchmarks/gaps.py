@@ -150,7 +150,7 @@ def main(quick: bool, choosing: bool, out: Path) -> None:
     """Measure what missing values cost."""
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     machine = facts(("shoal", "numpy", "scikit-learn"))
-    made_by = "python -m benchmarks.gaps"
+    made_by = "python -m benchmarks gaps"
     cells = []
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -164,7 +164,3 @@ def main(quick: bool, choosing: bool, out: Path) -> None:
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}
     write(out, "gaps", result, markdown(result))
     click.echo(f"written to {out}/gaps.json and {out}/gaps.md")
-
-
-if __name__ == "__main__":
-    main()

@@ -124,7 +124,7 @@ def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
         "compiled" if find_spec("numba") and not quick else "numpy"
     )
     flags = " --quick" * quick + " --long" * longer + "".join(f" --axis {name}" for name in names)
-    made_by = f"python -m benchmarks.growth{flags}"
+    made_by = f"python -m benchmarks growth{flags}"
     machine = facts(("shoal", "numpy", "msgpack", "numba"))
     found = earlier(out) if names else {}
     run(Size(readings=1_000), kernels)  # which compiles the kernels where that has not been done
@@ -263,7 +263,3 @@ def _shown(cost: str, point: dict[str, Any]) -> str:
     if cost == "update_bytes":
         return rounded(point[cost] / point["readings"])
     return rounded(point[cost] / 1024 if cost.endswith("_bytes") else point[cost])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """FCAC on two levels: what it costs in accuracy that regions contribute to an upstream federation,
 beside a flat one.
 
-    python -m benchmarks.hierarchy --data FOLDER
+    python -m benchmarks hierarchy --data FOLDER
 
 The folder has the data sets as NAME.csv.gz: columns of features, then `label`. Both federations
 have the same clients with the same readings; only the way to the upstream server differs.
@@ -178,7 +178,7 @@ def main(data: Path, seeds: int, quick: bool, out: Path) -> None:
         click.echo(name)
     flags = " --quick" * quick + f" --seeds {seeds}" * (not quick and seeds != SEEDS)
     result = {
-        "made_by": f"python -m benchmarks.hierarchy --data FOLDER{flags}",
+        "made_by": f"python -m benchmarks hierarchy --data FOLDER{flags}",
         "machine": facts(["numpy", "scikit-learn"]),
         "streams": measured,
     }
@@ -212,7 +212,3 @@ def markdown(result: dict[str, Any]) -> str:
             one_line(result["machine"]) + "\n",
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

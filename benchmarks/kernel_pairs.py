@@ -300,7 +300,7 @@ def main(quick: bool, out: Path) -> None:
                 for kernel, size, prepare in family(generator, d):
                     pairs.append({"kernel": kernel, "d": d, "size": size, **gain(prepare, turns)})
     result = {
-        "made_by": "python -m benchmarks.kernel_pairs" + " --quick" * quick,
+        "made_by": "python -m benchmarks kernel_pairs" + " --quick" * quick,
         "machine": machine,
         "gain_min": GAIN_MIN,
         "pairs": pairs,
@@ -323,7 +323,3 @@ def main(quick: bool, out: Path) -> None:
     ]
     write(out, "kernel_pairs", result, "\n".join(parts))
     click.echo(f"written to {out}/kernel_pairs.json and {out}/kernel_pairs.md")
-
-
-if __name__ == "__main__":
-    main()

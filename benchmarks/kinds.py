@@ -248,7 +248,7 @@ def main(quick: bool, choosing: bool, out: Path) -> None:
     """Measure what kinds of features gain."""
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     machine = facts(("shoal", "numpy", "scikit-learn"))
-    made_by = "python -m benchmarks.kinds"
+    made_by = "python -m benchmarks kinds"
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         cells = [cell for seed in seeds for cell in measure(seed, quick)]
@@ -256,7 +256,3 @@ def main(quick: bool, choosing: bool, out: Path) -> None:
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}
     write(out, "kinds", result, markdown(result))
     click.echo(f"written to {out}/kinds.json and {out}/kinds.md")
-
-
-if __name__ == "__main__":
-    main()

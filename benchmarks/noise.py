@@ -39,7 +39,7 @@ def main(quick: bool, out: Path) -> None:
     rows = [of_rows(d, epsilon, turns) for d, epsilon in (CASES[:1] if quick else CASES)]
     counts = [of_counts(cells, turns) for cells in CELLS]
     result = {
-        "made_by": "python -m benchmarks.noise" + " --quick" * quick,
+        "made_by": "python -m benchmarks noise" + " --quick" * quick,
         "machine": machine,
         "rows": rows,
         "counts": counts,
@@ -132,7 +132,3 @@ def markdown(result: dict[str, Any]) -> str:
             one_line(result["machine"]) + "\n",
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """The live page in Chromium with 1000 nodes: from a press to the picture that it changes, and what
 takes longest.
 
-    python -m benchmarks.page           half a minute; needs Chromium
+    python -m benchmarks page           half a minute; needs Chromium
 
 The page is that of the server, with its own scripts, served as the server serves it.
 """
@@ -160,7 +160,7 @@ def main(quick: bool, out: Path) -> None:
             found = {name: measure(tab, act, turns) for name, act in opened(tab).items()}
             updates = follow_updates(tab, board, turns)
     result = {
-        "made_by": "python -m benchmarks.page" + " --quick" * quick,
+        "made_by": "python -m benchmarks page" + " --quick" * quick,
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "browser": version,
@@ -356,7 +356,3 @@ def markdown(result: dict[str, Any]) -> str:
             one_line(result["machine"]) + "\n",
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -151,7 +151,7 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
             found[name] = measured(rows[:3_000] if quick else rows)
             click.echo(f"{name}: {found[name]}", err=True)
     result = {
-        "made_by": "python -m benchmarks.parts" + " --quick" * quick,
+        "made_by": "python -m benchmarks parts" + " --quick" * quick,
         "machine": machine,
         "streams": found,
     }
@@ -195,7 +195,3 @@ def markdown(result: dict[str, Any]) -> str:
         table(head, lines),
         one_line(result["machine"]) + "\n",
     ])  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

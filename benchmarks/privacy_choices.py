@@ -179,13 +179,9 @@ def main(quick: bool, out: Path) -> None:
     """Measure what is found from rows drawn from private counts, and with a user as the privacy
     unit."""
     machine = facts(("shoal", "numpy", "scikit-learn"))
-    made_by = "python -m benchmarks.privacy_choices"
+    made_by = "python -m benchmarks privacy_choices"
     with threadpool_limits(limits=1):
         cells = list(measure(quick))
     result = {"made_by": made_by + " --quick" * quick, "machine": machine, "cells": cells}
     write(out, "privacy_choices", result, markdown(result))
     click.echo(f"written to {out}/privacy_choices.json and {out}/privacy_choices.md")
-
-
-if __name__ == "__main__":
-    main()

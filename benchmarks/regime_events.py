@@ -380,7 +380,7 @@ def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> N
     own = seeds or SEEDS
     chosen = own[:1] if quick else own
     result = {
-        "made_by": "python -m benchmarks.regime_events"
+        "made_by": "python -m benchmarks regime_events"
         + " --quick" * quick
         + " --data FOLDER" * (data is not None),
         "machine": facts(("shoal", "numpy")),
@@ -393,7 +393,3 @@ def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> N
     }
     write(out, "regime_events", result, markdown(result))
     click.echo(f"written to {out}/regime_events.json and {out}/regime_events.md")
-
-
-if __name__ == "__main__":
-    main()

@@ -631,7 +631,7 @@ def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
         *(name for name in ("hmmlearn", "ruptures") if find_spec(name)),
     )
     machine = facts(packages)
-    made_by = "python -m benchmarks.regimes"
+    made_by = "python -m benchmarks regimes"
     with threadpool_limits(limits=1):
         result = {
             "made_by": made_by + " --quick" * quick + " --data FOLDER" * (data is not None),
@@ -645,7 +645,3 @@ def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
         return
     write(out, "regimes", result, markdown(result))
     click.echo(f"written to {out}/regimes.json and {out}/regimes.md")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 many are false.
 
 Clients count, add noise (or have it added to the sum of all), and the server learns, as in a
-federation. `python -m benchmarks.regimes_private` writes `benchmarks/results/regimes_private.md`.
+federation. `python -m benchmarks regimes_private` writes `benchmarks/results/regimes_private.md`.
 """
 
 from __future__ import annotations
@@ -271,14 +271,10 @@ def main(quick: bool, out: Path) -> None:
         click.echo(f"{one['kind']}: {one['false']}")
         nulls.append(one)
     result = {
-        "made_by": f"python -m benchmarks.regimes_private{' --quick' if quick else ''}",
+        "made_by": f"python -m benchmarks regimes_private{' --quick' if quick else ''}",
         "seeds": list(seeds),
         "cells": cells,
         "nulls": nulls,
         "machine": machine,
     }
     write(out, "regimes_private", result, markdown(result))
-
-
-if __name__ == "__main__":
-    main()

@@ -217,7 +217,7 @@ def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
             if broker is not None:
                 broker.stop()
     result: dict[str, Any] = {
-        "made_by": "python -m benchmarks.regions" + " --quick" * quick,
+        "made_by": "python -m benchmarks regions" + " --quick" * quick,
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "regions": regions,
@@ -264,7 +264,3 @@ def markdown(result: dict[str, Any]) -> str:
             "",
         ]
     )
-
-
-if __name__ == "__main__":
-    main()

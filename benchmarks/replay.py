@@ -128,7 +128,7 @@ def _written(
 ) -> str:
     """Write what is measured so far; returns the page."""
     result = {
-        "made_by": "python -m benchmarks.replay" + " --quick" * quick,
+        "made_by": "python -m benchmarks replay" + " --quick" * quick,
         "machine": machine,
         "stream": {"d": DIMENSIONS, "centres": CENTRES, "epsilon_per_feature": EPSILON_PER_FEATURE},
         "left_out": left_out,
@@ -345,7 +345,3 @@ def _line(case: dict[str, Any]) -> Sequence[str]:
         rounded(case["peak_mib"]),
         f"`{case['digest'][:12]}`",
     ]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """A server with many clients: what it takes to ingest their updates, to restart from its
 checkpoint, and to rebuild.
 
-    python -m benchmarks.restarts
+    python -m benchmarks restarts
 
 The updates are those of 20 clients that have learnt readings, each published under many names.
 """
@@ -122,7 +122,7 @@ def main(quick: bool, out: Path) -> None:
             lines.append(measured(clients, Path(scratch)))
         click.echo(str(lines[-1]))
     result = {
-        "made_by": f"python -m benchmarks.restarts{' --quick' * quick}",
+        "made_by": f"python -m benchmarks restarts{' --quick' * quick}",
         "machine": machine,
         "lines": lines,
         "load_after": round(os.getloadavg()[0], 2),
@@ -154,7 +154,3 @@ def markdown(result: dict[str, Any]) -> str:
         f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n\n"
         f"{one_line(result['machine'])}\n"
     )
-
-
-if __name__ == "__main__":
-    main()

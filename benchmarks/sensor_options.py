@@ -150,7 +150,7 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
             found[name] = {"readings": len(rows), "features": rows.shape[1], "of": results}
             click.echo(f"{name} is done", err=True)
     result = {
-        "made_by": "python -m benchmarks.sensor_options" + " --quick" * quick,
+        "made_by": "python -m benchmarks sensor_options" + " --quick" * quick,
         "machine": machine,
         "files": found,
     }
@@ -181,7 +181,3 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _cell(one: dict[str, Any]) -> str:
     return f"{one['clusters']}" + (f" ({one['specks']})" if one["specks"] else "")
-
-
-if __name__ == "__main__":
-    main()

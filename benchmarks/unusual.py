@@ -100,7 +100,7 @@ def main(data: Path, quick: bool, out: Path) -> None:
     """Measure false alarms and delays on twelve sensor streams. A quarter of an hour."""
     warnings.simplefilter("ignore")
     result: dict[str, Any] = {
-        "made_by": "python -m benchmarks.unusual --data FOLDER" + " --quick" * quick,
+        "made_by": "python -m benchmarks unusual --data FOLDER" + " --quick" * quick,
         "machine": facts(("shoal", "numpy", "river")),
         "months": (DAYS * DAY_BINS - QUIET_BINS) / DAY_BINS / 30,
         "streams": [measured(data, name) for name in (["wall_robot"] if quick else STREAMS)],
@@ -291,7 +291,3 @@ def _of(delays: Sequence[float | None]) -> str:
 
 def _hours(delay: float | None) -> str:
     return "-" if delay is None else f"{delay:g}"
-
-
-if __name__ == "__main__":
-    main()

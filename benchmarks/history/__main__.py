@@ -56,7 +56,7 @@ def main(quick: bool, out: Path) -> None:
                 found.append(measured_steps(folder, number, steps))
         year = measured_year(Path(scratch), 4 if quick else BINS_KEPT[COARSE_S])
     result: dict[str, Any] = {
-        "made_by": "python -m benchmarks.history" + " --quick" * quick,
+        "made_by": "python -m benchmarks history" + " --quick" * quick,
         "took_s": 0,
         "machine": machine,
         "model": {"clusters": CLUSTERS, "clients": CLIENTS, "nodes": NODES},
@@ -147,7 +147,3 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _median_and_most(figures: dict[str, float]) -> str:
     return f"{rounded(figures['median'])} ({rounded(figures['high'])})"
-
-
-if __name__ == "__main__":
-    main()

@@ -65,7 +65,7 @@ def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             found[kind] = measure(kind, Path(scratch), extent)
     result = {
-        "made_by": "python -m benchmarks.path"
+        "made_by": "python -m benchmarks path"
         + " --quick" * quick
         + "".join(f" --log {kind}" for kind in kinds),
         "machine": machine,
@@ -112,7 +112,3 @@ def _available() -> tuple[str, ...]:
 
 def _report(kind: str, what: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {kind}: {what} (load {os.getloadavg()[0]:.1f})")
-
-
-if __name__ == "__main__":
-    main()

@@ -99,7 +99,7 @@ def main(
         )
     learners = run.learners()
     result = {
-        "made_by": "python -m benchmarks.privacy"
+        "made_by": "python -m benchmarks privacy"
         + " --quick" * quick
         + " --choosing" * choosing
         + " --ours" * ours_alone
@@ -223,7 +223,3 @@ def _progress(cell: dict[str, Any]) -> str:
         f"{cell['stream']}, {cell['learner']}, epsilon {cell['epsilon'] or 'none'}: "
         f"{score['mean']:.3f}, {cell['clusters']} clusters"
     )
-
-
-if __name__ == "__main__":
-    main()

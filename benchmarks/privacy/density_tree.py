@@ -230,7 +230,7 @@ def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
     seeds = (CHOOSING if choosing else REPORTING)[: 1 if quick else None]
     machine = facts(("shoal", "numpy", "scikit-learn"))
     made_by = (
-        "python -m benchmarks.privacy.density_tree" + " --quick" * quick + " --choosing" * choosing
+        "python -m benchmarks privacy.density_tree" + " --quick" * quick + " --choosing" * choosing
     )
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -244,7 +244,3 @@ def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}
     write(out, "density_tree", result, markdown(result))
     click.echo(f"written to {out}/density_tree.json and {out}/density_tree.md")
-
-
-if __name__ == "__main__":
-    main()

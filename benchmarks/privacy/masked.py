@@ -1,6 +1,6 @@
 """Clusters from masked sums: what they find by clients, features and epsilon, and what they cost.
 
-`python -m benchmarks.privacy.masked` simulates the sums in one process
+`python -m benchmarks privacy.masked` simulates the sums in one process
 (`shoal.estimators.counting_federation`); costs are those of the client's and the helper's own code.
 """
 
@@ -247,7 +247,7 @@ def main(quick: bool, choosing: bool, goals: bool, seeds: int | None, jobs: int,
     with threadpool_limits(limits=1):
         cost = costs(*((20, 50, 2) if quick else (1000, 1000, 5)))
     result = {
-        "made_by": "python -m benchmarks.privacy.masked" + " --quick" * quick + " --choosing" * choosing
+        "made_by": "python -m benchmarks privacy.masked" + " --quick" * quick + " --choosing" * choosing
         + " --goals" * goals + (f" --seeds {seeds}" if seeds else ""),
         "took_s": round(time.monotonic() - started),
         "machine": facts(("shoal", "numpy", "cryptography")),
@@ -314,7 +314,3 @@ def _tables(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         ]
         head = ["", "clients", *(f"d={d} K={k}" for d, k in shapes)]
         yield f"After {', '.join(map(str, marks))} windows", table(head, lines)
-
-
-if __name__ == "__main__":
-    main()

@@ -189,7 +189,7 @@ def docs_table(cells: Sequence[Cell]) -> str:
 
 
 def streams_table(cells: Sequence[Cell]) -> str:
-    """Real streams of `python -m benchmarks.privacy.density_tree`, as in
+    """Real streams of `python -m benchmarks privacy.density_tree`, as in
     docs/explanation/privacy.md too."""
     own = [cell for cell in cells if cell["part"] == "streams"]
     lines = []

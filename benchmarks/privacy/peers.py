@@ -1,7 +1,7 @@
 """Other private clusterings from clones of their repositories, on the readings of the benchmark of
 masked sums.
 
-`python -m benchmarks.privacy.peers --dpm FOLDER --fastlloyd FOLDER`. Both need `diffprivlib` and
+`python -m benchmarks privacy.peers --dpm FOLDER --fastlloyd FOLDER`. Both need `diffprivlib` and
 scikit-learn before 1.7 on the path of Python, DPM `fast_histogram`, FastLloyd `matplotlib` and
 `tqdm`. The epsilon of each is for one reading, and so is that of density_tree beside them, whose
 noise is added by every client to its own counts.
@@ -122,7 +122,3 @@ def main(
             click.echo(
                 f"{name}, epsilon {epsilon:g}, d={d} K={k}: {np.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})"
             )
-
-
-if __name__ == "__main__":
-    main()

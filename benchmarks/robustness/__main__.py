@@ -147,7 +147,7 @@ def main(quick: bool, out: Path) -> None:
         for method in METHODS
     ]
     measured = {
-        "made_by": "python -m benchmarks.robustness" + " --quick" * quick,
+        "made_by": "python -m benchmarks robustness" + " --quick" * quick,
         "machine": facts(("numpy",)),
         "seeds": seeds,
         "attacks": len(attacks(start("kmeans", {})[0], split("alike", 0)[0])),
@@ -156,7 +156,3 @@ def main(quick: bool, out: Path) -> None:
     }
     write(out, "robustness", measured, markdown(measured))
     click.echo(markdown(measured))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """What one hostile client of ten does to every streaming algorithm, and what the order of updates
 does to FCAC.
 
-    python -m benchmarks.robustness.streaming
+    python -m benchmarks robustness.streaming
 
 The hostile client sends valid messages, made by the algorithm's own client half from rows of its
 choice; in one attack it claims 250 times the readings. It sends among the others at an honest rate,
@@ -330,7 +330,7 @@ def main(quick: bool, first_seed: int, out: Path) -> None:
     seeds, updates, orders = (1, 2, 2) if quick else (3, UPDATES, ORDERS)
     chosen = range(first_seed, first_seed + seeds)
     measured = {
-        "made_by": "python -m benchmarks.robustness.streaming" + " --quick" * quick,
+        "made_by": "python -m benchmarks robustness.streaming" + " --quick" * quick,
         "machine": facts(("numpy",)),
         **{"seeds": seeds, "first_seed": first_seed, "updates": updates, "orders": orders},
         "attacks": measured_attacks(chosen, updates),
@@ -338,7 +338,3 @@ def main(quick: bool, first_seed: int, out: Path) -> None:
     }
     write(out, "streaming_attacks", measured, markdown(measured))
     click.echo(markdown(measured))
-
-
-if __name__ == "__main__":
-    main()

@@ -232,7 +232,7 @@ def main(quick: bool, out: Path) -> None:
     size = QUICK if quick else FULL
     with threadpool_limits(limits=1):
         measured = {
-            "made_by": "python -m benchmarks.rounds" + " --quick" * quick,
+            "made_by": "python -m benchmarks rounds" + " --quick" * quick,
             "machine": facts(PACKAGES),
             "answers": measured_answers(size.shapes, size.rows, size.loop_rows, size.turns),
             "rounds": measured_rounds(size),
@@ -244,7 +244,3 @@ def main(quick: bool, out: Path) -> None:
         }
     write(out, "rounds", measured, markdown(measured))
     click.echo(markdown(measured))
-
-
-if __name__ == "__main__":
-    main()

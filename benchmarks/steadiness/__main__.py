@@ -93,7 +93,7 @@ def main(
                 measured += judged(stream, seed, (OURS, *beside))
         costs = speed.measure((2,) if quick else (2, 16, 64), 3 if quick else 9)
     result = {
-        "made_by": "python -m benchmarks.steadiness"
+        "made_by": "python -m benchmarks steadiness"
         + " --quick" * quick
         + " --choosing" * choosing
         + " --ours" * ours_alone
@@ -309,7 +309,3 @@ def _progress(stream: Stream, peer: Peer, verdict: Verdict, took: float) -> str:
         f"{stream.name}, {peer.name}: ARI {verdict.ari:.3f}, {verdict.count_end} clusters, "
         f"{verdict.changes:.2f} changes, {verdict.switches} of {verdict.switches_possible} switches; {took:.1f} s"
     )
-
-
-if __name__ == "__main__":
-    main()

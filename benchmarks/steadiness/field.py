@@ -213,13 +213,9 @@ def main(
         kept = json.loads(earlier.read_text(encoding="utf-8"))["verdicts"]
         verdicts += [one for one in kept if one["learner"] not in ours and one["seed"] in seeds]
     made_by = (
-        "python -m benchmarks.steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
+        "python -m benchmarks steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
     )
     made_by += " --peers-from FILE" * (earlier is not None)
     result = {"made_by": made_by, "seeds": list(seeds), "machine": machine, "verdicts": verdicts}
     write(out, "field", result, markdown(result))
     click.echo(f"written to {out}/field.json and {out}/field.md")
-
-
-if __name__ == "__main__":
-    main()

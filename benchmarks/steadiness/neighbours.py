@@ -60,7 +60,3 @@ def main(data: Path) -> None:
             ["table", "class known by the nearest rows", "share of the largest class", "ARI"], lines
         )
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -122,7 +122,7 @@ def main(
             measured.append(measure(cell))
             click.echo(_progress(measured[-1]))
     result = {
-        "made_by": "python -m benchmarks.streaming"
+        "made_by": "python -m benchmarks streaming"
         + " --quick" * quick
         + "".join(f" --d {width}" for width in widths)
         + (f" --centres {centres}" if centres else "")
@@ -300,7 +300,3 @@ def _progress(cell: dict[str, Any]) -> str:
     )
     own = rounded(cell["rows_per_s"]["median"])
     return f"{cell['network']} d {cell['d']}, {cell['nodes_mean']:.0f} nodes: {own}/s; {ratios}"
-
-
-if __name__ == "__main__":
-    main()

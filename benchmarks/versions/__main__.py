@@ -94,7 +94,7 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
             "ratio": spread(ratios),
         }
     result = {
-        "made_by": "python -m benchmarks.versions REFERENCE" + " --quick" * quick,
+        "made_by": "python -m benchmarks versions REFERENCE" + " --quick" * quick,
         "machine": machine,
         "commit": commit(HERE),
         "reference": commit(reference),
@@ -241,7 +241,3 @@ def same_work(nodes: list[list[int]]) -> str:
     if ours == theirs:
         return "Both learnt models of the same size in every turn."
     return f"Their models differ, and with them their work: {ours} nodes, and {theirs} in the reference."
-
-
-if __name__ == "__main__":
-    main()

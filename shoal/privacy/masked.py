@@ -60,7 +60,7 @@ SIGNAL_NEEDED: Final = ((2, 200.0), (4, 250.0), (8, 370.0), (16, 430.0))
 """(features, clients x readings of a window x root of windows / standard deviation of the noise)
 from which on density_tree found 4 to 8 Gaussian clusters that lie apart: an adjusted Rand index of
 .95
-(python -m benchmarks.privacy.masked --choosing)"""
+(python -m benchmarks privacy.masked --choosing)"""
 SECONDS_OF_A_DAY: Final = 86_400.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""

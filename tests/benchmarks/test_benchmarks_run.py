@@ -11,14 +11,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.replay import FULL, measurable
-from shoal.algorithms.registry import counting_names
 from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
+PARTS = {"history.memory", "privacy.central", "steadiness.picture"}
+"""programs that a benchmark starts, or that draw its result"""
 HERE = Path(__file__).parent.parent.parent
 KAFKAS_OWN = tuple(
     f"ignore:{name}_text is deprecated:DeprecationWarning" for name in ("read", "open")
@@ -33,7 +37,8 @@ def run(module: str, out: Path, *options: str) -> dict[str, Any]:
         sys.executable,
         *strict,
         "-m",
-        f"benchmarks.{module}",
+        "benchmarks",
+        module,
         "--quick",
         *options,
         "--out",
@@ -135,16 +140,6 @@ def test_regimes_from_private_and_masked_counts_are_measured(tmp_path: Path) -> 
     ]
     assert result["cells"][0]["ari"][0] > 0.9
     assert all(not any(one["false"].values()) for one in result["nulls"])
-
-
-@pytest.mark.integration
-def test_noise_alone_is_measured_with_every_algorithm_that_learns_from_counts(
-    tmp_path: Path,
-) -> None:
-    result = run("noise_alone", tmp_path)
-    assert {row["algorithm"] for row in result["rows"]} == set(counting_names())
-    assert {row["shown"] for row in result["rows"]} == {0}
-    assert any(row["grows"] for row in result["rows"])
 
 
 @pytest.mark.integration
@@ -283,7 +278,7 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
 
 
 def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.streaming", "--d", "3", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", "streaming", "--d", "3", "--out", str(tmp_path)]
     ended = subprocess.run(
         command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
     )
@@ -367,7 +362,8 @@ def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> Non
     command = [
         sys.executable,
         "-m",
-        "benchmarks.versions",
+        "benchmarks",
+        "versions",
         str(tmp_path / "empty"),
         "--quick",
         "--out",
@@ -477,7 +473,7 @@ def test_engines_that_are_not_installed_are_left_out_of_a_replay_with_the_reason
 def test_what_needs_another_program_is_not_measured_without_it_and_says_so(
     module: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--quick", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", module, "--quick", "--out", str(tmp_path)]
     nothing = {**os.environ, "PATH": str(tmp_path)}
     ended = subprocess.run(
         command, cwd=HERE, env=nothing, capture_output=True, text=True, timeout=900, check=False
@@ -493,17 +489,6 @@ def test_each_compiled_kernel_is_measured_beside_its_numpy_form(tmp_path: Path) 
     measured = {name for pair in pairs for name in pair["kernel"].split(", ")}
     assert measured == set(CompiledKernels._fields) - {"loops"}
     assert all(0.0 < pair["low"] <= pair["gain"] <= pair["high"] for pair in pairs)
-
-
-@pytest.mark.integration
-def test_both_forms_of_the_kernels_are_measured(tmp_path: Path) -> None:
-    result = run("kernels", tmp_path)
-    for name in ("sketched_rows_per_s", "rebuild_ms", "later_rebuild_ms"):
-        assert all(
-            is_spread(result["cluster_tree"][0][name][form]) for form in ("numpy", "compiled")
-        )
-    for name in ("window_ms", "compiled_window_ms", "grow_ms", "compiled_grow_ms"):
-        assert is_spread(result["density_tree"][0][name])
 
 
 @pytest.mark.integration
@@ -552,3 +537,22 @@ def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> Non
             cell("mixture: n_clusters = bic"),
         ]
         assert f"| {' | '.join(cells)} |" in page
+
+
+def test_every_program_that_measures_is_listed_and_can_be_named() -> None:
+    declaring = {
+        ".".join(path.relative_to(HERE / "benchmarks").with_suffix("").parts)
+        for path in (HERE / "benchmarks").rglob("*.py")
+        if path.parent.name != "benchmarks" or path.name != "__main__.py"
+        if "\ndef main(" in path.read_text(encoding="utf-8")
+    }
+    assert {name.removesuffix(".__main__") for name in declaring} - PARTS == set(BENCHMARKS)
+    context = click.Context(main)
+    for name in BENCHMARKS:
+        assert isinstance(main.get_command(context, name), click.Command), name
+
+
+def test_a_name_that_is_no_benchmark_is_an_error_with_the_names_that_are() -> None:
+    result = CliRunner().invoke(main, ["steadines"])
+    assert result.exit_code == 2
+    assert "steadines" in result.output

@@ -33,7 +33,7 @@ HERE = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("steadiness")
-    command = [sys.executable, "-m", "benchmarks.steadiness", "--quick", "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks", "steadiness", "--quick", "--out", str(out)]
     ended = subprocess.run(
         command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
     )
