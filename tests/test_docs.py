@@ -1,10 +1,8 @@
 """The commands and examples of the README and docs/ are run, their links and tables compared with
-the code, their words counted. `python -m tests.test_docs` prints how many words each page has
-outside generated tables."""
+the code."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,23 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.privacy.page import docs_table, streams_table
-from shoal.protocol.rejected import REASONS
 from shoal.server_node.outputs.alert_rules import load_rules
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.kafka_broker import Broker
-from tests.protocol_tables import ENTRIES, MESSAGES, arrays_table, message_table, topics_table
-from tests.small_plant import plant
-from tests.test_docs_algorithms import TABLES, options_table
-from tests.test_docs_protocol import OWN
 
 HERE = Path(__file__).parent.parent
 PAGES = sorted([HERE / "README.md", *HERE.glob("docs/**/*.md")])
-WORDS_MAX = 45_000
-"""words of docs/ outside generated tables"""
-REPRODUCTION = HERE / "docs" / "reproduction"
-"""pages whose tables `shoal reproduce all` makes; their prose is written by hand, in the
-experiments"""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -127,50 +114,6 @@ def test_the_asyncapi_document_agrees_with_the_declarations() -> None:
     )
 
 
-def generated_lines() -> set[str]:
-    """The lines of all tables that a program makes and a test holds against the page, and the
-    statistics above them."""
-    cells, streams = (
-        json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))[
-            "cells"
-        ]
-        for name in ("privacy", "density_tree")
-    )
-    tables = [
-        *made_tables().values(),
-        docs_table(cells),
-        streams_table(streams),
-        topics_table(plant()),
-        arrays_table(OWN),
-        *(options_table(names) for names in TABLES),
-        *(message_table(form) for form in (*MESSAGES, *ENTRIES)),
-        *(f"| `{reason}` | it {why} |" for reason, why in REASONS.items()),
-    ]
-    results = json.loads((REPRODUCTION / "results.json").read_text(encoding="utf-8"))
-    tables += [table["text"] for record in results.values() for table in record["tables"]]
-    return {line for table in tables for line in table.splitlines()}
-
-
-def words_of(page: Path, generated: set[str]) -> int:
-    """The words of a page outside generated tables. What has no letter and no digit, such as `|`,
-    is no word."""
-    kept = [
-        line
-        for line in page.read_text(encoding="utf-8").splitlines()
-        if line not in generated and not (page.parent == REPRODUCTION and line.startswith("|"))
-    ]
-    return sum(any(sign.isalnum() for sign in word) for word in " ".join(kept).split())
-
-
-def test_docs_stay_within_their_budget_of_words() -> None:
-    generated = generated_lines()
-    counts = {page: words_of(page, generated) for page in HERE.glob("docs/**/*.md")}
-    longest = sorted(counts, key=lambda page: counts[page], reverse=True)[:5]
-    assert sum(counts.values()) <= WORDS_MAX, [
-        f"{name_of(page)}: {counts[page]}" for page in longest
-    ]
-
-
 def anchors_of(page: Path) -> set[str]:
     """The names under which GitHub finds the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -188,16 +131,3 @@ def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
         assert there.exists(), f"{name_of(page)} points to {place}"
         if anchor:
             assert anchor in anchors_of(there), f"{name_of(page)} points to {place}#{anchor}"
-
-
-def test_the_readme_is_one_page() -> None:
-    assert len((HERE / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
-
-
-if __name__ == "__main__":
-    written = {
-        page: words_of(page, generated_lines()) for page in sorted(HERE.glob("docs/**/*.md"))
-    }
-    for page, count in sorted(written.items(), key=lambda item: item[1]):
-        print(f"{count:7} {name_of(page)}")
-    print(f"{sum(written.values()):7} of at most {WORDS_MAX}")
