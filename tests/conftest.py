@@ -69,7 +69,7 @@ EXTERNAL = frozenset(
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
 LONG = (
     *("tests/deploy", "tests/house", "tests/reproduction", "tests/benchmarks"),
-    *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay"),
+    *("tests/hostile", "tests/extending", "tests/onebox", "tests/replay", "tests/test_wheel.py"),
     *(
         "tests/test_docs.py",
         "tests/test_docs_kafka.py",
