@@ -26,8 +26,8 @@ from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.lloyd import best_kmeans
 from shoal.protocol.parts import Part, part_numbers
-from shoal.server_node.clusters.lineage import Cluster, Lineage
-from shoal.server_node.clusters.parts import Parts
+from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.parts import Parts
 
 CLIENTS: Final = 4
 SNAPSHOT_READINGS: Final = 200

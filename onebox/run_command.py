@@ -35,12 +35,12 @@ from shoal.protocol.topics import readings_settings
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
-from shoal.server_node.clusters.description import describe, heaviest_numbers
-from shoal.server_node.clusters.lineage import Lineage
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_commands import request_publisher
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import page_server
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.report.description import describe, heaviest_numbers
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import StatusBoard
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log

@@ -20,7 +20,6 @@ from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS
-from shoal.server_node.clusters.lineage import Cluster, EventKind, Lineage, stays_of
 from shoal.server_node.history.summary import newest_fine_bin
 from shoal.server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
 from shoal.server_node.models.base import (
@@ -34,7 +33,8 @@ from shoal.server_node.models.base import (
 )
 from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.regions.hierarchy import Hierarchy
-from shoal.server_node.status import ClientStatus, newest_clients
+from shoal.server_node.report.lineage import Cluster, EventKind, Lineage, stays_of
+from shoal.server_node.report.types import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 

@@ -47,7 +47,7 @@ from shoal.server_node.models.factory import PLAIN, make_models
 from shoal.server_node.models.publisher import ModelPublisher
 from shoal.server_node.monitoring import ServerMonitoring
 from shoal.server_node.regions.hierarchy import Hierarchy, UpstreamState
-from shoal.server_node.status import ServerStatus, client_statuses
+from shoal.server_node.report.types import ServerStatus, client_statuses
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import (

@@ -26,13 +26,13 @@ from shoal.server_node.ingest.request_commands import request_publisher
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.bridge import BridgeThread
-from shoal.server_node.status import StatusBoard
+from shoal.server_node.report.types import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed, open_log
 
 if TYPE_CHECKING:
-    from shoal.server_node.web import WebServer
+    from shoal.server_node.outputs.web import WebServer
 
 
 @click.command()
@@ -131,7 +131,7 @@ def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
 def _page_server() -> Callable[..., WebServer]:
     """The function that makes the page's server. Raises `MissingExtra`."""
     try:
-        from shoal.server_node.web import configured_server  # noqa: PLC0415 - the page is an extra
+        from shoal.server_node.outputs.web import configured_server  # noqa: PLC0415 - the page is an extra
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
     return configured_server

@@ -9,7 +9,7 @@ from shoal import __version__
 from shoal.config.settings import LogSettings
 from shoal.protocol.messages import VERSION
 from shoal.protocol.topics import declared_topics
-from shoal.server_node.web.operations import EVENT, LABEL, TEXT, Schema, by_name, many
+from shoal.server_node.outputs.web.operations import EVENT, LABEL, TEXT, Schema, by_name, many
 from tests.protocol_tables import MESSAGES, fields_of
 from tests.small_plant import plant
 

@@ -16,8 +16,8 @@ from shoal.cli.check import settings_table
 from shoal.cli.main import shoal
 from shoal.config.resolved import resolve
 from shoal.helper_node.node import HelperMetrics
-from shoal.server_node.status import ServerStatus, StatusBoard
-from shoal.server_node.web import create_app, predict
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.report.types import ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.asyncapi import document
 from tests.small_plant import plant

@@ -47,7 +47,7 @@ for owner, names in {
 from contextlib import closing
 import numpy as np, shoal
 from shoal import *
-import shoal.client_nodes.client_command, shoal.onebox.demo, producers, shoal.server_node.server_command, shoal.server_node.web.server
+import shoal.client_nodes.client_command, shoal.onebox.demo, producers, shoal.server_node.server_command, shoal.server_node.outputs.web.server
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings, beginning
 rows = np.random.default_rng(0).normal(size=(200, 2)) * .02 + np.repeat([[.2, .2], [.8, .8]], 100, axis=0)
@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder, closing(open_log(f"sqlite:{folder}
     log.publish("t", b"value", b"key", [])
     log.flush()
     print(log.read("t", beginning(log, "t"))[0][0].value.decode())
-print(shoal.server_node.web.server.bounded_by_descriptors(7))
+print(shoal.server_node.outputs.web.server.bounded_by_descriptors(7))
 """
 
 

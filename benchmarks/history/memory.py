@@ -32,7 +32,7 @@ from shoal.server_node.history.store import (
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.status import ClientStatus, ServerStatus, StatusBoard
+from shoal.server_node.report.types import ClientStatus, ServerStatus, StatusBoard
 
 STEPS = 30
 UPDATES_PER_STEP = 20
@@ -114,7 +114,7 @@ def learn(folder: Path, with_history: bool) -> Plant:
 
 def read_the_page(folder: Path, plant: Plant) -> None:
     """Serve the page of the model, and read it as a browser does."""
-    from shoal.server_node.web import page_server  # noqa: PLC0415 - its memory is part of what is measured
+    from shoal.server_node.outputs.web import page_server  # noqa: PLC0415 - its memory is part of what is measured
 
     now = plant.now
     clients = tuple(ClientStatus(f"client-{i:03}", now, 1, 600, 60.0) for i in range(CLIENTS))

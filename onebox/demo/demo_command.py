@@ -36,8 +36,8 @@ from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_commands import request_publisher
-from shoal.server_node.status import ServerStatus
-from shoal.server_node.web import page_server
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.report.types import ServerStatus
 from shoal.transports import open_log
 
 # A pipe gets lines, a terminal a table that is drawn anew: eight times a second looks steady.

@@ -15,8 +15,8 @@ import numpy as np
 from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Dates, Floats, Ints
-from shoal.server_node.clusters.description import Description, describe
 from shoal.server_node.models.base import ServedModel
+from shoal.server_node.report.description import Description, describe
 
 CLUSTERS_DESCRIBED_MAX = 2
 

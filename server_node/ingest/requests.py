@@ -24,12 +24,12 @@ from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import RequestSigner
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.server_node.clusters.lineage import ClusterChange, EventKind
 from shoal.server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.regions.hierarchy import Hierarchy
+from shoal.server_node.report.lineage import ClusterChange, EventKind
 from shoal.transports.base import Headers, Record
 
 SUBJECTS_MAX: Final = 10_000

@@ -18,10 +18,10 @@ from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryMessage
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import SavedPart
-from shoal.server_node.clusters.lineage import ClusterChange, Lineage
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.status import ModelStatus
+from shoal.server_node.report.lineage import ClusterChange, Lineage
+from shoal.server_node.report.types import ModelStatus
 from shoal.transports.base import Positions
 
 

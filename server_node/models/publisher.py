@@ -21,20 +21,6 @@ from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, HistoryMessage
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
-from shoal.server_node.clusters.description import describe
-from shoal.server_node.clusters.event_messages import event_messages
-from shoal.server_node.clusters.lineage import (
-    CarriedIdentities,
-    ClusterChange,
-    ClusterEvent,
-    EventKind,
-    Lineage,
-    carried_by_place,
-    restore_lineage,
-    without_nodes,
-)
-from shoal.server_node.clusters.lineage_step import advance, lineage_of, published_identities
-from shoal.server_node.clusters.parts import Parts
 from shoal.server_node.history.attribution import (
     POINTS_MAX,
     WaitingUpdate,
@@ -52,7 +38,21 @@ from shoal.server_node.history.unusual import UnusualWatch
 from shoal.server_node.models.base import Processed, PublishedSnapshot
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import Content
-from shoal.server_node.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
+from shoal.server_node.report.description import describe
+from shoal.server_node.report.event_messages import event_messages
+from shoal.server_node.report.lineage import (
+    CarriedIdentities,
+    ClusterChange,
+    ClusterEvent,
+    EventKind,
+    Lineage,
+    carried_by_place,
+    restore_lineage,
+    without_nodes,
+)
+from shoal.server_node.report.lineage_step import advance, lineage_of, published_identities
+from shoal.server_node.report.parts import Parts
+from shoal.server_node.report.types import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.transports.base import Positions
 
 HISTORY_MAX = 600

@@ -31,7 +31,6 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
-from shoal.server_node.clusters.lineage import ClusterChange
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     ModelEvent,
@@ -55,7 +54,8 @@ from shoal.server_node.models.round_transitions import (
     with_clock,
 )
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.status import ModelStatus, RoundStatus
+from shoal.server_node.report.lineage import ClusterChange
+from shoal.server_node.report.types import ModelStatus, RoundStatus
 from shoal.transports.base import Positions
 
 

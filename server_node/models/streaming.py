@@ -17,7 +17,6 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
-from shoal.server_node.clusters.lineage import ClusterChange
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     COMPUTING_ERRORS,
@@ -30,7 +29,8 @@ from shoal.server_node.models.base import (
 )
 from shoal.server_node.models.publisher import ModelPublisher, PublishedModel
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.status import ModelStatus
+from shoal.server_node.report.lineage import ClusterChange
+from shoal.server_node.report.types import ModelStatus
 from shoal.transports.base import Positions
 
 POOL_BYTES_MAX = 64 * 1024 * 1024

@@ -27,14 +27,6 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.description import (
-    WIDTH_MIN,
-    Description,
-    describe,
-    distance_between,
-    interval_width,
-)
-from shoal.server_node.clusters.lineage import stay_text
 from shoal.server_node.history.changes import CHANCE, Changes
 from shoal.server_node.history.store import decode_record
 from shoal.server_node.outputs.changes_command import changes_figure, logged_changes
@@ -47,7 +39,15 @@ from shoal.server_node.outputs.figures import (
     without_frame,
     wrapped,
 )
-from shoal.server_node.web.json_values import feature_label, view_of
+from shoal.server_node.outputs.web.json_values import feature_label, view_of
+from shoal.server_node.report.description import (
+    WIDTH_MIN,
+    Description,
+    describe,
+    distance_between,
+    interval_width,
+)
+from shoal.server_node.report.lineage import stay_text
 from shoal.transports.base import Log, latest
 
 BARS_MAX = 96

@@ -10,7 +10,7 @@ from shoal.algorithms.regression import Rule, RuleBase, rules_of
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.report.lineage import Lineage
 
 
 def rule_base(snapshot: Snapshot, contract: ResolvedContract) -> RuleBase | None:

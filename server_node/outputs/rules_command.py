@@ -15,9 +15,9 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.lineage_step import lineage_of
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
 from shoal.server_node.outputs.regression import named_rules, rule_base, rules_json
+from shoal.server_node.report.lineage_step import lineage_of
 
 
 @click.command()

@@ -21,10 +21,10 @@ from shoal.files import atomic_file
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.clusters.lineage_step import lineage_of
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
-from shoal.server_node.web.json_values import kind_json, snapshot_json, view_of
+from shoal.server_node.outputs.web.json_values import kind_json, snapshot_json, view_of
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage_step import lineage_of
 
 
 @click.group()

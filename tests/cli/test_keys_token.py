@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
-from shoal.server_node.web.access import read_token
+from shoal.server_node.outputs.web.access import read_token
 
 
 def run(*arguments: str) -> str:

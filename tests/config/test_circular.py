@@ -21,7 +21,7 @@ from shoal.privacy.keyed import KEY_BYTES, SOURCE_BYTES
 from shoal.producers.features import cut_of, period_of
 from shoal.producers.init_command import init_command
 from shoal.protocol.reading_faults import ClippingCounts
-from shoal.server_node.clusters.description import describe
+from shoal.server_node.report.description import describe
 
 WIND = {"name": "Wind direction", "unit": "°", "kind": "circular", "period": 360, "low": 45}
 

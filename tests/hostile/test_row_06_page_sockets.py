@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.server_node.web.page import SUBSCRIBERS_MAX
+from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX
 from tests.hostile.served_page import ServedPage, serving
 from tests.house.processes import wait_until
 

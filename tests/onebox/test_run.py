@@ -16,8 +16,8 @@ from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.onebox.run_command import _lines, clusters_of, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
-from shoal.server_node.clusters.lineage import Cluster, Lineage
 from shoal.server_node.outputs.events_command import events
+from shoal.server_node.report.lineage import Cluster, Lineage
 
 ROWS = 4000
 FEW = 60

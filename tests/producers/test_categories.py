@@ -29,7 +29,7 @@ from shoal.producers.messages import TopicField, parse_payload
 from shoal.producers.mqtt.settings import MqttSettings
 from shoal.producers.values import Categories
 from shoal.protocol.readings import Codes, codes_of
-from shoal.server_node.clusters.description import describe
+from shoal.server_node.report.description import describe
 
 VALUES = ["closed", "half", "open"]
 

@@ -18,12 +18,12 @@ from shoal.algorithms.registry import load_algorithm
 from shoal.errors import MessageRejected
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import ClusterAlerts
-from shoal.server_node.clusters.lineage import Cluster
-from shoal.server_node.clusters.lineage_step import lineage_of
 from shoal.server_node.ingest.request_commands import confirm, mute
 from shoal.server_node.outputs.alert_rules import EVERYTHING, Rule
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import create_app, predict
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.report.lineage import Cluster
+from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.types import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.server_fixture import ServerFixture, updates_of

@@ -15,11 +15,11 @@ from shoal.config.resolved import resolve
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.server_node import monitoring
-from shoal.server_node.clusters.description import describe
-from shoal.server_node.clusters.lineage import Cluster, Lineage
 from shoal.server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
 from shoal.server_node.node import ServerNode
-from shoal.server_node.web.json_values import view_of
+from shoal.server_node.outputs.web.json_values import view_of
+from shoal.server_node.report.description import describe
+from shoal.server_node.report.lineage import Cluster, Lineage
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.server_node.web_statuses import a_contract, a_lineage, a_snapshot, some_nodes

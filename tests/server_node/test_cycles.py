@@ -25,8 +25,8 @@ from shoal.server_node.history.cycles import (
     gamma_tail,
     lines_of,
 )
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import page_server
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.report.types import StatusBoard
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.test_changes import autocorrelated, reader_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import Contract, parse_contract
-from shoal.server_node.clusters.description import (
+from shoal.server_node.report.description import (
     Description,
     describe,
     names_without_units,

@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal.algorithms.view import ClusteringView
-from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import create_app, predict
-from shoal.server_node.web.clusters import BINS, histograms
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.outputs.web.clusters import BINS, histograms
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import StatusBoard
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
-from shoal.server_node.clusters.lineage import (
+from shoal.server_node.report.lineage import (
     ClusterEvent,
     EventKind,
     Lineage,
     LineagePolicy,
     restore_lineage,
 )
-from shoal.server_node.clusters.lineage_step import advance
+from shoal.server_node.report.lineage_step import advance
 
 Clustering = dict[int, tuple[int, float]]
 """node id -> (number of its cluster, mass)"""

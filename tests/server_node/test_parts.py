@@ -24,11 +24,11 @@ from shoal.protocol.parts import NO_PART, Part, are_parts, part_numbers
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.clusters.lineage import Cluster, Lineage
-from shoal.server_node.clusters.parts import Parts, next_parts
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import page_server
-from shoal.server_node.web.clusters import clusters_json
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.outputs.web.clusters import clusters_json
+from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.parts import Parts, next_parts
+from shoal.server_node.report.types import StatusBoard
 from tests.house.small_federation import CLIENTS, FILE, clock, write_readings
 from tests.kernels.both_forms import FORMS
 from tests.server_node.web_browser import Browser

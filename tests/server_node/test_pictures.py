@@ -21,8 +21,6 @@ from shoal.errors import SettingsError
 from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.clusters.description import describe
-from shoal.server_node.clusters.lineage_step import published_identities
 from shoal.server_node.outputs.pictures import (
     BARS_MAX,
     TITLE_CHARS,
@@ -35,6 +33,8 @@ from shoal.server_node.outputs.pictures import (
     telling_features,
     wrapped,
 )
+from shoal.server_node.report.description import describe
+from shoal.server_node.report.lineage_step import published_identities
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.web_statuses import a_lineage, a_snapshot, some_nodes

@@ -16,7 +16,7 @@ from shoal.config.settings import LogSettings
 from shoal.protocol.events import EVENT_KINDS, ClusterEventMessage
 from shoal.protocol.messages import ClusterName, Update
 from shoal.server_node.node import ServerNode
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.small_plant import OFF, an_update, plant

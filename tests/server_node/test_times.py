@@ -17,7 +17,6 @@ from shoal.algorithms.streaming import Contribution
 from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
-from shoal.server_node.clusters.description import describe
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.history.times import (
@@ -28,7 +27,8 @@ from shoal.server_node.history.times import (
     Times,
     likelihood_ratio,
 )
-from shoal.server_node.web.clusters import clusters_json
+from shoal.server_node.outputs.web.clusters import clusters_json
+from shoal.server_node.report.description import describe
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
 

@@ -16,8 +16,6 @@ from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
-from shoal.server_node.clusters.event_messages import sentence
-from shoal.server_node.clusters.lineage import ClusterEvent, EventKind
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.history.unusual import (
@@ -26,6 +24,8 @@ from shoal.server_node.history.unusual import (
     Finding,
     UnusualWatch,
 )
+from shoal.server_node.report.event_messages import sentence
+from shoal.server_node.report.lineage import ClusterEvent, EventKind
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
 

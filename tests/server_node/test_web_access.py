@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.server_node.web.access import SESSION_S, Access, make_access, read_token
+from shoal.server_node.outputs.web.access import SESSION_S, Access, make_access, read_token
 
 TOKEN = "a-token-of-a-test-0123456789"
 

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from shoal.config.privacy_report import privacy_report
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
-from shoal.server_node import web
-from shoal.server_node.status import ServerStatus, StatusBoard
-from shoal.server_node.web import create_app, predict
-from shoal.server_node.web.page import FILES
-from shoal.server_node.web.responses import HEADERS
+from shoal.server_node.outputs import web
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.outputs.web.page import FILES
+from shoal.server_node.outputs.web.responses import HEADERS
+from shoal.server_node.report.types import ServerStatus, StatusBoard
 from tests.server_node.rounds_harness import contract_with
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

@@ -25,11 +25,11 @@ from shoal.server_node.history.store import (
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import predict
-from shoal.server_node.web.app import create_app
-from shoal.server_node.web.history_json import COLUMNS_MAX
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web import predict
+from shoal.server_node.outputs.web.app import create_app
+from shoal.server_node.outputs.web.history_json import COLUMNS_MAX
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.types import StatusBoard
 from shoal.transports import open_log
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -196,7 +196,7 @@ def test_several_bins_are_added_up_in_one_column(tmp_path: Path, step: int) -> N
 def test_long_columns_come_in_pieces_too_and_none_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.server_node.web.history_json.COLUMNS_MAX", 7)
+    monkeypatch.setattr("shoal.server_node.outputs.web.history_json.COLUMNS_MAX", 7)
     origin = (CONTRACT.federation, CONTRACT.digest, "fcac")
     step = 4 * FINE_S
     first = START // step * step

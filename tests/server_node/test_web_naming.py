@@ -18,9 +18,9 @@ from shoal.protocol.messages import ClusterName
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_commands import request_publisher
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import create_app, predict
-from shoal.server_node.web.access import REQUEST_BYTES_MAX
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.outputs.web.access import REQUEST_BYTES_MAX
+from shoal.server_node.report.types import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.web_client import PROBLEM, WebClient

@@ -21,9 +21,9 @@ from shoal.config.settings import LogSettings
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import OperatorRequest
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.status import ClientStatus, StatusBoard
-from shoal.server_node.web import page_server
-from shoal.server_node.web.server import Limits
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.outputs.web.server import Limits
+from shoal.server_node.report.types import ClientStatus, StatusBoard
 from shoal.transports import open_log
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 

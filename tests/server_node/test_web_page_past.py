@@ -17,8 +17,8 @@ from shoal.server_node.history.store import (
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.status import ClientStatus
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.types import ClientStatus
 from tests.server_node.test_web_page_now import (
     ACTIVE,
     CONTRACT,

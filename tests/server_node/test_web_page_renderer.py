@@ -11,23 +11,23 @@ import pytest
 
 from shoal.config.contract import Contract
 from shoal.protocol.quarantine import QuarantinedClient
-from shoal.server_node.clusters.lineage import Cluster, Lineage
-from shoal.server_node.status import ClientStatus, HistoryPoint, ServerStatus
-from shoal.server_node.web.map import NODES_MAX, principal_axes, scatter, steady_axes
-from shoal.server_node.web.page_renderer import (
+from shoal.server_node.outputs.web.map import NODES_MAX, principal_axes, scatter, steady_axes
+from shoal.server_node.outputs.web.page_renderer import (
     HISTORY_MAX,
     RECENT_MAX,
     VALUES_MAX,
     PageRenderer,
     cluster_counts,
 )
-from shoal.server_node.web.tables import (
+from shoal.server_node.outputs.web.tables import (
     CLIENTS_MAX,
     CLUSTERS_MAX,
     clients_table,
     colour_slots,
     whole_percents,
 )
+from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.types import ClientStatus, HistoryPoint, ServerStatus
 from tests.server_node.web_statuses import (
     NOW,
     a_contract,

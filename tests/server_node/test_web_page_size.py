@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
-from shoal.server_node.clusters.lineage_step import advance
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.status import ClientStatus, ServerStatus, StatusBoard
-from shoal.server_node.web import create_app
-from shoal.server_node.web.page import FILES
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web import create_app
+from shoal.server_node.outputs.web.page import FILES
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.lineage_step import advance
+from shoal.server_node.report.types import ClientStatus, ServerStatus, StatusBoard
 from tests.server_node.test_web_endpoints import predict
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes

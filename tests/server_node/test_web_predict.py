@@ -19,10 +19,10 @@ from pyarrow import ipc, parquet
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.config.contract import parse_contract
 from shoal.errors import InvalidState
-from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import create_app, predict
-from shoal.server_node.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.outputs.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import StatusBoard
 from tests.examples import examples
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

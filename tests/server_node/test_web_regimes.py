@@ -14,8 +14,8 @@ from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.history.summary import RecentHistory
-from shoal.server_node.web.clusters import beside_json, clusters_json, same_as
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web.clusters import beside_json, clusters_json, same_as
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from tests.house.small_federation import CLIENTS, clock
 from tests.house.test_regimes import federation_file, write_regimes
 

@@ -16,9 +16,9 @@ from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.server_node.outputs.regression import prediction_error
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web import create_app, predict
-from shoal.server_node.web.page_renderer import PageRenderer
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.types import StatusBoard
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes
 

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.status import ServerStatus, StatusBoard
-from shoal.server_node.web import WebServer, create_app, page_server
-from shoal.server_node.web.page import SUBSCRIBERS_MAX
+from shoal.server_node.outputs.web import WebServer, create_app, page_server
+from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX
+from shoal.server_node.report.types import ServerStatus, StatusBoard
 from tests.server_node.web_changes import applied
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -180,7 +180,7 @@ def test_an_event_is_sent_only_when_more_than_the_clock_changes() -> None:
 
 
 def test_while_nothing_changes_subscribers_get_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.server_node.web.page.HEARTBEAT_S", 0.3)
+    monkeypatch.setattr("shoal.server_node.outputs.web.page.HEARTBEAT_S", 0.3)
     with serving() as (board, port, _), subscribed(port) as subscriber:
         assert subscriber.next()
         change = threading.Timer(2.0, lambda: board.post(replace(LEARNT, lag_records=3)))

@@ -14,9 +14,9 @@ from tests.noisy_rows import noisy_rows_file
 TIMEOUT_S = 120
 BUSY_SERVER = """
 import sys
-import shoal.server_node.web.page
+import shoal.server_node.outputs.web.page
 from shoal.cli.main import main
-shoal.server_node.web.page.INTERVAL_S = 3600.0
+shoal.server_node.outputs.web.page.INTERVAL_S = 3600.0
 sys.argv = ["shoal", "server", "--config", "federation.toml"]
 main()
 """

@@ -11,9 +11,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal.config.contract import Feature, parse_contract
-from shoal.server_node.status import ClientStatus, StatusBoard
-from shoal.server_node.web import page_server
-from shoal.server_node.web.json_values import REMOVED, as_json, change, feature_json, feature_label
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.outputs.web.json_values import (
+    REMOVED,
+    as_json,
+    change,
+    feature_json,
+    feature_label,
+)
+from shoal.server_node.report.types import ClientStatus, StatusBoard
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (

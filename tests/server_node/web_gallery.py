@@ -19,15 +19,15 @@ from prometheus_client import CollectorRegistry
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.regions import Region
-from shoal.server_node.clusters.lineage import Lineage
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
-from shoal.server_node.web import page_server
+from shoal.server_node.outputs.web import page_server
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 

@@ -29,7 +29,7 @@ from shoal.config.contract import (
     within,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.report.lineage import Lineage
 
 SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""

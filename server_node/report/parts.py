@@ -30,8 +30,8 @@ from shoal.kernels.matching import assignment, follow_clusters
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import Part, are_parts, number_features
-from shoal.server_node.clusters.description import Description, describe
-from shoal.server_node.clusters.lineage import Lineage
+from shoal.server_node.report.description import Description, describe
+from shoal.server_node.report.lineage import Lineage
 
 READINGS_MIN: Final = 1_000
 PARTS_MAX: Final = 4

@@ -32,7 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
-from shoal.server_node.web.responses import problem
+from shoal.server_node.outputs.web.responses import problem
 from shoal.telemetry.events import log_event
 
 SLACK = 16

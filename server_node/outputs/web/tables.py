@@ -15,11 +15,11 @@ from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_d
 from shoal.config.resolved import ResolvedContract
 from shoal.privacy.formal import EPSILON_WEAK
 from shoal.privacy.masked import Masked
-from shoal.server_node.clusters.description import Description, Interval, describe, heaviest_numbers
-from shoal.server_node.clusters.lineage import Cluster, Lineage
 from shoal.server_node.history.summary import RecentHistory, Usual
-from shoal.server_node.status import ClientStatus, ModelStatus
-from shoal.server_node.web.json_values import digits
+from shoal.server_node.outputs.web.json_values import digits
+from shoal.server_node.report.description import Description, Interval, describe, heaviest_numbers
+from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.types import ClientStatus, ModelStatus
 
 EPSILONS_MAX = 64
 """features whose epsilon is listed one by one"""

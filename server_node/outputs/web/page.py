@@ -16,12 +16,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web.clusters import no_clustering, requested_model
-from shoal.server_node.web.json_values import as_json
-from shoal.server_node.web.operations import MODEL, OPEN, TEXT, Operation, Parameter
-from shoal.server_node.web.page_renderer import PageRenderer, RenderedStatus
-from shoal.server_node.web.responses import Disconnection, PiecesResponse, conditional, problem
+from shoal.server_node.outputs.web.clusters import no_clustering, requested_model
+from shoal.server_node.outputs.web.json_values import as_json
+from shoal.server_node.outputs.web.operations import MODEL, OPEN, TEXT, Operation, Parameter
+from shoal.server_node.outputs.web.page_renderer import PageRenderer, RenderedStatus
+from shoal.server_node.outputs.web.responses import (
+    Disconnection,
+    PiecesResponse,
+    conditional,
+    problem,
+)
+from shoal.server_node.report.types import StatusBoard
 
 INTERVAL_S = 0.2
 """seconds between two events of a stream: at most five a second"""

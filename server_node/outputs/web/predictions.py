@@ -35,9 +35,9 @@ from shoal.server_node.outputs.regression import (
     rule_base,
     rules_json,
 )
-from shoal.server_node.status import ModelStatus
-from shoal.server_node.web.json_values import NO_SNAPSHOT
-from shoal.server_node.web.responses import problem, tagged
+from shoal.server_node.outputs.web.json_values import NO_SNAPSHOT
+from shoal.server_node.outputs.web.responses import problem, tagged
+from shoal.server_node.report.types import ModelStatus
 
 # A request is held in memory whole, and computed while others wait.
 ROWS_BYTES_MAX = 4 * 1024 * 1024

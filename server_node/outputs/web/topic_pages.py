@@ -19,9 +19,8 @@ from starlette.responses import Response
 
 from shoal.errors import LogError, MessageRejected
 from shoal.protocol.events import SCHEMA, ClusterEventMessage
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web.clusters import requested_model
-from shoal.server_node.web.operations import (
+from shoal.server_node.outputs.web.clusters import requested_model
+from shoal.server_node.outputs.web.operations import (
     COUNT,
     EVENT,
     LABEL,
@@ -30,7 +29,8 @@ from shoal.server_node.web.operations import (
     Parameter,
     page_of,
 )
-from shoal.server_node.web.responses import in_thread, tagged
+from shoal.server_node.outputs.web.responses import in_thread, tagged
+from shoal.server_node.report.types import StatusBoard
 from shoal.transports.base import Log, Record
 
 OpenLog = Callable[[], Log]

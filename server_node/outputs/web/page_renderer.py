@@ -19,19 +19,11 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, PLACES_S
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
-from shoal.server_node.clusters.lineage import Lineage
 from shoal.server_node.history.cycles import CHANCE, Cycle, find_cycles
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.summary import recent_history, usual
-from shoal.server_node.status import (
-    HistoryPoint,
-    ModelStatus,
-    RoundStatus,
-    ServerStatus,
-    newest_clients,
-)
-from shoal.server_node.web.clusters import beside_json, regimes_json, regimes_of
-from shoal.server_node.web.json_values import (
+from shoal.server_node.outputs.web.clusters import beside_json, regimes_json, regimes_of
+from shoal.server_node.outputs.web.json_values import (
     NO_SNAPSHOT,
     UNCHANGED,
     as_json,
@@ -41,9 +33,9 @@ from shoal.server_node.web.json_values import (
     parts_json,
     view_of,
 )
-from shoal.server_node.web.map import axis_sample, map_json, scatter, steady_axes
-from shoal.server_node.web.predictions import rules_table
-from shoal.server_node.web.tables import (
+from shoal.server_node.outputs.web.map import axis_sample, map_json, scatter, steady_axes
+from shoal.server_node.outputs.web.predictions import rules_table
+from shoal.server_node.outputs.web.tables import (
     CLIENTS_MAX,
     clients_note,
     clients_table,
@@ -51,6 +43,14 @@ from shoal.server_node.web.tables import (
     overview_json,
     privacy_text,
     spent_by_one,
+)
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import (
+    HistoryPoint,
+    ModelStatus,
+    RoundStatus,
+    ServerStatus,
+    newest_clients,
 )
 
 RECENT_MAX = 8

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.clusters.description import Description
-from shoal.server_node.clusters.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
+from shoal.server_node.report.description import Description
+from shoal.server_node.report.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:

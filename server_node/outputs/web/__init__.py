@@ -10,11 +10,11 @@ from shoal.config.sections import ServerSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.status import StatusBoard
-from shoal.server_node.web.access import Access, make_access
-from shoal.server_node.web.app import PublishRequest, create_app
-from shoal.server_node.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
-from shoal.server_node.web.topic_pages import OpenLog
+from shoal.server_node.outputs.web.access import Access, make_access
+from shoal.server_node.outputs.web.app import PublishRequest, create_app
+from shoal.server_node.outputs.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
+from shoal.server_node.outputs.web.topic_pages import OpenLog
+from shoal.server_node.report.types import StatusBoard
 
 __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]
 

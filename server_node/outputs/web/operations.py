@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from shoal import __version__
 from shoal.protocol.events import EVENT_KINDS
-from shoal.server_node.web.responses import tagged
+from shoal.server_node.outputs.web.responses import tagged
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"

@@ -24,21 +24,12 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.history import NO_CLUSTER
-from shoal.server_node.clusters.description import (
-    Description,
-    Interval,
-    describe,
-    heaviest_numbers,
-    places_of,
-)
-from shoal.server_node.clusters.lineage import Cluster, Lineage, stays_of
 from shoal.server_node.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from shoal.server_node.history.cycles import cycles_json, find_cycles
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.summary import RecentHistory, recent_history
-from shoal.server_node.status import ModelStatus, ServerStatus, StatusBoard
-from shoal.server_node.web.history_json import asked_span, read_feeds, read_history
-from shoal.server_node.web.json_values import (
+from shoal.server_node.outputs.web.history_json import asked_span, read_feeds, read_history
+from shoal.server_node.outputs.web.json_values import (
     NO_SNAPSHOT,
     digits,
     feature_json,
@@ -46,7 +37,7 @@ from shoal.server_node.web.json_values import (
     parts_json,
     view_of,
 )
-from shoal.server_node.web.operations import (
+from shoal.server_node.outputs.web.operations import (
     CHANGES,
     CLUSTERS,
     CYCLES,
@@ -59,8 +50,17 @@ from shoal.server_node.web.operations import (
     Operation,
     Parameter,
 )
-from shoal.server_node.web.responses import conditional, in_thread, problem, tagged
-from shoal.server_node.web.tables import history_fields
+from shoal.server_node.outputs.web.responses import conditional, in_thread, problem, tagged
+from shoal.server_node.outputs.web.tables import history_fields
+from shoal.server_node.report.description import (
+    Description,
+    Interval,
+    describe,
+    heaviest_numbers,
+    places_of,
+)
+from shoal.server_node.report.lineage import Cluster, Lineage, stays_of
+from shoal.server_node.report.types import ModelStatus, ServerStatus, StatusBoard
 
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
 TO = Parameter("to", TEXT, "as from")

@@ -20,8 +20,8 @@ from shoal.config.contract import Feature
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import AnyArray, Floats
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.status import ModelStatus
+from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import ModelStatus
 
 
 def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:

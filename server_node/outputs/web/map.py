@@ -16,9 +16,9 @@ from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import NO_PART, part_numbers
-from shoal.server_node.clusters.lineage import Lineage
-from shoal.server_node.web.json_values import as_json, feature_json, in_units, rounded
-from shoal.server_node.web.tables import colour_slots
+from shoal.server_node.outputs.web.json_values import as_json, feature_json, in_units, rounded
+from shoal.server_node.outputs.web.tables import colour_slots
+from shoal.server_node.report.lineage import Lineage
 
 KEEP_SHARE_MIN = 0.9
 """axes are kept while they explain at least this share of the variance that the principal axes

@@ -14,9 +14,9 @@ from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.regions import Region
-from shoal.server_node.clusters.lineage import Lineage
 from shoal.server_node.models.clients import Clients, DailyRate
 from shoal.server_node.models.round_state import Phase
+from shoal.server_node.report.lineage import Lineage
 
 
 class ClientStatus(NamedTuple):

@@ -30,8 +30,8 @@ from shoal.protocol.history import (
 )
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.summary import client_name
-from shoal.server_node.web.json_values import as_json
-from shoal.server_node.web.tables import feeds_json
+from shoal.server_node.outputs.web.json_values import as_json
+from shoal.server_node.outputs.web.tables import feeds_json
 
 COLUMNS_MAX = 2000
 """columns in one answer"""

@@ -30,8 +30,7 @@ from shoal.errors import MissingExtra, ShoalError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import OperatorRequest, Snapshot
 from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.status import ServerStatus, StatusBoard
-from shoal.server_node.web.access import (
+from shoal.server_node.outputs.web.access import (
     REQUEST_BYTES_MAX,
     Access,
     AccessControl,
@@ -40,14 +39,14 @@ from shoal.server_node.web.access import (
     parse_alerts,
     parse_name,
 )
-from shoal.server_node.web.clusters import (
+from shoal.server_node.outputs.web.clusters import (
     cluster_operations,
     known_cluster,
     no_clustering,
     requested_model,
 )
-from shoal.server_node.web.json_values import as_json, snapshot_json
-from shoal.server_node.web.operations import (
+from shoal.server_node.outputs.web.json_values import as_json, snapshot_json
+from shoal.server_node.outputs.web.operations import (
     CLIENTS,
     JSON,
     NEW_ALERTS,
@@ -65,8 +64,8 @@ from shoal.server_node.web.operations import (
     Schema,
     routes_of,
 )
-from shoal.server_node.web.page import SUBSCRIBERS_MAX, Page
-from shoal.server_node.web.predictions import (
+from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX, Page
+from shoal.server_node.outputs.web.predictions import (
     MEDIA_TYPES,
     ROWS_BYTES_MAX,
     first_predicting,
@@ -75,7 +74,7 @@ from shoal.server_node.web.predictions import (
     read_readings,
     rules_response,
 )
-from shoal.server_node.web.responses import (
+from shoal.server_node.outputs.web.responses import (
     EndsWithServer,
     SecurityHeaders,
     aborted,
@@ -87,8 +86,14 @@ from shoal.server_node.web.responses import (
     shoal_error,
     tagged,
 )
-from shoal.server_node.web.server import DEFAULT_LIMITS, Limits, RateLimit, bounded_by_descriptors
-from shoal.server_node.web.topic_pages import OpenLog, TopicPages, whole_number
+from shoal.server_node.outputs.web.server import (
+    DEFAULT_LIMITS,
+    Limits,
+    RateLimit,
+    bounded_by_descriptors,
+)
+from shoal.server_node.outputs.web.topic_pages import OpenLog, TopicPages, whole_number
+from shoal.server_node.report.types import ServerStatus, StatusBoard
 
 R = TypeVar("R", bound=OperatorRequest)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shoal.algorithms.view import ClusteringView
 from shoal.protocol.messages import ClusterIdentity, Snapshot
-from shoal.server_node.clusters.lineage import (
+from shoal.server_node.report.lineage import (
     NO_CLUSTER,
     Cluster,
     ClusterEvent,

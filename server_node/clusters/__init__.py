@@ -1,1 +1,0 @@
-"""Clusters as people see them: identities, descriptions, events, history, forwarding and pictures."""
