@@ -1,5 +1,5 @@
-"""How well algorithms that learn rows made from private counts find clusters, beside the same on
-noisy rows."""
+"""How well cluster_tree finds clusters on rows made from private counts, beside the same on noisy
+rows."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ JUDGED = 2000
 CLIENTS = 25
 WINDOW = 400
 EPSILONS = (1.0, 2.0, 4.0)
+ON_COUNTS = "cluster_tree_from_counts"
+ON_ROWS = "cluster_tree"
 SOURCE = bytes(16)
 
 
@@ -135,9 +137,8 @@ def from_rows(name: str, rows: Floats, epsilon: float | None, seed: int) -> Serv
         if epsilon is None
         else load_mode("formal")(bounds, {"epsilon_per_reading": epsilon})
     )
-    options = {"client_share_max": 1.0} if name == "fcac" else {}  # as from counts
-    server = algorithm.server(options, d)
-    halves = [algorithm.client(options, d) for _ in range(CLIENTS)]
+    server = algorithm.server({}, d)
+    halves = [algorithm.client({}, d) for _ in range(CLIENTS)]
     mechanisms = [mode.mechanism(_key(seed), str(client), SOURCE) for client in range(CLIENTS)]
     for first in range(0, len(rows) // CLIENTS, WINDOW):
         for client, (half, mechanism) in enumerate(zip(halves, mechanisms, strict=True)):
@@ -161,7 +162,7 @@ def measure(
     clusters = []
     for seed in seeds:
         rows, labels = family.make(READINGS + JUDGED, family.d, np.random.default_rng(seed))
-        run = from_counts if method.endswith("_from_counts") else from_rows
+        run = from_counts if method == ON_COUNTS else from_rows
         server = run(method, rows[:READINGS], epsilon, seed)  # type: ignore[arg-type]  # counts have an epsilon
         found = server.predict(rows[READINGS:])
         agreement.append(float(scores(labels[READINGS:], found)["ari"]))
@@ -220,28 +221,19 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
 )
 @out_option("from_counts")
 def main(quick: bool, out: Path) -> None:
-    """Measure cluster_tree and FCAC on rows made from private counts, on noisy rows, and without
-    noise."""
+    """Measure cluster_tree on rows made from private counts, on noisy rows, and without noise."""
     machine = facts(("shoal", "numpy", "scikit-learn"))
     made_by = "python -m benchmarks from_counts"
     seeds, families = (SEEDS[:1], FAMILIES[1:2]) if quick else (SEEDS, FAMILIES)
     measured: list[dict[str, Any]] = []
     with threadpool_limits(limits=1):
         for family in families:
-            for learner in ("cluster_tree", "fcac"):
-                counted = f"{learner}_from_counts"
-                cells = [
-                    measure(family, counted, epsilon, seeds)
-                    for epsilon in EPSILONS[-1 if quick else 0 :]
-                ]
-                cells += [
-                    measure(family, learner, epsilon, seeds) for epsilon in (EPSILONS[-1], None)
-                ]
-                click.echo(
-                    f"{family.name} d={family.d} {learner}: "
-                    + " ".join(f"{mean(c['ari']):.2f}" for c in cells)
-                )
-                measured += cells
+            epsilons = EPSILONS[-1:] if quick else EPSILONS
+            cells = [measure(family, ON_COUNTS, epsilon, seeds) for epsilon in epsilons]
+            cells += [measure(family, ON_ROWS, epsilon, seeds) for epsilon in (EPSILONS[-1], None)]
+            agreement = " ".join(f"{mean(cell['ari']):.2f}" for cell in cells)
+            click.echo(f"{family.name} d={family.d}: {agreement}")
+            measured += cells
             # After each family: a run that is stopped has written those that it has measured.
             result = {"made_by": made_by, "machine": machine, "cells": measured}
             write(out, "from_counts", result, _markdown(measured, made_by, machine))

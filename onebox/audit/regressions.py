@@ -48,7 +48,7 @@ LOST: Final = (
 """files of a client that are deleted, while its readings stay"""
 CLOCK_WINDOWS = 10
 CLOCK_WINDOW_S = 60.0
-ON_SHARED_COUNTS: Final = "fcac_from_counts"
+ON_SHARED_COUNTS: Final = "cluster_tree_from_counts"
 RATES: Final = (1.0, 96.0, 1440.0, 86_400.0)
 """readings of a device a day"""
 

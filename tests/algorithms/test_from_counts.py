@@ -16,7 +16,7 @@ from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.from_counts.cells import Grid
 from shoal.algorithms.from_counts.grid import (
-    FCAC_FROM_COUNTS,
+    CLUSTER_TREE_FROM_COUNTS,
     GridCounter,
     GridServer,
     check_claims,
@@ -117,11 +117,10 @@ def test_more_readings_than_a_window_has_are_refused() -> None:
         check_claims(options, arrays, claims[1])
 
 
-@pytest.mark.parametrize("option", ["contribute", "second_winner_factor", "client_share_max"])
-def test_options_of_the_half_that_does_not_run_are_refused(option: str) -> None:
-    with pytest.raises(SettingsError, match=f"{option} means nothing to fcac_from_counts"):
-        FCAC_FROM_COUNTS.server({option: 0.5}, 2)
-    FCAC_FROM_COUNTS.server({"nodes_max": 50}, 2)
+def test_options_of_the_half_that_does_not_run_are_refused() -> None:
+    with pytest.raises(SettingsError, match="points_max means nothing to cluster_tree_from_counts"):
+        CLUSTER_TREE_FROM_COUNTS.server({"points_max": 50}, 2)
+    CLUSTER_TREE_FROM_COUNTS.server({"cells_max": 50}, 2)
 
 
 def test_two_moons_are_found_at_an_epsilon_of_two_where_noisy_rows_show_nothing() -> None:

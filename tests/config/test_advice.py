@@ -72,9 +72,7 @@ def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_g
     assert advice_on(agreed("fcac", 3, mode="paper", epsilon_nominal_per_feature=4)) == []
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["density_tree", "cluster_tree_from_counts", "fcac_from_counts"]
-)
+@pytest.mark.parametrize("algorithm", ["density_tree", "cluster_tree_from_counts"])
 def test_counts_at_an_epsilon_of_four_in_windows_of_400_are_a_good_choice(algorithm: str) -> None:
     for d in (1, 2, 3):
         assert advice_on(agreed(algorithm, d, counts_epsilon=4)) == []
@@ -96,9 +94,9 @@ def test_windows_that_are_small_for_the_readings_of_a_user_are_poor() -> None:
 
 
 def test_a_grid_at_a_small_epsilon_is_poor() -> None:
-    (found,) = advice_on(agreed("fcac_from_counts", counts_epsilon=0.5))
+    (found,) = advice_on(agreed("cluster_tree_from_counts", counts_epsilon=0.5))
     assert "take density_tree, or an epsilon of 1 and more" in found.text
-    assert advice_on(agreed("fcac_from_counts", counts_epsilon=1)) == []
+    assert advice_on(agreed("cluster_tree_from_counts", counts_epsilon=1)) == []
     (found,) = advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=1))
     assert "take density_tree, or an epsilon of 2 and more" in found.text
     assert advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=2)) == []

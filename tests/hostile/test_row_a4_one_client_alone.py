@@ -90,8 +90,7 @@ def test_an_update_without_readings_counts_whole_and_changes_no_share() -> None:
     ("algorithm", "attack"),
     [
         ("cluster_tree_from_counts", "alone, uniform"),
-        ("fcac_from_counts", "alone, uniform"),
-        ("fcac_from_counts", "alone, bridges"),
+        ("cluster_tree_from_counts", "alone, bridges"),
         ("cluster_tree", "among, bridges"),
         ("density_tree", "among, bridges"),
     ],

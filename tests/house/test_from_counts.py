@@ -21,7 +21,7 @@ from tests.house.counting_federation import CLIENTS, create, run
 from tests.house.power_cut import cut_at_every_call
 from tests.house.small_federation import clock, contents, give_noise_keys, updates_by_client
 
-NODES = '[[models]]\nname = "nodes"\nalgorithm = "fcac_from_counts"\n'
+WITH_NOISE = '[[models]]\nname = "with_noise"\nalgorithm = "cluster_tree_from_counts"\noptions = { noise = true }\n'
 CAREFUL = (
     '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\ncounts_epsilon = 2\n'
     '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
@@ -37,11 +37,16 @@ def address(request: pytest.FixtureRequest) -> str:
     return f"kafka://{request.getfixturevalue('kafka_bootstrap')}"
 
 
-def test_both_algorithms_find_three_clusters_in_one_stream_of_counts_at_an_epsilon_of_four(
+def test_both_models_find_three_clusters_in_one_stream_of_counts_at_an_epsilon_of_four(
     address: str, tmp_path: Path
 ) -> None:
     file = create(
-        tmp_path, 3000, window=200, first="cluster_tree_from_counts", models=NODES, address=address
+        tmp_path,
+        3000,
+        window=200,
+        first="cluster_tree_from_counts",
+        models=WITH_NOISE,
+        address=address,
     )
     run(file)
     config = load_config(file)
@@ -72,7 +77,9 @@ def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
 def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
     tmp_path: Path,
 ) -> None:
-    file = create(tmp_path, 600, first="cluster_tree_from_counts", models=NODES + CAREFUL + STATES)
+    file = create(
+        tmp_path, 600, first="cluster_tree_from_counts", models=WITH_NOISE + CAREFUL + STATES
+    )
     run(file)
     config = load_config(file)
     assert config.resolved.total_epsilon == 4 + 2 + 4 + 4
@@ -86,7 +93,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
     for again in updates_by_client(config)["attic"].values():
         for update in again:
             counts.setdefault(update.model, []).append(update.arrays["count"].tobytes())
-    assert counts["clusters"] == counts["nodes"] != counts["careful"]
+    assert counts["clusters"] == counts["with_noise"] != counts["careful"]
     with resumed(open_server(config, clock=clock)) as server:
         shown = server.models()["states"].view
         assert shown is not None
@@ -108,7 +115,7 @@ def test_without_noise_every_reading_becomes_a_row(tmp_path: Path) -> None:
 
 
 def test_a_client_of_one_that_has_four_features_does_not_start(tmp_path: Path) -> None:
-    file = create(tmp_path, 0, first="fcac_from_counts", clients=())
+    file = create(tmp_path, 0, first="cluster_tree_from_counts", clients=())
     more = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(2))
     file.write_text(file.read_text().replace("[privacy]", f"{more}[privacy]"))
     with pytest.raises(Exception, match="at most 3 features, and there are 4; take density_tree"):
@@ -151,7 +158,7 @@ def outcome(file: Path) -> dict[str, Any]:
 def test_a_restart_at_any_instant_gives_the_same_bytes(memory_folder: Path) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
-    file = create(folder, 300, first="cluster_tree_from_counts", models=NODES + STATES)
+    file = create(folder, 300, first="cluster_tree_from_counts", models=WITH_NOISE + STATES)
     give_noise_keys(folder, CLIENTS)
     calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"))
     cut_at_every_call(calls, file, memory_folder, run_clients_then_server, outcome, every=3)

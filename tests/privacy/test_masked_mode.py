@@ -64,7 +64,7 @@ def test_a_budget_is_divided_by_rho_and_models_add_up_by_rho() -> None:
     assert month.span_nano is not None
     assert month.span_nano // month.window_nano == 120
     assert epsilon_of(120 * month.window_nano / NANO, 1e-6) <= 4.0
-    both = contract(("density_tree", "fcac_from_counts"))
+    both = contract(("density_tree", "cluster_tree_from_counts"))
     total = both.total_epsilon
     assert total is not None
     assert 1.0 < total < 2.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -25,7 +25,6 @@ from shoal.algorithms.counting import (
     CountingAlgorithm,
     check_private_counts,
 )
-from shoal.algorithms.fcac import FCAC
 from shoal.algorithms.from_counts.cells import FEATURES_MAX, Grid, NetCounts, links
 from shoal.algorithms.shares import ClientShares
 from shoal.algorithms.state_reader import StateReader
@@ -369,12 +368,3 @@ def from_counts(
 
 
 CLUSTER_TREE_FROM_COUNTS: Final = from_counts(CLUSTER_TREE, "point", ["points_max"])
-
-
-UNBOUNDED_FCAC: Final = replace(
-    FCAC, server=lambda options, d: FCAC.server({"client_share_max": 1.0, **options}, d)
-)
-"""its rows are made from sums over all clients, so none is of a client"""
-FCAC_FROM_COUNTS: Final = from_counts(
-    UNBOUNDED_FCAC, "weight", ["contribute", "second_winner_factor", "client_share_max"]
-)
