@@ -160,8 +160,8 @@ def moved_federation() -> tuple[list[Params], Floats, Floats]:
 
 def test_a_new_epoch_begins_when_rows_have_left_the_landmarks() -> None:
     history, rows, ring = moved_federation()
-    asks = ["prototypes" if params["asks"][0] == 0 else "gram" for params in history]
-    assert asks == ["gram", "prototypes", "gram", "gram", "gram"]
+    stages = ["prototypes" if params["stage"][0] == 0 else "gram" for params in history]
+    assert stages == ["gram", "prototypes", "gram", "gram", "gram"]
     assert [int(params["epoch"][0]) for params in history] == [1, 2, 2, 2, 2]
     assert same_clusters(SPECTRAL.predict(history[-1], rows), ring)
     shifts = [SPECTRAL.shift(before, after) for before, after in pairwise(history)]
@@ -189,7 +189,7 @@ def test_every_row_has_a_cluster_while_landmarks_are_renewed_and_clusters_keep_t
 def test_places_of_clients_that_do_not_answer_keep_landmarks_in_a_new_epoch() -> None:
     left, right = (rings(size=0.3, centre=centre)[0] for centre in (0.2, 0.8))
     params = clustered([left, right], clusters=2)
-    asking = {**params, "asks": np.array([0]), "epoch": np.array([2])}
+    asking = {**params, "stage": np.array([0]), "epoch": np.array([2])}
     renewed = one_round(asking, [left])
     assert (renewed["landmark"] > 0.6).all(axis=1).sum() >= 3
 

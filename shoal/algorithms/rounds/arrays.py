@@ -57,23 +57,25 @@ def require_centres(params: Params, name: str = "centre") -> None:
 def read_float(params: Params, name: str, above: float = -math.inf) -> float:
     """A number that travels as an array of one. Raises `InvalidData` unless it is finite and above
     `above`."""
-    value = float(params[name][0]) if params[name].shape == (1,) else math.nan
-    if not above < value < math.inf:
+    array = params[name]
+    if array.shape != (1,) or not above < array[0] < math.inf:
         raise InvalidData(
-            f"parameter {name} must be one finite number above {above}; the round request is damaged"
+            f"parameter {name} must be one finite number above {above}; "
+            "the round request is damaged"
         )
-    return value
+    return float(array[0])
 
 
 def read_int(params: Params, name: str, least: int, most: int = INT_MAX) -> int:
     """A whole number that travels as an array of one. Raises `InvalidData` unless it is from
     `least` to `most`."""
-    value = int(params[name][0]) if params[name].shape == (1,) else least - 1
-    if not least <= value <= most:
+    array = params[name]
+    if array.shape != (1,) or not least <= array[0] <= most:
         raise InvalidData(
-            f"parameter {name} must be one whole number, {least} to {most}; the round request is damaged"
+            f"parameter {name} must be one whole number, {least} to {most}; "
+            "the round request is damaged"
         )
-    return value
+    return int(array[0])
 
 
 def read_choice(params: Params, name: str, names: Sequence[str]) -> str:
@@ -129,8 +131,8 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> 
 
 def label_rows(rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], Ints]) -> Ints:
     """rows (n, d) -> (n,) what `label` returns for them, block by block. Raises `InvalidData`."""
-    found = [label(block) for block in row_blocks(rows, d, n_centres)]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    labels = [label(block) for block in row_blocks(rows, d, n_centres)]
+    return np.concatenate(labels) if labels else np.empty(0, dtype=np.int64)
 
 
 def nearest_centre(params: Params, rows: Rows) -> Ints:
@@ -153,13 +155,15 @@ def nearest_centre_predictor(params: Params) -> NearestPoint:
 def sum_answers(
     params: Params, table: Mapping[str, ArraySpec], answers: Sequence[Stats]
 ) -> Stats | None:
-    """The sum of additive answers, in their order; None when there are none. Raises `InvalidData`."""
+    """The sum of additive answers, in their order; None without answers. Raises `InvalidData`."""
     if not answers:
         return None
     check_answer(table, answers[0], n_features(params))
     sums = {name: np.array(answers[0][name]) for name in table}
     if len(answers) == 1:
         return sums
+    # The forms are compared with those of the first answer, which has been checked: checking each
+    # answer against the table takes longer than adding it up.
     forms = [(name, array.dtype, array.shape) for name, array in sums.items()]
     # Sums may overflow to infinity, which the check below refuses.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -185,24 +189,32 @@ def check_answer(table: Mapping[str, ArraySpec], answer: Stats, d: int) -> None:
     """Raises `InvalidData` unless the answer has the declared names, types and shapes, and finite
     values."""
     if answer.keys() != table.keys():
-        raise InvalidData(
-            f"an answer consists of {', '.join(table)}; this one has {', '.join(sorted(answer)) or 'none'}"
-        )
+        present = ", ".join(sorted(answer)) or "none"
+        raise InvalidData(f"an answer consists of {', '.join(table)}; this one has {present}")
     sizes = {"d": d}
     for name, spec in table.items():
         array = answer[name]
-        fits = (
-            isinstance(array, np.ndarray)
-            and array.dtype == np.dtype(spec.dtype)
-            and array.ndim == len(spec.shape)
-        )
-        if not fits or not all(
-            size == (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size))
-            for size, wanted in zip(array.shape, spec.shape, strict=True)
-        ):
+        if not _fits(array, spec, sizes):
             raise InvalidData(f"{name} in an answer must be {spec.dtype} of shape {spec.shape}")
         if not all_finite(array):
             raise InvalidData(f"{name} in an answer holds numbers that are not finite")
+
+
+def _fits(array: object, spec: ArraySpec, sizes: dict[str, int]) -> bool:
+    """Whether an array has the declared type and shape.
+
+    `sizes` has the lengths that the letters of shapes stand for; those met first here are added, so
+    that later arrays of the same answer must have the same ones.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(spec.dtype):
+        return False
+    if array.ndim != len(spec.shape):
+        return False
+    for length, declared in zip(array.shape, spec.shape, strict=True):
+        expected = declared if isinstance(declared, int) else sizes.setdefault(declared, length)
+        if length != expected:
+            return False
+    return True
 
 
 def check_shape(array: AnyArray, published: AnyArray, what: str) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
 from shoal.algorithms.claims import Claims
-from shoal.algorithms.options import AlgorithmOptions, Options, needs_another_model
+from shoal.algorithms.options import AlgorithmOptions, Options
 from shoal.algorithms.regression import Regression
 from shoal.algorithms.rounds.arrays import (
     Params,
@@ -30,9 +30,7 @@ from shoal.algorithms.rounds.arrays import (
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ROUNDS, ArraySpec, Family, Rows
 from shoal.algorithms.view import ClusteringView, Predictor, Summary
-from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.lloyd import best_kmeans
 
 __all__ = ["InitHint", "Params", "RoundsAlgorithm", "Stats"]
 
@@ -150,7 +148,8 @@ class RoundsAlgorithm:
         """Parameters -> the sizes of its clustering."""
         if self.view is not centre_view:
             return self.view(params).summary()
-        # Every client asks of each request: the view itself would take ten times as long.
+        # A client takes the summary of every round request: the view itself would take ten times as
+        # long.
         return Summary(
             clusters=int(np.count_nonzero(params["weight"] > 0)),
             nodes=len(params["centre"]),
@@ -162,39 +161,3 @@ class RoundsAlgorithm:
         """Whether a row has the nearest centre: centres within the bounds label every row, whatever
         else there is."""
         return self.predict is nearest_centre
-
-
-STARTS: Final = 10
-STEPS: Final = 100
-
-
-def starting_centres(clusters: int | str, d: int, hint: InitHint) -> Floats:
-    """The points of the hint, reduced to `clusters` by weighted k-means if there are more, and
-    filled up with uniformly random points in the box if there are fewer.
-
-    -> (k, d).  Raises `SettingsError` when "auto" or a criterion has no points, or the hint is of
-    other features.
-    """
-    if hint.low.shape != (d,) or hint.high.shape != (d,):
-        raise SettingsError(f"the box of the hint has {len(hint.low)} features, the rows have {d}")
-    points = np.empty((0, d)) if hint.points is None else np.asarray(hint.points, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != d:
-        raise SettingsError(
-            f"the points of the hint have shape {points.shape}; they must have {d} features"
-        )
-    if needs_another_model(clusters):
-        if not len(points):
-            raise SettingsError(
-                f'clusters = "{clusters}" needs a `source` that has found some; or give a number'
-            )
-        return points.copy()
-    k = int(clusters)
-    found = (
-        points
-        if len(points) <= k
-        else best_kmeans(points, k, hint.seed, STARTS, STEPS, hint.weights)
-    )
-    generator = np.random.default_rng(hint.seed)
-    return np.concatenate(
-        [found, generator.uniform(hint.low, hint.high, size=(k, d))[len(found) :]]
-    )

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.options import CRITERIA
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest, squared_by_differences
@@ -82,9 +81,13 @@ def choose_clusters(
         raise InvalidData("there is no landmark to choose a number of clusters from")
     merged = _merged(Landmarks(landmarks.points[held], landmarks.mass[held]), seed)
     most = max(1, min(most, len(merged.points) // PER_CLUSTER))
-    judge = dict(zip(CRITERIA, (_by_gap, _by_silhouette, _by_bic), strict=True))[criterion]
     partitions = Partitions(merged)
-    k = judge(partitions, most, seed, covariance_type, present)
+    if criterion == "gap":
+        k = _by_gap(partitions, most, seed, present)
+    elif criterion == "silhouette":
+        k = _by_silhouette(partitions, most, present)
+    else:
+        k = _by_bic(partitions, most, covariance_type, present)
     centres = partitions.centres(k)
     return Choice(centres, assign(merged.points, centres, merged.mass)[0])
 
@@ -110,7 +113,8 @@ class Partitions:
             least = nearest(points, before)[1]
             promise = mass @ np.maximum(least[:, None] - self.between, 0.0)
             new = points[int(promise.argmax())][None]
-            grown = before if not promise.max() > 0 else np.concatenate([before, new])
+            # Where every landmark is a centre already, one more would be a centre twice.
+            grown = np.concatenate([before, new]) if promise.max() > 0 else before
             self._centres.append(lloyd(points, grown, STEPS, 0.0, mass)[0])
         return self._centres[k - 1]
 
@@ -135,29 +139,25 @@ def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
     return Landmarks(means(count, total, first)[held], count[held])
 
 
-def _by_gap(
-    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
-) -> int:
+def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -> int:
     """The smallest k whose gap is within one error of the greatest.
 
     (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no
     better than one but eight are.)
     """
-    references = [Partitions(each) for each in _references(partitions.landmarks, seed)]
-
-    def gap(k: int) -> tuple[float, float]:
-        logs = np.array([_log(each.inertia(k)) for each in references])
-        return float(logs.mean() - _log(partitions.inertia(k))), float(
-            logs.std() * math.sqrt(1 + 1 / REFERENCES)
-        )
-
-    gaps = {k: gap(k) for k in range(1, most + 1)}
+    references = [Partitions(landmarks) for landmarks in _references(partitions.landmarks, seed)]
+    gaps: dict[int, float] = {}
+    errors: dict[int, float] = {}
+    for k in range(1, most + 1):
+        logs = np.array([_log(reference.inertia(k)) for reference in references])
+        gaps[k] = float(logs.mean() - _log(partitions.inertia(k)))
+        errors[k] = float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
     # Of equal gaps the smallest number: `max` takes the first.
-    best = max(gaps, key=lambda k: gaps[k][0])
-    least = gaps[best][0] - gaps[best][1]
-    if present in gaps and gaps[present][0] >= least:
+    best = max(gaps, key=gaps.__getitem__)
+    least = gaps[best] - errors[best]
+    if present in gaps and gaps[present] >= least:
         return present
-    return min(k for k in gaps if gaps[k][0] >= least)
+    return min(k for k in gaps if gaps[k] >= least)
 
 
 def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
@@ -176,10 +176,8 @@ def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
         yield Landmarks(drawn, generator.permutation(mass))
 
 
-def _by_silhouette(
-    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
-) -> int:
-    """The k of 2 or more with the greatest mean silhouette; 1 if there are too few landmarks for 2."""
+def _by_silhouette(partitions: Partitions, most: int, present: int | None) -> int:
+    """The k of 2 or more with the greatest mean silhouette; 1 with too few landmarks for 2."""
     if most < 2:
         return 1
     widths = {k: _silhouette(partitions, k) for k in range(2, most + 1)}
@@ -211,27 +209,29 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     return float(mass @ width / mass.sum())
 
 
-def _by_bic(
-    partitions: Partitions, most: int, seed: int, covariance_type: str, present: int | None
-) -> int:
+def _by_bic(partitions: Partitions, most: int, covariance_type: str, present: int | None) -> int:
     """The k with the least BIC of a mixture whose rows are the landmarks."""
-    found: dict[int, float] = {}
+    bics: dict[int, float] = {}
     for k in range(1, most + 1):
-        found[k] = _mixture_bic(partitions, k, covariance_type)
+        bics[k] = _mixture_bic(partitions, k, covariance_type)
         # The BIC has small local minima, so some further numbers are tried before the search ends.
-        if k - min(found, key=found.__getitem__) >= PATIENCE:
+        if k - min(bics, key=bics.__getitem__) >= PATIENCE:
             break
-    best = min(found, key=found.__getitem__)
-    if present in found and found[present] <= found[best] + BIC_MARGIN:
+    best = min(bics, key=bics.__getitem__)
+    if present in bics and bics[present] <= bics[best] + BIC_MARGIN:
         return present
     return best
 
 
 def bic(likelihood: float, rows: float, k: int, d: int, covariance_type: str) -> float:
     """-2 log-likelihood + parameters log(rows), of a mixture of k components of d features."""
-    spread = {"full": k * d * (d + 1) / 2, "tied": d * (d + 1) / 2, "diag": k * d, "spherical": k}[
-        covariance_type
-    ]
+    numbers_of_spread = {
+        "full": k * d * (d + 1) / 2,
+        "tied": d * (d + 1) / 2,
+        "diag": k * d,
+        "spherical": k,
+    }
+    spread = numbers_of_spread[covariance_type]
     return -2.0 * likelihood + (k - 1 + k * d + spread) * math.log(max(rows, 2.0))
 
 
@@ -252,7 +252,8 @@ def _mixture_bic(partitions: Partitions, k: int, covariance_type: str) -> float:
         # A component without members goes to the middle of all rows instead of dividing by 0.
         held = np.maximum(weighted.sum(axis=0), 1e-10)
         centres = (weighted.T @ rows) / held[:, None]
-        # `second_moments` takes each row once for the tied form, so the masses go into the rows.
+        # `second_moments` takes each row once for the tied form, so the masses go into the rows:
+        # by their roots, as moments are squares.
         moments = second_moments(covariance_type, rows * np.sqrt(mass)[:, None], shares)
         spread = spread_from_moments(covariance_type, held, centres, moments, ridge)
         logs = log_densities(covariance_type, rows, centres, whitening(covariance_type, spread, d))

@@ -73,15 +73,16 @@ class DBSCANOptions(AlgorithmOptions):
 
     cells: int = option(
         0,
-        "cells of the grid along each feature; 0: as many as make about 4096 cells in all, at most 32",
+        "cells of the grid along each feature; 0: as many as make about 4096 cells in all, "
+        "at most 32",
         least=0,
         most=CELLS_MAX,
         expected=CELLS_EXPECTED,
     )
     min_points: float = option(
         1.2,
-        "rows that make a cell dense, as a multiple of those of an even spread over the grid; a density, so "
-        "a longer row window changes nothing",
+        "rows that make a cell dense, as a multiple of those of an even spread over the grid; "
+        "a density, so a longer row window changes nothing",
         above=0.0,
     )
     border: int = option(
@@ -92,13 +93,15 @@ class DBSCANOptions(AlgorithmOptions):
     )
     min_share: float = option(
         0.01,
-        "share of all rows that a group of dense cells must hold to be a cluster; rows of smaller ones are noise",
+        "share of all rows that a group of dense cells must hold to be a cluster; "
+        "rows of smaller ones are noise",
         least=0.0,
         most=1.0,
     )
     count_min: int = option(
         1,
-        "a client leaves out cells in which it has fewer rows; above 1, the result is no longer that of pooled rows",
+        "a client leaves out cells in which it has fewer rows; above 1, the result is no longer "
+        "that of pooled rows",
         least=1,
         most=INT_MAX,
     )
@@ -145,8 +148,10 @@ PARAMS: Final = {
     "group": ArraySpec("<i8", ("m",)),
     "rows": FLOAT,
     "cells": INT,
-    **dict.fromkeys(("min_points", "min_share"), FLOAT),
-    **dict.fromkeys(("border", "count_min"), INT),
+    "min_points": FLOAT,
+    "min_share": FLOAT,
+    "border": INT,
+    "count_min": INT,
     "low": ArraySpec("<f8", ("d",), rowlike=True),
     "step": ArraySpec("<f8", ("d",)),
 }
@@ -165,13 +170,14 @@ def check_features(d: int) -> None:
     """Raises `SettingsError` for more features than a grid is good for."""
     if d > FEATURES_MAX:
         raise SettingsError(
-            f"dbscan takes at most {FEATURES_MAX} features, not {d}: of more, nearly all cells of its grid are empty. "
-            "Leave features out of the contract, or choose spectral, which finds clusters of any shape too, or gmm"
+            f"dbscan takes at most {FEATURES_MAX} features, not {d}: of more, nearly all cells of "
+            "its grid are empty. Leave features out of the contract, or choose spectral, which "
+            "finds clusters of any shape too, or gmm"
         )
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """Parameters without clusters: the options and the grid over the box. Raises `SettingsError`."""
+    """Parameters without clusters: the options, the grid over the box. Raises `SettingsError`."""
     chosen = DBSCANOptions.parse(options)
     check_features(d)
     cells = chosen.cells or grid_size(d, GRID_CELLS, GRID_CELLS_PER_FEATURE)
@@ -183,8 +189,10 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "group": np.empty(0, dtype=np.int64),
         "rows": float_array(0),
         "cells": int_array(cells),
-        **{name: float_array(getattr(chosen, name)) for name in ("min_points", "min_share")},
-        **{name: int_array(getattr(chosen, name)) for name in ("border", "count_min")},
+        "min_points": float_array(chosen.min_points),
+        "min_share": float_array(chosen.min_share),
+        "border": int_array(chosen.border),
+        "count_min": int_array(chosen.count_min),
         "low": hint.low.astype(np.float64),
         "step": (hint.high - hint.low) / cells,
     }
@@ -210,22 +218,24 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The groups of adjacent dense cells; a function of the sum of the answers alone."""
     cells = read_int(params, "cells", 2, CELLS_MAX)
     d = n_features(params)
-    for each in answers:
-        check_answer(STATS, each, d)
-        reject_unless(
-            ((each["cell"] >= 0) & (each["cell"] < cells**d)).all(), "a cell outside the grid"
-        )
-        reject_unless((each["count"] > 0).all(), "a cell without rows")
-    if not any(len(each["count"]) for each in answers):
+    for stats in answers:
+        check_answer(STATS, stats, d)
+        inside = (stats["cell"] >= 0) & (stats["cell"] < cells**d)
+        reject_unless(inside.all(), "a cell outside the grid")
+        reject_unless((stats["count"] > 0).all(), "a cell without rows")
+    if not any(len(stats["count"]) for stats in answers):
         return dict(params)
     number, count = add_counts(
-        *(np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
+        np.concatenate([stats["cell"] for stats in answers]),
+        np.concatenate([stats["count"] for stats in answers]),
     )
     rows = float(count.sum())
+    # A density: so many times the rows that an even spread over the grid gives a cell.
     dense = count >= read_float(params, "min_points", above=0.0) * rows / float(cells) ** d
     number = number[dense]
     count = count[dense]
-    group = follow_groups(*_known_groups(params, cells**d), number, cells, d).group
+    known_cell, known_group = _known_groups(params, cells**d)
+    group = follow_groups(known_cell, known_group, number, cells, d).group
     return {**params, **_clusters(params, number, count, group, rows), "rows": float_array(rows)}
 
 
@@ -233,15 +243,18 @@ def _known_groups(params: Params, n_cells: int) -> tuple[Ints, Ints]:
     """The dense cells of the parameters and their groups."""
     cell = params["cell"]
     group = params["group"]
-    if not (np.diff(cell) > 0).all() or ((cell < 0) | (cell >= n_cells)).any() or (group < 0).any():
-        problem = "parameters cell and group must be ascending cells of the grid, each in a group"
-        raise InvalidData(f"{problem}; the round request is damaged")
+    ascend = (np.diff(cell) > 0).all()
+    inside = ((cell >= 0) & (cell < n_cells)).all()
+    if not ascend or not inside or (group < 0).any():
+        raise InvalidData(
+            "parameters cell and group must be ascending cells of the grid, each in a group; "
+            "the round request is damaged"
+        )
     return cell, group
 
 
 def _clusters(params: Params, number: Ints, count: Floats, group: Ints, rows: float) -> Params:
-    """Groups in an order in which those that are clusters come first, and the clusters' masses and
-    centres."""
+    """The parameters that groups of dense cells make: those that are clusters come first."""
     mass = np.bincount(group, count, int(group.max(initial=-1)) + 1).astype(np.float64)
     is_cluster = mass >= read_float(params, "min_share", above=-1.0) * rows
     place = np.empty(len(mass), dtype=np.int64)
@@ -271,13 +284,14 @@ def shift(before: Params, after: Params) -> float:
         return math.inf
     if bool(len(after["weight"])) != bool(len(before["weight"])):
         return 1.0
-    _, ours, theirs = np.intersect1d(
+    _, place_after, place_before = np.intersect1d(
         after["cell"], before["cell"], assume_unique=True, return_indices=True
     )
     now = cluster_of_cells(after)
     earlier = np.full(len(after["cell"]), NO_CLUSTER)
-    earlier[ours] = cluster_of_cells(before)[theirs]
-    return moved_share(earlier[now >= 0], now[now >= 0], after["count"][now >= 0])
+    earlier[place_after] = cluster_of_cells(before)[place_before]
+    clustered = now >= 0
+    return moved_share(earlier[clustered], now[clustered], after["count"][clustered])
 
 
 def cluster_of_cells(params: Params) -> Ints:
@@ -302,7 +316,8 @@ def predict(params: Params, rows: Rows) -> Ints:
     cluster = np.append(cluster[cluster >= 0], NO_CLUSTER)
 
     def label(block: Floats) -> Ints:
-        return cluster[nearest_cell(cell_places(block, params["low"], step), number, cells, border)]
+        places = cell_places(block, params["low"], step)
+        return cluster[nearest_cell(places, number, cells, border)]
 
     return label_rows(rows, d, 1, label)
 
@@ -331,7 +346,9 @@ DBSCAN: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    robust="a cell is dense by the rows of all clients, so there is no place of a cluster to compare",
+    robust=(
+        "a cell is dense by the rows of all clients, so there is no place of a cluster to compare"
+    ),
     shift=shift,
     predict=predict,
     predictor=None,

@@ -34,7 +34,8 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.arrays import Floats
@@ -77,7 +78,7 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, Floats]:
-    """centres (k, d), rows (n, d) -> mass (k,), weighted sum of the rows (k, d); in bounded memory."""
+    """centres (k, d), rows (n, d) -> mass (k,), weighted sum of the rows (k, d), block by block."""
     k, d = centres.shape
     mass = np.zeros(k)
     total = np.zeros((k, d))

@@ -35,8 +35,9 @@ from shoal.algorithms.rounds.arrays import (
     require_centres,
     row_blocks,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import fuzzifier_option, fuzzy_sums
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.one_shot import candidates
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
@@ -76,7 +77,8 @@ class FFCMOptions(AlgorithmOptions):
     )
     tolerance: float = option(
         1e-4,
-        "a client's fit has converged when its centres move less than this share of the rows' standard deviation",
+        "a client's fit has converged when its centres move less than this share of the rows' "
+        "standard deviation",
         above=0.0,
         most=1.0,
     )
@@ -95,6 +97,7 @@ def answer(params: Params, rows: Rows) -> Stats:
     if not len(sample):
         return {"prototype": sample, "support": np.zeros(0)}
     fit = read_choice(params, "local", LOCALS) == "fit"
+    # Scaled, so that the squares of large values do not overflow in the standard deviation.
     scale = float(np.abs(sample).max()) or 1.0
     still = read_float(params, "tolerance", above=0.0) * float(np.std(sample / scale)) * scale
     for _ in range(LOCAL_STEPS if fit else 1):
@@ -109,14 +112,12 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def _memberships(centres: Floats, fuzzifier: float, rows: Rows) -> Floats:
+    """centres (k, d), rows (n, d) -> (k,) the sum of the memberships in each centre."""
     k, d = centres.shape
-    return sum(
-        (
-            memberships(squared_distances(block, centres), fuzzifier).sum(axis=0)
-            for block in row_blocks(rows, d, k)
-        ),
-        np.zeros(k),
-    )
+    total = np.zeros(k)
+    for block in row_blocks(rows, d, k):
+        total += memberships(squared_distances(block, centres), fuzzifier).sum(axis=0)
+    return total
 
 
 # What travels.
@@ -166,18 +167,19 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Step 5: the average of the clients' centres. Clients without rows are left out."""
     k = len(params["centre"])
-    for each in answers:
-        check_answer(STATS, each, n_features(params))
+    for stats in answers:
+        check_answer(STATS, stats, n_features(params))
         reject_unless(
-            len(each["support"]) in (0, k), "another number of centres than the round request has"
+            len(stats["support"]) in (0, k), "another number of centres than the round request has"
         )
-        reject_unless((each["support"] >= 0).all(), "a support below 0")
-    answers = [each for each in answers if len(each["support"])]
-    if not answers:
+        reject_unless((stats["support"] >= 0).all(), "a support below 0")
+    with_rows = [stats for stats in answers if len(stats["support"])]
+    if not with_rows:
         return dict(params)
-    centres = np.stack([each["prototype"] for each in answers])
-    support = np.stack([each["support"] for each in answers])
+    centres = np.stack([stats["prototype"] for stats in with_rows])
+    support = np.stack([stats["support"] for stats in with_rows])
     if read_choice(params, "average", AVERAGES) == "avg1":
+        # Eq. 8.
         total = np.einsum("ck,ckd->kd", support, centres)
         return {
             **params,
@@ -195,30 +197,25 @@ def _regrouped(params: Params, centres: Floats, support: Floats) -> Params:
     """
     before = params["centre"]
     if params["weight"].any():
-        found, _ = lloyd(centres, before, SERVER_STEPS)
+        centre, _ = lloyd(centres, before, SERVER_STEPS)
     else:
-        found = best_kmeans(
-            centres, len(before), read_int(params, "seed", 0), SERVER_STARTS, SERVER_STEPS
-        )
-        if len(found) == len(before):
-            found = found[match_order(before, found)]
+        seed = read_int(params, "seed", 0)
+        centre = best_kmeans(centres, len(before), seed, SERVER_STARTS, SERVER_STEPS)
+        if len(centre) == len(before):
+            centre = centre[match_order(before, centre)]
         else:
-            found = np.concatenate([found, before[len(found) :]])
-    shares = squared_distances(centres, found).argmin(axis=1)
-    return {
-        **params,
-        "centre": found,
-        "weight": np.bincount(shares, support, len(found)).astype(np.float64),
-    }
+            # Fewer centres of clients differ than there are clusters: the others stay.
+            centre = np.concatenate([centre, before[len(centre) :]])
+    cluster = squared_distances(centres, centre).argmin(axis=1)
+    weight = np.bincount(cluster, support, len(centre)).astype(np.float64)
+    return {**params, "centre": centre, "weight": weight}
 
 
 def _refuse_regrouped(options: Options) -> str:
-    regrouped = options.get("average") == "avg2"
-    return (
-        'average = "avg2" clusters the centres of all clients instead of averaging them'
-        if regrouped
-        else ""
-    )
+    """Why answers cannot be combined robustly under these options; empty where they can."""
+    if options.get("average") == "avg2":
+        return 'average = "avg2" clusters the centres of all clients instead of averaging them'
+    return ""
 
 
 FFCM: Final = RoundsAlgorithm(

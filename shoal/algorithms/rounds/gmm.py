@@ -37,6 +37,7 @@ from shoal.algorithms.rounds.arrays import (
     SOME_CENTRES,
     Params,
     Stats,
+    check_shape,
     choice_array,
     float_array,
     label_rows,
@@ -47,7 +48,8 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints, unpack_symmetric
@@ -81,7 +83,8 @@ class GMMOptions(AlgorithmOptions):
     clusters_max: int = clusters_max_option()
     covariance: CovarianceType = option(
         "full",
-        "per component a matrix, one matrix for all, per component a variance by feature, or one variance",
+        "per component a matrix, one matrix for all, per component a variance by feature, "
+        "or one variance",
     )
     ridge: float = option(1e-6, "added to every variance, in unit coordinates squared", above=0.0)
 
@@ -90,7 +93,9 @@ class GMMOptions(AlgorithmOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The E-step -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by the
+    """The E-step.
+
+    -> mass (k,), sums (k, d) and second moments (c, m) of the rows, weighted by the
     responsibilities of the components and relative to the origin of the round request; the number
     of rows (1,); their log-likelihood (1,).
     """
@@ -125,15 +130,19 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def _mixture(params: Params) -> tuple[Floats, Floats, Floats]:
-    """-> means (k, d) relative to the origin, the whitening of the components, and logarithms of
-    their weights (k,)."""
+    """The components as kernels take them. Raises `InvalidData`.
+
+    -> means (k, d) relative to the origin, the whitening of the components, and logarithms of their
+    weights (k,).
+    """
     require_centres(params)
     k, d = params["centre"].shape
     covariance_type = read_covariance_type(params)
     shape = spread_shape(covariance_type, k, d)
     if params["spread"].shape != shape:
         raise InvalidData(
-            f"parameter spread must have shape {shape} for {covariance_type}; the round request is damaged"
+            f"parameter spread must have shape {shape} for {covariance_type}; "
+            "the round request is damaged"
         )
     try:
         whiten = whitening(covariance_type, params["spread"], d)
@@ -253,19 +262,15 @@ def check_rows_claimed(params: Params, stats: Stats, claims: Claims) -> None:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """The M-step. A component without mass keeps its mean and covariance, and recovers when rows
-    come near it."""
+    """The M-step.
+
+    A component without mass keeps its mean and covariance, and recovers when rows come near it.
+    """
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
-    reject_unless(
-        sums["mass"].shape == params["weight"].shape,
-        "another number of components than the round request has",
-    )
-    reject_unless(
-        sums["second"].shape == params["spread"].shape,
-        "another form of covariance than the round request has",
-    )
+    check_shape(sums["mass"], params["weight"], "number of components")
+    check_shape(sums["second"], params["spread"], "form of covariance")
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
     covariance_type = read_covariance_type(params)
     ridge = read_float(params, "ridge", above=0.0)
@@ -309,11 +314,8 @@ def predict(params: Params, rows: Rows) -> Ints:
     means, whiten, log_weights = _mixture(params)
 
     def label(block: Floats) -> Ints:
-        return np.asarray(
-            (log_densities(covariance_type, block - origin, means, whiten) + log_weights).argmax(
-                axis=1
-            )
-        )
+        logs = log_densities(covariance_type, block - origin, means, whiten) + log_weights
+        return np.asarray(logs.argmax(axis=1))
 
     return label_rows(rows, means.shape[1], len(means), label)
 
@@ -326,8 +328,10 @@ GMM: Final = RoundsAlgorithm(
     start=start,
     answer=answer,
     combine=combine,
-    robust="the mass of a component decides which rows it draws, and where clients hold different clusters an honest "
-    "mass cannot be told from a malicious one",
+    robust=(
+        "the mass of a component decides which rows it draws, and where clients hold different "
+        "clusters an honest mass cannot be told from a malicious one"
+    ),
     additive=True,
     check_claims=check_claims,
     shift=shift,

@@ -25,6 +25,7 @@ from shoal.algorithms.rounds.arrays import (
     Params,
     Stats,
     check_answer,
+    check_shape,
     choice_array,
     int_array,
     n_features,
@@ -79,20 +80,21 @@ class GMMLocalOptions(GMMOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """EM on the client's rows, from the parameters received -> masses (p,), means (p, d), spread
-    (q, m); the number of rows (1,) and their log-likelihood (1,) under the parameters received."""
+    """EM on the client's rows, from the parameters received.
+
+    -> masses (p,), means (p, d), spread (q, m); the number of rows (1,) and their log-likelihood
+    (1,) under the parameters received.
+    """
     sums = gmm.answer(params, rows)
     if not sums["rows"][0] > 0:
-        k = 0
         d = n_features(params)
-        empty = np.empty((0, spread_shape(read_covariance_type(params), 1, d)[1]))
-        zero = np.zeros(1)
+        numbers = spread_shape(read_covariance_type(params), 1, d)[1]
         return {
-            "mass": np.zeros(k),
-            "mean": np.empty((k, d)),
-            "spread": empty,
-            "rows": zero,
-            "likelihood": zero.copy(),
+            "mass": np.zeros(0),
+            "mean": np.empty((0, d)),
+            "spread": np.empty((0, numbers)),
+            "rows": np.zeros(1),
+            "likelihood": np.zeros(1),
         }
     own = gmm.combine(params, [sums])
     for _ in range(read_int(params, "steps", 1, STEPS_MAX) - 1):
@@ -141,8 +143,11 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless the components can be those of a fit to the rows: no variance is
-    below 0 or wider than the box, which the covariances of the round request keep to as well."""
+    """Raises `InvalidData` unless the components can be those of a fit to the rows.
+
+    No variance is below 0 or wider than the box, which the covariances of the round request keep to
+    as well.
+    """
     gmm.check_rows_claimed(params, stats, claims)
     check_masses("mass", stats["mass"], claims)
     p, d = stats["mean"].shape
@@ -169,29 +174,23 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """The mean of the clients' weights, means and covariances."""
-    for each in answers:
-        check_answer(STATS, each, n_features(params))
-        reject_unless((each["mass"] >= 0).all() and each["rows"][0] >= 0, "a mass below 0")
-    answers = [each for each in answers if len(each["mass"])]
-    if not answers:
+    for stats in answers:
+        check_answer(STATS, stats, n_features(params))
+        reject_unless((stats["mass"] >= 0).all() and stats["rows"][0] >= 0, "a mass below 0")
+    fits = [stats for stats in answers if len(stats["mass"])]
+    if not fits:
         return dict(params)
+    for stats in fits:
+        check_shape(stats["mass"], params["weight"], "number of components")
+        check_shape(stats["spread"], params["spread"], "form of covariance")
     covariance_type = read_covariance_type(params)
     origin = params["origin"]
-    for each in answers:
-        reject_unless(
-            each["mass"].shape == params["weight"].shape,
-            "another number of components than the round request has",
-        )
-        reject_unless(
-            each["spread"].shape == params["spread"].shape,
-            "another form of covariance than the round request has",
-        )
     if read_choice(params, "match", MATCHES) == "overlap":
-        answers = [_matched(covariance_type, params, each) for each in answers]
-    rows = np.array([each["rows"][0] for each in answers])
-    mass, mean, spread = (
-        np.stack([each[name] for each in answers]) for name in ("mass", "mean", "spread")
-    )
+        fits = [_matched(covariance_type, params, stats) for stats in fits]
+    rows = np.array([stats["rows"][0] for stats in fits])
+    mass = np.stack([stats["mass"] for stats in fits])
+    mean = np.stack([stats["mean"] for stats in fits])
+    spread = np.stack([stats["spread"] for stats in fits])
     if read_choice(params, "average", AVERAGES) == "unweighted":
         # Each client counts alike, however many rows it has; together they have the mass of all.
         share = np.mean(mass / mass.sum(axis=1, keepdims=True), axis=0)
@@ -205,7 +204,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         centre = np.where(has_mass[:, None], centre + origin, params["centre"])
         if covariance_type != "tied":
             extent = np.where(has_mass[:, None], extent, params["spread"])
-    likelihood = np.array([sum(float(each["likelihood"][0]) for each in answers) / rows.sum()])
+    likelihood = sum(float(stats["likelihood"][0]) for stats in fits) / rows.sum()
     # A mean of covariances is positive definite but for rounding.
     extent = ensure_positive_definite(covariance_type, extent, n_features(params))
     return {
@@ -213,24 +212,28 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         "centre": centre,
         "weight": weight,
         "spread": extent,
-        "likelihood": likelihood,
+        "likelihood": np.array([likelihood]),
     }
 
 
-def _matched(covariance_type: str, params: Params, answer: Stats) -> Stats:
-    """The answer with its components in the order of those published, matched by overlap
-    (Bhattacharyya)."""
+def _matched(covariance_type: str, params: Params, stats: Stats) -> Stats:
+    """An answer with its components in the order of those published.
+
+    They are matched by their overlap (Bhattacharyya).
+    """
     origin = params["origin"]
     likeness: Floats = affinity(
         covariance_type,
         params["centre"] - origin,
         params["spread"],
-        answer["mean"] - origin,
-        answer["spread"],
+        stats["mean"] - origin,
+        stats["spread"],
     )
     order = assignment(1.0 - likeness)
-    matched = {**answer, "mass": answer["mass"][order], "mean": answer["mean"][order]}
-    return matched if covariance_type == "tied" else {**matched, "spread": answer["spread"][order]}
+    matched = {**stats, "mass": stats["mass"][order], "mean": stats["mean"][order]}
+    if covariance_type != "tied":
+        matched["spread"] = stats["spread"][order]
+    return matched
 
 
 GMM_LOCAL: Final = RoundsAlgorithm(
@@ -242,7 +245,10 @@ GMM_LOCAL: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
-    robust="its clients send components in an order of their own, so none can be compared with that of another",
+    robust=(
+        "its clients send components in an order of their own, so none can be compared with that "
+        "of another"
+    ),
     shift=gmm.shift,
     predict=gmm.predict,
     predictor=None,

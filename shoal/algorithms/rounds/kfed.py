@@ -65,7 +65,8 @@ class KFedOptions(OneShotOptions):
     )
     pick: Pick = option(
         "farthest",
-        "how the server starts: from the first client's centres and then the farthest from all, or by k-means++",
+        "how the server starts: from the first client's centres and then the farthest from all, "
+        "or by k-means++",
     )
 
 
@@ -80,12 +81,16 @@ def answer(params: Params, rows: Rows) -> Stats:
     sample = candidates(rows, n_features(params))
     if not len(sample):
         return {"prototype": sample, "count": np.zeros(0)}
-    return nonempty_centres(*fit_lloyd(rows, _separated(sample, k, seed)), "prototype")
+    centres, count = fit_lloyd(rows, _separated(sample, k, seed))
+    return nonempty_centres(centres, count, "prototype")
 
 
 def _separated(rows: Floats, k: int, seed: int) -> Floats:
-    """rows (n, d) -> starting centres (<= k, d): k-means++ seeds among the rows' projections on
-    their k main directions, each moved to the mean of the rows that clearly belong to it."""
+    """rows (n, d) -> starting centres (<= k, d) of Lloyd's algorithm.
+
+    They are k-means++ seeds among the rows' projections on their k main directions, each moved to
+    the mean of the rows that clearly belong to it (algorithm 1, steps 1 to 3).
+    """
     plane = np.eye(rows.shape[1])
     if k < rows.shape[1]:
         # Scaled, so that fourth powers do not overflow.
@@ -121,7 +126,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """Parameters without centres: the options that clients and server need. Raises `SettingsError`."""
+    """Parameters without centres: the options that both halves need. Raises `SettingsError`."""
     chosen = KFedOptions.parse(options)
     return {
         **plan_params(chosen, d, hint),
@@ -132,26 +137,23 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
     """Algorithm 2, with Lloyd's algorithm to convergence, as in its authors' program."""
-    for each in answers:
-        check_answer(STATS, each, n_features(params))
-        reject_unless((each["count"] > 0).all(), "a centre without rows")
-    answers = [each for each in answers if len(each["count"])]
-    if not answers:
+    for stats in answers:
+        check_answer(STATS, stats, n_features(params))
+        reject_unless((stats["count"] > 0).all(), "a centre without rows")
+    with_rows = [stats for stats in answers if len(stats["count"])]
+    if not with_rows:
         return dict(params)
-    points, weights = (
-        np.concatenate([each[name] for each in answers]) for name in ("prototype", "count")
-    )
+    points = np.concatenate([stats["prototype"] for stats in with_rows])
+    count = np.concatenate([stats["count"] for stats in with_rows])
     k = read_int(params, "clusters", 1)
-    weighted = read_choice(params, "average", AVERAGES) == "weighted"
+    weights = count if read_choice(params, "average", AVERAGES) == "weighted" else None
     if read_choice(params, "pick", PICKS) == "farthest":
-        first = _farthest(points, min(len(answers[0]["count"]), k), k)
+        first = _farthest(points, min(len(with_rows[0]["count"]), k), k)
     else:
-        first = points[
-            kmeans_plusplus(points, k, read_int(params, "seed", 0), weights if weighted else None)
-        ]
-    centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights if weighted else None)
+        first = points[kmeans_plusplus(points, k, read_int(params, "seed", 0), weights)]
+    centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights)
     # A cluster keeps its number over rounds, whatever order Lloyd has found it in.
-    return keep_order(params, centres, assign(points, centres, weights)[0])
+    return keep_order(params, centres, assign(points, centres, count)[0])
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:

@@ -31,7 +31,8 @@ from shoal.algorithms.rounds.arrays import (
     row_blocks,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm, starting_centres
+from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.robust import RobustForm
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.arrays import Floats

@@ -40,8 +40,8 @@ class KMeansLocalOptions(kmeans.KMeansOptions):
 
     average: Average = option(
         "weighted",
-        "mean of the clients' centres by their number of rows; or plain mean, where a client without rows of a cluster "
-        "repeats the centre it was sent",
+        "mean of the clients' centres by their number of rows; or plain mean, where a client "
+        "without rows of a cluster repeats the centre it was sent",
     )
     steps: int = option(
         5, "steps of Lloyd's algorithm that each client runs alone", least=1, most=STEPS_MAX
@@ -89,10 +89,10 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         return weighted
     # The thesis counts every client that has rows at all, and one without rows of a cluster repeats
     # its centre: that is what drags the centres when clients hold different clusters.
-    with_rows = [each for each in answers if each["count"].any()]
+    with_rows = [stats for stats in answers if stats["count"].any()]
     if not with_rows:
         return dict(params)
-    centres = [means(each["count"], each["sum"], params["centre"]) for each in with_rows]
+    centres = [means(stats["count"], stats["sum"], params["centre"]) for stats in with_rows]
     return {**weighted, "centre": np.mean(centres, axis=0)}
 
 

@@ -49,7 +49,7 @@ from shoal.algorithms.rounds.one_shot import (
 )
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus
 
 Local = Literal["seeds", "kmeans"]
@@ -68,7 +68,8 @@ class MUFCOptions(OneShotOptions):
 
     local: Local = option(
         "seeds",
-        "which points a client's cells contain: k-means++ seeds, or the k-means centres found from them",
+        "which points a client's cells contain: k-means++ seeds, or the k-means centres found from "
+        "them",
     )
     cells: int = option(
         100,
@@ -82,8 +83,10 @@ class MUFCOptions(OneShotOptions):
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """-> the cells (p, d) of at most k' centres of the rows, each cell once, and the number of rows
-    of each (p,)."""
+    """Algorithm 2, clients: the cells of at most k' centres of the rows.
+
+    -> the cells (p, d), each once, and the number of rows of each (p,).
+    """
     k = read_int(params, "local_clusters", 1)
     seed = read_int(params, "seed", 0)
     d = n_features(params)
@@ -97,22 +100,23 @@ def answer(params: Params, rows: Rows) -> Stats:
         count = count_and_sum(rows, centres)[0]
     step = _steps(params)
     # A feature that is the same everywhere has steps of 0, and one cell.
-    places = np.rint(
-        np.divide(centres - params["low"], step, out=np.zeros_like(centres), where=step > 0)
-    )
+    origin = np.zeros_like(centres)
+    places = np.rint(np.divide(centres - params["low"], step, out=origin, where=step > 0))
     cells = np.clip(places, 0, read_int(params, "cells", 1)).astype(np.int64)
     return _merged(cells[count > 0], count[count > 0])
 
 
 def _steps(params: Params) -> Floats:
+    """(d,) the side of a cell along each feature. Raises `InvalidData`."""
     if params["low"].shape != params["step"].shape or not (params["step"] >= 0).all():
         raise InvalidData(
-            "parameter step must hold one number, at least 0, per feature; the round request is damaged"
+            "parameter step must hold one number, at least 0, per feature; "
+            "the round request is damaged"
         )
     return np.asarray(params["step"])
 
 
-def _merged(cells: np.ndarray[tuple[int, ...], np.dtype[np.int64]], count: Floats) -> Stats:
+def _merged(cells: Ints, count: Floats) -> Stats:
     """Each cell once, in the order of their numbers, with the sum of its counts."""
     once, place = np.unique(cells, axis=0, return_inverse=True)
     return {
@@ -140,8 +144,7 @@ STATS: Final = {
 
 
 def start(options: Options, d: int, hint: InitHint) -> Params:
-    """Parameters without centres: the options and the grid that clients and server need. Raises
-    `SettingsError`."""
+    """Parameters without centres: the options and the grid. Raises `SettingsError`."""
     chosen = MUFCOptions.parse(options)
     return {
         **plan_params(chosen, d, hint),
@@ -153,27 +156,28 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more cells than were asked for, one that is there twice, or too many
-    rows."""
+    """Raises `InvalidData` for too many cells or rows, or a cell that is there twice."""
     check_local_counts(params, stats, claims)
     once = np.unique(stats["cell"], axis=0)
     require_possible(len(once) == len(stats["cell"]), "a cell is there twice")
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """k-means on random points in the cells; a function of the sum of the answers and the seed
-    alone."""
+    """Algorithm 2, server: k-means on random points in the cells.
+
+    The result is a function of the sum of the answers and the seed alone.
+    """
     most = read_int(params, "cells", 1)
-    for each in answers:
-        check_answer(STATS, each, n_features(params))
-        reject_unless(
-            ((each["cell"] >= 0) & (each["cell"] <= most)).all(), "a cell outside the grid"
-        )
-        reject_unless((each["count"] > 0).all(), "a cell without rows")
-    answers = [each for each in answers if len(each["count"])]
-    if not answers:
+    for stats in answers:
+        check_answer(STATS, stats, n_features(params))
+        inside = (stats["cell"] >= 0) & (stats["cell"] <= most)
+        reject_unless(inside.all(), "a cell outside the grid")
+        reject_unless((stats["count"] > 0).all(), "a cell without rows")
+    with_rows = [stats for stats in answers if len(stats["count"])]
+    if not with_rows:
         return dict(params)
-    cells, counts = (np.concatenate([each[name] for each in answers]) for name in ("cell", "count"))
+    cells = np.concatenate([stats["cell"] for stats in with_rows])
+    counts = np.concatenate([stats["count"] for stats in with_rows])
     points, weights = _random_points(params, _merged(cells, counts))
     k = read_int(params, "clusters", 1)
     seed = read_int(params, "seed", 0)
@@ -182,14 +186,16 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _random_points(params: Params, cells: Stats) -> tuple[Floats, Floats]:
-    """-> points (n, d), uniformly random in their cells within the box, and the number of rows each
-    stands for (n,)."""
-    each = np.clip(np.rint(cells["count"]), 1, POINTS_PER_CELL_MAX).astype(np.int64)
-    of_cell = np.repeat(np.arange(len(each)), each)
+    """Points that are uniformly random in their cells within the box.
+
+    -> points (n, d), and the number of rows that each stands for (n,).
+    """
+    points = np.clip(np.rint(cells["count"]), 1, POINTS_PER_CELL_MAX).astype(np.int64)
+    of_cell = np.repeat(np.arange(len(points)), points)
     generator = np.random.default_rng(read_int(params, "seed", 0))
     within = generator.uniform(-0.5, 0.5, size=(len(of_cell), n_features(params)))
     places = np.clip(cells["cell"][of_cell] + within, 0, read_int(params, "cells", 1))
-    return params["low"] + places * params["step"], (cells["count"] / each)[of_cell]
+    return params["low"] + places * params["step"], (cells["count"] / points)[of_cell]
 
 
 MUFC: Final = RoundsAlgorithm(

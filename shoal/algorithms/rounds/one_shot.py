@@ -37,8 +37,8 @@ CANDIDATES_MAX: Final = 50_000
 CLIENT_STEPS: Final = 300
 
 CLUSTERED_ANSWERS: Final = (
-    "its server clusters what clients send, so answers far from all others get a cluster of their own instead of being "
-    "outvoted"
+    "its server clusters what clients send, so answers far from all others get a cluster of their "
+    "own instead of being outvoted"
 )
 """why answers of algorithms of one round cannot be combined robustly"""
 
@@ -65,15 +65,19 @@ class OneShotOptions(AlgorithmOptions):
 def candidates(rows: Rows, d: int) -> Floats:
     """rows (n, d) -> the rows among which seeds are chosen. Raises `InvalidData`."""
     table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
-    return check_rows(table[:: max(1, math.ceil(len(table) / CANDIDATES_MAX))], d)
+    every = max(1, math.ceil(len(table) / CANDIDATES_MAX))
+    return check_rows(table[::every], d)
 
 
 def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """rows (n, d), centres (k, d) -> per centre the number (k,) and sum (k, d) of its rows. Raises
-    `InvalidData`."""
-    count = np.zeros(len(centres))
+    """The number (k,) and the sum (k, d) of the rows (n, d) of each centre (k, d).
+
+    Raises `InvalidData`.
+    """
+    k, d = centres.shape
+    count = np.zeros(k)
     total = np.zeros_like(centres)
-    for block in row_blocks(rows, *centres.shape[::-1]):
+    for block in row_blocks(rows, d, k):
         block_count, block_sum, _ = assign(block, centres)
         count += block_count
         total += block_sum
@@ -81,8 +85,10 @@ def count_and_sum(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
 
 
 def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
-    """Lloyd's algorithm on the rows from `centres` (k, d) to convergence -> centres (k, d), rows of
-    each (k,)."""
+    """Lloyd's algorithm on the rows, from `centres` (k, d) to convergence.
+
+    -> centres (k, d), and the number of rows of each (k,).
+    """
     for _ in range(CLIENT_STEPS):
         count, total = count_and_sum(rows, centres)
         before = centres
@@ -122,21 +128,21 @@ def plan_params(options: OneShotOptions, d: int, hint: InitHint) -> dict[str, An
 
 
 def forget_centres(params: Params) -> Params:
-    """The parameters before any answer: without centres, on which no answer of an algorithm of one
-    round depends."""
+    """The parameters before any answer: without centres, on which no answer depends."""
     return {**params, "centre": params["centre"][:0], "weight": params["weight"][:0]}
 
 
 def check_local_counts(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` for more local clusters than the round request asks for, or more rows
-    than readings."""
+    """Raises `InvalidData` for more local clusters, or more rows, than there can be."""
     check_at_most("count", len(stats["count"]), read_int(params, "local_clusters", 1))
     check_masses("count", stats["count"], claims)
 
 
 def keep_order(params: Params, centres: Floats, weight: Floats) -> Params:
-    """`params` with new centres, in the order of the previous ones if the number is the same, so
-    clusters stay."""
+    """`params` with new centres, in the order of the previous ones if there are as many.
+
+    So a cluster keeps its number from round to round.
+    """
     if params["centre"].shape == centres.shape:
         order = match_order(params["centre"], centres)
         centres = centres[order]

@@ -61,15 +61,18 @@ class Policy:
     def check(self, algorithm: RoundsAlgorithm, options: Options | None = None) -> None:
         """Raises `SettingsError` for `decay` with an algorithm whose answers cannot be added up,
         and for a robust combination of answers that cannot be combined so."""
-        form = algorithm.robust
-        reason = form if isinstance(form, str) else form.refuses(options or {})
-        if self.robust != "none" and reason:
-            raise SettingsError(
-                f'robust = "{self.robust}" does not go with {algorithm.name}: {reason}; leave it out'
-            )
+        if self.robust != "none":
+            form = algorithm.robust
+            reason = form if isinstance(form, str) else form.refuses(options or {})
+            if reason:
+                raise SettingsError(
+                    f'robust = "{self.robust}" does not go with {algorithm.name}: {reason}; '
+                    "leave it out"
+                )
         if self.kind == "decay" and not algorithm.additive:
             raise SettingsError(
-                f"the answers of {algorithm.name} are not sums and cannot decay; choose fresh or cache"
+                f"the answers of {algorithm.name} are not sums and cannot decay; "
+                "choose fresh or cache"
             )
 
 
@@ -98,11 +101,13 @@ class PolicyState:
 
         A sum of answers cannot be taken apart, so it begins anew if the client has ever answered.
         """
-        answered = {name: number for name, number in self.newest_answered.items() if name != client}
-        sums = None if client in self.newest_answered else self.sums
-        return PolicyState(
-            answered, sums, {name: one for name, one in self.cached.items() if name != client}
-        )
+        newest_answered = dict(self.newest_answered)
+        cached = dict(self.cached)
+        sums = self.sums
+        if newest_answered.pop(client, None) is not None:
+            sums = None
+        cached.pop(client, None)
+        return PolicyState(newest_answered, sums, cached)
 
     def without_earlier_answers(self) -> PolicyState:
         """The state in which no answer counts again, for a new epoch; which answers are new is
@@ -112,9 +117,10 @@ class PolicyState:
     @cached_property
     def cached_bytes(self) -> int:
         """Size of the arrays of the cached answers."""
-        return sum(
-            array.nbytes for answer in self.cached.values() for array in answer.stats.values()
-        )
+        size = 0
+        for answer in self.cached.values():
+            size += sum(array.nbytes for array in answer.stats.values())
+        return size
 
     def state(self) -> State:
         """Plain values and arrays of everything, for `shoal.protocol.codec.pack`."""
@@ -138,7 +144,7 @@ class PolicyState:
             raise InvalidState("newest_answered must be round numbers by client")
         if not (sums is None or _is_arrays(sums)):
             raise InvalidState("sums must be named arrays")
-        if not (isinstance(cached, list) and all(_is_cached(each) for each in cached)):
+        if not (isinstance(cached, list) and all(_is_cached(answer) for answer in cached)):
             raise InvalidState(
                 "cached must be answers, each of a client, a round number and named arrays"
             )
@@ -165,36 +171,42 @@ def select_answers(
     answers of one client the one to the newest round counts; one to a round not newer than the
     client's newest, or more than `late_rounds` behind, does not.
     """
-    newest: dict[str, Answer] = {}
-    for answer in answers:
-        in_time = round_number - policy.late_rounds <= answer.round <= round_number
-        known = (
-            newest[answer.client].round
-            if answer.client in newest
-            else state.newest_answered.get(answer.client, -1)
-        )
-        if in_time and answer.round > known:
-            newest[answer.client] = answer
-    # By name: sums of floating-point numbers depend on the order, and the log must give the same
-    # model twice.
-    selected = [newest[client] for client in sorted(newest)]
-    newest_answered = {
-        **state.newest_answered,
-        **{answer.client: answer.round for answer in selected},
-    }
+    newest = _newest_answers(policy, state, answers, round_number)
+    newest_answered = dict(state.newest_answered)
+    for client, answer in newest.items():
+        newest_answered[client] = answer.round
     if policy.kind == "fresh":
-        return PolicyState(newest_answered), _combined(
-            policy, robust, [answer.stats for answer in selected]
-        )
+        counted = _combined(policy, robust, [answer.stats for answer in newest.values()])
+        return PolicyState(newest_answered), counted
     if policy.kind == "decay":
-        sums = _decayed_sum(policy, robust, state.sums, selected, round_number)
+        sums = _decayed_sum(policy, robust, state.sums, newest.values(), round_number)
         return PolicyState(newest_answered, sums=sums), [] if sums is None else [sums]
-    cached = {**state.cached, **newest}
+    known = {**state.cached, **newest}
     oldest = round_number - policy.cache_rounds
-    # By name, as above: the sum of cached answers must not depend on the order in which they came.
-    cached = {client: cached[client] for client in sorted(cached) if cached[client].round >= oldest}
+    # By name again: cached answers come first in a dictionary, whatever their clients are called.
+    cached = {client: known[client] for client in sorted(known) if known[client].round >= oldest}
     counted = _combined(policy, robust, [answer.stats for answer in cached.values()])
     return PolicyState(newest_answered, cached=cached), counted
+
+
+def _newest_answers(
+    policy: Policy, state: PolicyState, answers: Sequence[Answer], round_number: int
+) -> dict[str, Answer]:
+    """The answers that are in time and new, one of each client, in the order of the clients' names.
+
+    By name, because sums of floating-point numbers depend on the order, and the same log must give
+    the same model twice.
+    """
+    newest: dict[str, Answer] = {}
+    for answer in answers:
+        if answer.client in newest:
+            answered = newest[answer.client].round
+        else:
+            answered = state.newest_answered.get(answer.client, -1)
+        in_time = round_number - policy.late_rounds <= answer.round <= round_number
+        if in_time and answer.round > answered:
+            newest[answer.client] = answer
+    return dict(sorted(newest.items()))
 
 
 def epoch_changed(algorithm: RoundsAlgorithm, before: Params, after: Params) -> bool:
@@ -203,37 +215,37 @@ def epoch_changed(algorithm: RoundsAlgorithm, before: Params, after: Params) -> 
 
 
 def _combined(policy: Policy, robust: RobustForm | str, answers: Sequence[Stats]) -> list[Stats]:
-    return (
-        list(answers)
-        if isinstance(robust, str)
-        else combine_robustly(robust, policy.robust, answers)
-    )
+    """The answers that count: all, or the one that stands for all under a robust policy."""
+    if isinstance(robust, str):
+        return list(answers)
+    return combine_robustly(robust, policy.robust, answers)
 
 
 def _decayed_sum(
     policy: Policy,
     robust: RobustForm | str,
     sums: Stats | None,
-    answers: Sequence[Answer],
+    answers: Iterable[Answer],
     round_number: int,
 ) -> Stats | None:
-    total: Stats | None = (
-        None if sums is None else {name: policy.decay * array for name, array in sums.items()}
-    )
+    """The decayed sum of earlier answers and these; None as long as there has been none."""
+    # One by one: copies of the answers of all clients would take as much memory as these have.
     faded: Iterable[Stats] = (
-        {
-            name: policy.decay ** (round_number - answer.round) * array
-            for name, array in answer.stats.items()
-        }
-        for answer in answers
+        _scaled(answer.stats, policy.decay ** (round_number - answer.round)) for answer in answers
     )
-    for weighted in faded if policy.robust == "none" else _combined(policy, robust, list(faded)):
-        total = (
-            weighted
-            if total is None
-            else {name: array + weighted[name] for name, array in total.items()}
-        )
+    if policy.robust != "none":
+        faded = _combined(policy, robust, list(faded))
+    total = None if sums is None else _scaled(sums, policy.decay)
+    for stats in faded:
+        if total is None:
+            total = stats
+        else:
+            total = {name: array + stats[name] for name, array in total.items()}
     return total
+
+
+def _scaled(stats: Stats, factor: float) -> Stats:
+    return {name: factor * array for name, array in stats.items()}
 
 
 def _is_round(value: object) -> bool:

@@ -5,11 +5,11 @@ An answer says for each cluster how much mass a client has there, and where: a s
 which is a mean once it is divided by the mass (its *moments*). Two bounds hold for every method:
 
 - no client counts for more rows than `ROWS_FACTOR` times the median client;
-- where a cluster is, no client has more than `SHARE_MAX` of the say, as long as enough clients have
-  rows there.
+- where a cluster is, no client has more than `SHARE_MAX` of the weight, as long as enough clients
+  have rows there.
 
 The moments of a cluster are then those of one of three combinations of the clients' moments around
-their geometric median: the median itself; the mean without the 3/7 of the say that are farthest
+their geometric median: the median itself; the mean without the 3/7 of the weight that are farthest
 from it (`trimmed`); the mean of all, each moved towards it to within the median distance (`clip`).
 
 Sources: Y. Chen, L. Su, J. Xu (2017) for the geometric median of clients' answers; D. Yin and
@@ -65,31 +65,36 @@ def combine_robustly(form: RobustForm, method: str, answers: Sequence[Arrays]) -
     if method == "none":
         return list(answers)
     # A client without rows has no place that could be compared.
-    filled = [each for each in answers if (each[form.mass] > 0).any()]
-    if len({each[form.mass].shape for each in filled}) != 1:
-        return filled  # none, or such as `combine` rejects
-    mass = np.stack([each[form.mass] for each in filled])
-    parts = mass * _row_factors(mass.sum(axis=1))[:, None]
+    filled = [answer for answer in answers if (answer[form.mass] > 0).any()]
+    if len({answer[form.mass].shape for answer in filled}) != 1:
+        # None, or answers of unequal shapes, which `combine` rejects.
+        return filled
+    mass = np.stack([answer[form.mass] for answer in filled])
+    rows = mass.sum(axis=1)
+    parts = mass * _row_factors(rows)[:, None]
     total = parts.sum(axis=0)
     combined: dict[str, AnyArray] = {form.mass: total}
     moments = [_moments(form, name, filled, mass) for name in form.moments]
+    # All moments of a cluster are one point: its sum and its other moments come from the same mix
+    # of clients.
     places = _locations(method, np.concatenate(moments, axis=2), parts)
     first = 0
     for name, moment in zip(form.moments, moments, strict=True):
         place = places[:, first : first + moment.shape[2]]
         first += moment.shape[2]
-        shaped = place * total[:, None] if form.sums else place
-        combined[name] = shaped.reshape(filled[0][name].shape)
-    factors = parts.sum(axis=1) / mass.sum(axis=1)
+        if form.sums:
+            place = place * total[:, None]
+        combined[name] = place.reshape(filled[0][name].shape)
+    factors = parts.sum(axis=1) / rows
     for name in form.totals:
-        each_total = np.array([float(each[name][0]) for each in filled])
-        combined[name] = np.array([_total(each_total, mass.sum(axis=1), factors)])
+        values = np.array([float(answer[name][0]) for answer in filled])
+        combined[name] = np.array([_total(values, rows, factors)])
     return [{name: combined[name] for name in filled[0]}]
 
 
 def _moments(form: RobustForm, name: str, answers: Sequence[Arrays], mass: Floats) -> Floats:
-    """(c, k, p) what each client says of each cluster; zeros where it has no mass."""
-    arrays = np.stack([each[name].reshape(mass.shape[1], -1) for each in answers])
+    """(c, k, p) the moments of each client in each cluster; zeros where it has no mass."""
+    arrays = np.stack([answer[name].reshape(mass.shape[1], -1) for answer in answers])
     if form.sums:
         with np.errstate(over="ignore"):
             arrays = np.divide(
@@ -106,26 +111,25 @@ def _row_factors(rows: Floats) -> Floats:
 
 
 def _total(values: Floats, rows: Floats, factors: Floats) -> float:
-    """A total of all clients: the median of what each reports for a row, times the rows that count."""
+    """A total of all clients: the median of their totals per row, times the rows that count."""
     # A total over almost no rows overflows, and counts as one that is far away.
     with np.errstate(over="ignore"):
-        each = np.clip(values / rows, -FAR, FAR)
+        per_row = np.clip(values / rows, -FAR, FAR)
     # Stable: clients of equal totals count in the order of their names.
-    order = np.argsort(each, kind="stable")
+    order = np.argsort(per_row, kind="stable")
     counted = np.cumsum((rows * factors)[order])
     middle = order[np.searchsorted(counted, counted[-1] / 2)]
-    return float(each[middle] * counted[-1])
+    return float(per_row[middle] * counted[-1])
 
 
 def _locations(method: str, moments: Floats, mass: Floats) -> Floats:
-    """moments (c, k, p), mass (c, k) -> (k, p) where each cluster is; zeros for one without mass."""
-    found = np.zeros(moments.shape[1:])
-    for number in np.flatnonzero(mass.any(axis=0)):
-        has_mass = mass[:, number] > 0
-        found[number] = _location(
-            method, moments[has_mass, number], bounded_shares(mass[has_mass, number])
-        )
-    return found
+    """moments (c, k, p), mass (c, k) -> (k, p) the place of each cluster; zeros without mass."""
+    places = np.zeros(moments.shape[1:])
+    for cluster in np.flatnonzero(mass.any(axis=0)):
+        has_mass = mass[:, cluster] > 0
+        shares = bounded_shares(mass[has_mass, cluster])
+        places[cluster] = _location(method, moments[has_mass, cluster], shares)
+    return places
 
 
 def bounded_shares(mass: Floats) -> Floats:
@@ -139,27 +143,29 @@ def bounded_shares(mass: Floats) -> Floats:
         return np.full(len(mass), 1 / len(mass))
     shares = mass / mass.sum()
     bounded = np.zeros(len(mass), dtype=np.bool_)
-    # What is taken from one goes to the others, which may then exceed the limit themselves.
-    while ((over := shares > SHARE_MAX * (1 + 1e-12)) & ~bounded).any():
+    # What is taken from one goes to the others, which may then exceed the limit themselves. The
+    # slack keeps a share that is the limit but for rounding from going round once more.
+    while True:
+        over = shares > SHARE_MAX * (1 + 1e-12)
+        if not (over & ~bounded).any():
+            return np.asarray(shares)
         bounded |= over
         rest = mass / mass[~bounded].sum() * (1 - SHARE_MAX * bounded.sum())
         shares = np.where(bounded, SHARE_MAX, rest)
-    return np.asarray(shares)
 
 
 def _location(method: str, points: Floats, shares: Floats) -> Floats:
-    """points (c, p), shares (c,) -> (p,)."""
+    """The combination of points (c, p) with shares (c,) by one of `METHODS` -> (p,)."""
     centre = geometric_median(points, shares)
     if method == "median":
         return centre
     far = np.linalg.norm(points - centre, axis=1)
+    order = np.argsort(far, kind="stable")
     if method == "trimmed":
-        order = np.argsort(far, kind="stable")
         before = np.cumsum(shares[order]) - shares[order]
         # The slack leaves out a point before which the shares sum to the limit but for rounding.
         kept = order[before < 1 - TRIMMED - 1e-12]
         return np.asarray(shares[kept] @ points[kept] / shares[kept].sum())
-    order = np.argsort(far, kind="stable")
     radius = far[order[np.searchsorted(np.cumsum(shares[order]), 0.5)]]
     factor = np.divide(radius, far, out=np.ones_like(far), where=far > radius)
     return np.asarray(centre + shares @ ((points - centre) * factor[:, None]))

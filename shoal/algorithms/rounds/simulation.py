@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, starting_centres
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import Landmarks
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.policies import (
     Answer,

@@ -71,12 +71,26 @@ from shoal.kernels.landmarks import (
 from shoal.kernels.lloyd import best_kmeans, kmeans_plusplus, lloyd, means
 from shoal.kernels.matching import follow_clusters
 
-ASKS: Final = ("prototypes", "gram")
-"""answers that the parameters can ask for"""
-# An answer has a square of them, and the server takes its eigenvectors: work grows with the cube.
+STAGES: Final = ("prototypes", "gram")
+"""what clients answer with: prototypes, from which landmarks are chosen, or the Gram matrix of
+their rows on the landmarks"""
 LANDMARKS_MAX: Final = 400
-# A row that ties more landmarks together ties those of different clusters.
+"""an answer has a square of them, and the server takes its eigenvectors: work grows with their
+cube"""
 NEAR_MAX: Final = 10
+"""a row that ties more landmarks together ties those of different clusters"""
+BANDWIDTH_FACTOR: Final = 0.5
+"""times the median distance of landmarks to the nearest other one"""
+CLIENT_STEPS: Final = 20
+BLOCK_SHARE: Final = 3
+"""factor by which blocks of rows are larger than those for k-means: each row is sorted into few
+landmarks"""
+RENEW_FACTOR: Final = 2.0
+"""growth of the mean squared distance of rows to landmarks, since the first round of an epoch, that
+begins a new one"""
+KEPT_MASS: Final = 0.1
+"""factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients
+do not answer now"""
 
 
 class SpectralOptions(AlgorithmOptions):
@@ -86,7 +100,8 @@ class SpectralOptions(AlgorithmOptions):
 
     clusters: Number | Literal["eigengap"] = option(
         "eigengap",
-        'number of clusters; "eigengap": as many as the eigenvalues and cuts of the graph show, 1 to 20',
+        'number of clusters; "eigengap": as many as the eigenvalues and cuts of the graph show, '
+        "1 to 20",
     )
     landmarks: int = option(
         100,
@@ -105,110 +120,30 @@ class SpectralOptions(AlgorithmOptions):
     )
 
 
-PARAMS: Final = {
-    **CENTRES,
-    "identity": ArraySpec("<i8", ("k",)),
-    "asks": INT,
-    "epoch": INT,
-    "landmark": ArraySpec("<f8", ("q", "d"), rowlike=True),
-    "mass": ArraySpec("<f8", ("q",)),
-    "cluster": ArraySpec("<i8", ("q",)),
-    "basis": ArraySpec("<f8", ("q", "e")),
-    "direction": ArraySpec("<f8", ("k", "e")),
-    "bandwidth": FLOAT,
-    "error": ArraySpec("<f8", ("t",)),
-    "eigenvalue": ArraySpec("<f8", ("v",)),
-    "clusters": INT,
-    "landmarks": INT,
-    "prototypes": INT,
-    "near": INT,
-    "seed": INT,
-}
-"""means, masses and lasting numbers of the clusters; `asks`, for what; the epoch, its landmarks,
-the rows that each stands for, its cluster (-1: none) and its place in the embedding; the clusters'
-directions in that; the mean squared distance to landmarks in the first round of the epoch, empty
-before; the smallest eigenvalues; the options"""
-STATS: Final = {
-    "epoch": INT,
-    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
-    "count": ArraySpec("<f8", ("p",), per_node=True),
-    "gram": ArraySpec("<f8", ("t",)),
-    "error": FLOAT,
-}
-"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared
-distances"""
-
-
-def start(options: Options, d: int, hint: InitHint) -> Params:
-    """Parameters without landmarks, which ask for prototypes. Raises `SettingsError`."""
-    chosen = SpectralOptions.parse(options)
-    clusters = 0 if chosen.clusters == "eigengap" else chosen.clusters
-    return {
-        "centre": np.empty((0, d)),
-        "weight": np.empty(0),
-        "identity": np.empty(0, dtype=np.int64),
-        "asks": choice_array("prototypes", ASKS),
-        "epoch": int_array(1),
-        "landmark": np.empty((0, d)),
-        "mass": np.empty(0),
-        "cluster": np.empty(0, dtype=np.int64),
-        "basis": np.empty((0, 0)),
-        "direction": np.empty((0, 0)),
-        "bandwidth": float_array(1.0),
-        "error": np.empty(0),
-        "eigenvalue": np.empty(0),
-        "clusters": int_array(clusters),
-        **{name: int_array(getattr(chosen, name)) for name in ("landmarks", "prototypes", "near")},
-        "seed": int_array(hint.seed),
-    }
-
-
-BANDWIDTH_FACTOR: Final = 0.5
-"""times the median distance of landmarks to the nearest other one"""
-CLIENT_STEPS: Final = 20
-BLOCK_SHARE: Final = 3
-"""factor by which blocks of rows are larger than those for k-means: each row is sorted into few
-landmarks"""
-RENEW_FACTOR: Final = 2.0
-"""growth of the mean squared distance of rows to landmarks, since the first round of an epoch, that
-begins a new one"""
-KEPT_MASS: Final = 0.1
-"""factor on the mass of earlier landmarks when new ones are chosen: it keeps places whose clients
-do not answer now"""
 # Client half.
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """Answer a request for prototypes with at most that number of means of rows (p, d), and the
-    rows of each (p,).
+    """A client's answer in the stage of the round request.
 
-    The answer to a request for the Gram matrix of q landmarks is its upper triangle (t,), and the
-    sum of the squared distances to the nearest.
+    Prototypes: at most as many means of rows (p, d) as the request says, and the rows of each (p,).
+    Gram matrix: its upper triangle (t,) for the q landmarks, and the sum of the squared distances
+    of the rows to the nearest of them.
     """
     d = n_features(params)
-    asks = read_choice(params, "asks", ASKS)
-    landmarks = params["landmark"]
-    epoch = read_int(params, "epoch", 1)
     prototype = np.empty((0, d))
     count = np.empty(0)
     triangle = np.empty(0)
     error = 0.0
-    if asks == "prototypes":
-        prototype, count = _prototypes(
-            rows, d, read_int(params, "prototypes", 1), read_int(params, "seed", 0)
-        )
+    epoch = read_int(params, "epoch", 1)
+    if read_choice(params, "stage", STAGES) == "prototypes":
+        most = read_int(params, "prototypes", 1)
+        prototype, count = _prototypes(rows, d, most, read_int(params, "seed", 0))
     else:
-        check_landmarks(params)
-        gram = np.zeros((len(landmarks),) * 2)
-        bandwidth = read_float(params, "bandwidth", above=0.0)
-        near = read_int(params, "near", 2, NEAR_MAX)
-        for block in row_blocks(rows, d, max(1, len(landmarks) // BLOCK_SHARE)):
-            which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
-            add_gram(gram, which, weights)
-            error += float(square.sum())
-        triangle = pack_symmetric(gram[None])[0]
+        triangle, error = _gram_triangle(params, rows)
+    has_rows = len(count) > 0 or triangle.any()
     return {
-        "epoch": int_array(epoch if len(count) or triangle.any() else 0),
+        "epoch": int_array(epoch if has_rows else 0),
         "prototype": prototype,
         "count": count,
         "gram": triangle,
@@ -216,16 +151,38 @@ def answer(params: Params, rows: Rows) -> Stats:
     }
 
 
+def _gram_triangle(params: Params, rows: Rows) -> tuple[Floats, float]:
+    """The upper triangle (t,) of the Gram matrix of the rows' weights on the landmarks.
+
+    -> the triangle, and the sum of the squared distances of the rows to their nearest landmarks.
+    """
+    check_landmarks(params)
+    landmarks = params["landmark"]
+    bandwidth = read_float(params, "bandwidth", above=0.0)
+    near = read_int(params, "near", 2, NEAR_MAX)
+    gram = np.zeros((len(landmarks), len(landmarks)))
+    error = 0.0
+    for block in row_blocks(rows, n_features(params), max(1, len(landmarks) // BLOCK_SHARE)):
+        which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
+        add_gram(gram, which, weights)
+        error += float(square.sum())
+    return pack_symmetric(gram[None])[0], error
+
+
 def check_landmarks(params: Params) -> None:
-    """Raises `InvalidData` for more landmarks than there can be, none where rows are to be sorted
-    into them, or one of a cluster that does not exist."""
-    if read_choice(params, "asks", ASKS) == "gram":
+    """Raises `InvalidData` for too many landmarks, or clusters that do not exist.
+
+    In the stage of the Gram matrix, where rows are sorted into them, there must be a landmark.
+    """
+    if read_choice(params, "stage", STAGES) == "gram":
         require_centres(params, "landmark")
     if len(params["landmark"]) > LANDMARKS_MAX:
         raise InvalidData(
-            f"parameter landmark must hold at most {LANDMARKS_MAX} rows; the round request is damaged"
+            f"parameter landmark must hold at most {LANDMARKS_MAX} rows; "
+            "the round request is damaged"
         )
-    if not ((params["cluster"] >= NO_CLUSTER) & (params["cluster"] < len(params["weight"]))).all():
+    cluster = params["cluster"]
+    if not ((cluster >= NO_CLUSTER) & (cluster < len(params["weight"]))).all():
         raise InvalidData(
             "parameter cluster holds a cluster that does not exist; the round request is damaged"
         )
@@ -241,7 +198,68 @@ def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Float
     return means(count, total, centres)[count > 0], count[count > 0]
 
 
+# What travels.
+
+PARAMS: Final = {
+    **CENTRES,
+    "identity": ArraySpec("<i8", ("k",)),
+    "stage": INT,
+    "epoch": INT,
+    "landmark": ArraySpec("<f8", ("q", "d"), rowlike=True),
+    "mass": ArraySpec("<f8", ("q",)),
+    "cluster": ArraySpec("<i8", ("q",)),
+    "basis": ArraySpec("<f8", ("q", "e")),
+    "direction": ArraySpec("<f8", ("k", "e")),
+    "bandwidth": FLOAT,
+    "error": ArraySpec("<f8", ("t",)),
+    "eigenvalue": ArraySpec("<f8", ("v",)),
+    "clusters": INT,
+    "landmarks": INT,
+    "prototypes": INT,
+    "near": INT,
+    "seed": INT,
+}
+"""means, masses and lasting numbers of the clusters; the stage; the epoch, its landmarks,
+the rows that each stands for, its cluster (-1: none) and its place in the embedding; the clusters'
+directions in that; the mean squared distance to landmarks in the first round of the epoch, empty
+before; the smallest eigenvalues; the options"""
+STATS: Final = {
+    "epoch": INT,
+    "prototype": ArraySpec("<f8", ("p", "d"), rowlike=True, per_node=True),
+    "count": ArraySpec("<f8", ("p",), per_node=True),
+    "gram": ArraySpec("<f8", ("t",)),
+    "error": FLOAT,
+}
+"""the epoch that is answered, 0 without rows; prototypes and their rows, or Gram matrix and squared
+distances"""
+
 # Server half.
+
+
+def start(options: Options, d: int, hint: InitHint) -> Params:
+    """Parameters without landmarks, which ask for prototypes. Raises `SettingsError`."""
+    chosen = SpectralOptions.parse(options)
+    clusters = 0 if chosen.clusters == "eigengap" else chosen.clusters
+    return {
+        "centre": np.empty((0, d)),
+        "weight": np.empty(0),
+        "identity": np.empty(0, dtype=np.int64),
+        "stage": choice_array("prototypes", STAGES),
+        "epoch": int_array(1),
+        "landmark": np.empty((0, d)),
+        "mass": np.empty(0),
+        "cluster": np.empty(0, dtype=np.int64),
+        "basis": np.empty((0, 0)),
+        "direction": np.empty((0, 0)),
+        "bandwidth": float_array(1.0),
+        "error": np.empty(0),
+        "eigenvalue": np.empty(0),
+        "clusters": int_array(clusters),
+        "landmarks": int_array(chosen.landmarks),
+        "prototypes": int_array(chosen.prototypes),
+        "near": int_array(chosen.near),
+        "seed": int_array(hint.seed),
+    }
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
@@ -271,37 +289,40 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     count."""
     q = len(params["landmark"])
     epoch = read_int(params, "epoch", 1)
-    for each in answers:
-        check_answer(STATS, each, n_features(params))
-        reject_unless(0 <= each["epoch"][0] <= epoch, "an epoch that has not begun")
-        reject_unless((each["count"] > 0).all(), "a prototype without rows")
-        reject_unless(
-            (each["gram"] >= 0).all() and each["error"][0] >= 0, "a sum of squares below 0"
-        )
+    for stats in answers:
+        check_answer(STATS, stats, n_features(params))
+        reject_unless(0 <= stats["epoch"][0] <= epoch, "an epoch that has not begun")
+        reject_unless((stats["count"] > 0).all(), "a prototype without rows")
+        squares = (stats["gram"] >= 0).all() and stats["error"][0] >= 0
+        reject_unless(squares, "a sum of squares below 0")
     # Landmarks change with the epoch: sums on other landmarks have nothing in common with these.
-    current = [each for each in answers if each["epoch"][0] == epoch]
-    if read_choice(params, "asks", ASKS) == "prototypes":
-        with_prototypes = [each for each in current if len(each["count"])]
+    current = [stats for stats in answers if stats["epoch"][0] == epoch]
+    if read_choice(params, "stage", STAGES) == "prototypes":
+        with_prototypes = [stats for stats in current if len(stats["count"])]
         return _with_landmarks(params, with_prototypes) if with_prototypes else dict(params)
-    with_gram = [each for each in current if not len(each["count"])]
-    for each in with_gram:
+    with_gram = [stats for stats in current if not len(stats["count"])]
+    for stats in with_gram:
         reject_unless(
-            len(each["gram"]) == q * (q + 1) // 2,
+            len(stats["gram"]) == q * (q + 1) // 2,
             "another number of landmarks than the round request has",
         )
     if not with_gram:
         return dict(params)
-    gram = unpack_symmetric(np.sum([each["gram"] for each in with_gram], axis=0)[None], q)[0]
+    triangle = np.sum([stats["gram"] for stats in with_gram], axis=0)
+    gram = unpack_symmetric(triangle[None], q)[0]
     if not (gram.sum(axis=1) > MASS_MIN).any():
         return dict(params)
-    return _with_clusters(params, gram, float(np.sum([each["error"] for each in with_gram])))
+    error = float(np.sum([stats["error"] for stats in with_gram]))
+    return _with_clusters(params, gram, error)
 
 
 def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
-    """Weighted k-means of the prototypes and the earlier landmarks. Until the graph of the new
-    landmarks is known, each has the cluster that it would have as a row."""
-    points = np.concatenate([params["landmark"], *(each["prototype"] for each in answers)])
-    weights = np.concatenate([KEPT_MASS * params["mass"], *(each["count"] for each in answers)])
+    """New landmarks: weighted k-means of the prototypes and the earlier landmarks.
+
+    Until the graph of the new landmarks is known, each has the cluster that it would have as a row.
+    """
+    points = np.concatenate([params["landmark"], *(stats["prototype"] for stats in answers)])
+    weights = np.concatenate([KEPT_MASS * params["mass"], *(stats["count"] for stats in answers)])
     # Landmarks that no row came near any more would be chosen as starts all the same.
     points = points[weights > 0]
     weights = weights[weights > 0]
@@ -313,7 +334,7 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
     cluster = predict(params, landmark)
     return {
         **params,
-        "asks": choice_array("gram", ASKS),
+        "stage": choice_array("gram", STAGES),
         "landmark": landmark,
         "mass": np.full(q, 1.0 if k else 0.0),
         "cluster": cluster,
@@ -325,8 +346,10 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
-    """The clusters of the graph; with a request for new landmarks where these have become too
-    coarse."""
+    """The clusters of the graph.
+
+    Where the landmarks have become too coarse, the next stage chooses new ones.
+    """
     mass = gram.sum(axis=1)
     cut = cut_graph(
         gram, read_int(params, "clusters", 0, CLUSTERS_MAX), read_int(params, "seed", 0)
@@ -348,7 +371,7 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
         "centre": means(weight, sums, np.zeros_like(sums)),
         "weight": weight,
         "identity": np.where(before >= 0, np.append(params["identity"], 0)[before], fresh),
-        "asks": choice_array("prototypes" if renew else "gram", ASKS),
+        "stage": choice_array("prototypes" if renew else "gram", STAGES),
         "epoch": params["epoch"] + renew,
         "mass": mass,
         "cluster": cluster,
@@ -360,22 +383,22 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
 
 
 def shift(before: Params, after: Params) -> float:
-    """The share of the mass whose landmark has changed its cluster; infinite until an epoch has its
-    first clusters, and when a new one begins."""
-    if (
-        not (len(before["error"]) and len(after["error"]))
-        or read_choice(after, "asks", ASKS) == "prototypes"
-    ):
+    """The share of the mass whose landmark has changed its cluster.
+
+    It is infinite until an epoch has its first clusters, and when a new one begins.
+    """
+    if not len(before["error"]) or not len(after["error"]):
+        return math.inf
+    if read_choice(after, "stage", STAGES) == "prototypes":
         return math.inf
     moved = before["cluster"] != after["cluster"]
     return float(after["mass"][moved].sum() / after["mass"].sum())
 
 
 def predict(params: Params, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) cluster of each, by its direction in the embedding; -1 before there are
-    any clusters.
+    """rows (n, d) -> (n,) cluster of each, by its direction in the embedding.
 
-    Raises `InvalidData`.
+    It is -1 before there are any clusters. Raises `InvalidData`.
     """
     live = params["mass"] > MASS_MIN
     # A landmark without rows has no place in the embedding.
@@ -383,28 +406,31 @@ def predict(params: Params, rows: Rows) -> Ints:
     basis = params["basis"][live]
     bandwidth = read_float(params, "bandwidth", above=0.0)
     near = read_int(params, "near", 2, NEAR_MAX)
-    if params["basis"].shape[1] != params["direction"].shape[1] or len(params["direction"]) != len(
-        params["weight"]
-    ):
+    direction = params["direction"]
+    if direction.shape != (len(params["weight"]), params["basis"].shape[1]):
         raise InvalidData(
             "parameters basis and direction must have as many columns; the round request is damaged"
         )
 
     def label(block: Floats) -> Ints:
-        if not len(landmarks) or not len(params["direction"]):
+        if not len(landmarks) or not len(direction):
             return np.full(len(block), NO_CLUSTER, dtype=np.int64)
         which, weights, _ = nearest_weights(block, landmarks, bandwidth, near)
-        return nearest(embedded(which, weights, basis), params["direction"])[0]
+        return nearest(embedded(which, weights, basis), direction)[0]
 
     return label_rows(rows, n_features(params), max(1, len(landmarks) // BLOCK_SHARE), label)
 
 
 def view(params: Params) -> ClusteringView:
-    """Each landmark is a node. Clusters keep their identity when landmarks change, by the rows that
-    they share."""
+    """The clustering in which each landmark is a node.
+
+    Clusters keep their identity when landmarks change, by the rows that they share.
+    """
     check_landmarks(params)
-    # A request for prototypes already has the number of the epoch to come.
-    epoch = read_int(params, "epoch", 1) - (read_choice(params, "asks", ASKS) == "prototypes")
+    epoch = read_int(params, "epoch", 1)
+    if read_choice(params, "stage", STAGES) == "prototypes":
+        # The number of the epoch is already that of the landmarks to come.
+        epoch -= 1
     node_id = epoch * LANDMARKS_MAX + np.arange(len(params["landmark"]))
     return ClusteringView.from_nodes(
         params["landmark"],
@@ -427,7 +453,10 @@ SPECTRAL: Final = RoundsAlgorithm(
     answer=answer,
     combine=combine,
     check_claims=check_claims,
-    robust="a tie between two landmarks is that of all clients' rows, so there is nothing to compare between clients",
+    robust=(
+        "a tie between two landmarks is that of all clients' rows, so there is nothing to compare "
+        "between clients"
+    ),
     shift=shift,
     predict=predict,
     predictor=None,

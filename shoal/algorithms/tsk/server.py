@@ -23,7 +23,8 @@ from shoal.algorithms.rounds.arrays import (
     reject_unless,
     sum_answers,
 )
-from shoal.algorithms.rounds.base import InitHint, starting_centres
+from shoal.algorithms.rounds.base import InitHint
+from shoal.algorithms.rounds.initialization import starting_centres
 from shoal.algorithms.tsk.client import (
     FORMS,
     STAGES,
