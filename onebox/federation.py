@@ -13,7 +13,7 @@ from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.ingest.request_commands import request_wake
+from shoal.server_node.ingest.request_publishing import request_wake
 from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 

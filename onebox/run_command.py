@@ -36,7 +36,7 @@ from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
-from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.description import describe, heaviest_numbers
 from shoal.server_node.report.lineage import Lineage

@@ -29,11 +29,12 @@ from shoal.transports.base import Log, latest
 if TYPE_CHECKING:
     from shoal.helper_node.node import HelperNode
 
-# A status is put together from all models, which takes longer than a short step; a person sees no
-# more often.
 STATUS_PER_S = 5.0
-# One helper alone knows every mask; only with a second one must two parties work together.
-OWN_AND_ANOTHER = 2
+"""how often the status is renewed: it is put together from all models, which takes longer than a
+short step, and a person sees no more often"""
+HELPERS_MIN = 2
+"""helpers of a federation whose server is one: it would know every mask, and only with another one
+must two parties work together"""
 
 
 @contextmanager
@@ -48,8 +49,9 @@ def open_server(
     upstream: UpstreamState | None = None,
     accept_changes: bool = False,
 ) -> Iterator[ServerNode]:
-    """Open a server: its folder, the log, and the contract with those before it. `resumed` resumes
-    it and closes all.
+    """Open a server: its folder, the log, and the contract with those before it.
+
+    `resumed` resumes it and closes all.
 
     `lease`: acquire the lease of the federation first, so that no other server serves it, and
     release it at the end; `renewal`: renew it meanwhile; `upstream`: the upstream federation, if
@@ -64,19 +66,18 @@ def open_server(
             Checkpoint(path, f"server of {config.contract.federation}")
         )
         log = stack.enter_context(closing(open_federation_log(config, as_server=True)))
+        # The lease is in a topic of the log, so it ensures the topics itself.
         if lease is None:
             ensure_topics(log, config.contract, config.log)
-        else:  # which ensures the topics first
+        else:
             stack.enter_context(lease.held(log, checkpoint.identity))
         if upstream is not None:
             ensure_topics(log, config.contract, config.log, upstream=True)
         if renewal is not None:
             stack.enter_context(renewal.running())
-        contract = _followed(config, log, checkpoint, upstream, accept_changes)
-        history = stack.enter_context(
-            closing(HistoryStore(contract, config.server.folder / HISTORY_FILE))
-        )
-        record_bytes = config.log.update_bytes_max
+        contract = _checked_contract(config, log, checkpoint, upstream, accept_changes)
+        history = HistoryStore(contract, config.server.folder / HISTORY_FILE)
+        stack.enter_context(closing(history))
         yield ServerNode(
             contract,
             config.server,
@@ -85,32 +86,36 @@ def open_server(
             rebuild,
             metrics,
             clock,
-            record_bytes,
+            config.log.update_bytes_max,
             history=history,
             upstream=upstream,
             server_keys=config.log.server_keys,
         )
 
 
-def _followed(
+def _checked_contract(
     config: Config, log: Log, checkpoint: Checkpoint, upstream: UpstreamState | None, accept: bool
 ) -> ResolvedContract:
-    """The contract, with those that the federation had before. Raises `SettingsError`, and as the
-    log does."""
+    """The contract, with those that the federation had before.
+
+    Raises `SettingsError` for one that cannot follow them, or that nobody has accepted; and as the
+    log does.
+    """
     agreed = config.contract
     record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
     chain = published_contracts(record, agreed.federation)
     if chain and chain[-1].digest != agreed.digest:
-        state = checkpoint.load()
-        # A server that was killed once it had accepted it has not published it yet.
-        accepted = state is not None and state.get("contract") == agreed.digest
         change = ContractChange(chain[-1], agreed)
         refused = change.refused(chain[:-1])
         if upstream is not None:
             refused.append(
-                "[upstream]: the contract of a region is never changed; start a region of another name"
+                "[upstream]: the contract of a region is never changed; start a region of another "
+                "name"
             )
-        if refused or not (accept or accepted):
+        # A server that was killed once it had accepted the contract has not published it yet.
+        state = checkpoint.load()
+        was_accepted = state is not None and state.get("contract") == agreed.digest
+        if refused or not (accept or was_accepted):
             raise SettingsError(changed_text(change, refused))
     return with_earlier(config.resolved, record)
 
@@ -135,14 +140,15 @@ class OwnHelper:
             return
         from shoal.helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, in this mode only
 
-        if len(self._config.contract.privacy.helpers) < OWN_AND_ANOTHER:
+        if len(self._config.contract.privacy.helpers) < HELPERS_MIN:
             raise SettingsError(
-                "[server] helper_key_file: the server must not be the only helper, because it could take the mask of "
-                "every client away; add a helper that another party runs to [[privacy.helpers]]"
+                "[server] helper_key_file: the server must not be the only helper, because it "
+                "could take the mask of every client away; add a helper that another party runs "
+                "to [[privacy.helpers]]"
             )
-        with resumed(
-            open_helper(self._config, read_keys(file)[0], self._config.server.folder / "helper")
-        ) as self._node:
+        key = read_keys(file)[0]
+        folder = self._config.server.folder / "helper"
+        with resumed(open_helper(self._config, key, folder)) as self._node:
             yield
 
     def step(self) -> bool:
@@ -151,7 +157,10 @@ class OwnHelper:
 
 
 class StatusUpdater:
-    """Puts the status of a node on a board a few times per second. `clock` is monotonic, seconds."""
+    """Puts the status of a node on a board a few times per second.
+
+    `clock` is monotonic, seconds.
+    """
 
     def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
         self._board = board
@@ -170,7 +179,8 @@ class StatusUpdater:
         """Show the newest status as one that is not ready at the end: the node no longer reads."""
         try:
             yield node
-            with suppress(ShoalError):  # the status before stays
+            # Where the log is away, the status before stays.
+            with suppress(ShoalError):
                 self._board.post(node.status())
         finally:
             self._board.post(replace(self._board.status, ready=False))
@@ -179,10 +189,9 @@ class StatusUpdater:
 def initial_status(config: Config, now: float) -> ServerStatus:
     """The status before the first step; `now` in seconds since 1970."""
     contract = config.resolved
-    models = {
-        name: ModelStatus(
+    models: dict[str, ModelStatus] = {}
+    for name, model in contract.models.items():
+        models[name] = ModelStatus(
             name, model.declared.algorithm, waiting_for="The server is opening the log."
         )
-        for name, model in contract.models.items()
-    }
     return ServerStatus(contract, now, now, models=models)

@@ -26,6 +26,7 @@ from shoal.transports.base import Log, Positions, Record, beginning
 MISSED_RENEWALS_MAX = 4
 """renewals that a server may miss before another one may take its lease"""
 RELEASE_TIMEOUT_S = 5.0
+"""seconds to release the lease: a server that ends waits for no log that is away"""
 GENERATION_MAX = 10**9
 """one start a second for thirty years"""
 GENERATIONS_AHEAD_MAX = 1000
@@ -33,7 +34,10 @@ GENERATIONS_AHEAD_MAX = 1000
 
 
 class LeaseHolder:
-    """The lease of this process, through every restart of its node. `clock` is monotonic, seconds."""
+    """The lease of this process, through every restart of its node.
+
+    `clock` is monotonic, seconds.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,8 @@ class LeaseHolder:
         try:
             self._acquire(instance)
         except LogUnavailable:
-            self._watched = None  # the holder could not renew its lease in that time either
+            # The holder could not renew its lease in that time either.
+            self._watched = None
             raise
         yield
         self._log = log
@@ -81,10 +86,10 @@ class LeaseHolder:
         return max(0.0, self._renewal_due - self._clock())
 
     def renew(self, log: Log | None = None) -> None:
-        """Look for a greater lease, and renew the own one, if it is time to; through `log`, where
-        it is given.
+        """Look for a greater lease, and renew the own one, if it is time to.
 
-        Raises `LeaseUncertain` once there is a greater lease, and as the log does.
+        `log`: the one to use from now on. Raises `LeaseUncertain` once there is a greater lease,
+        and as the log does.
         """
         self._log = log or self._log
         now = self._clock()
@@ -95,8 +100,9 @@ class LeaseHolder:
         if greatest is not None and greatest[0].rank > own.rank:
             # The record may be forged: who renews it is a server, and then this one ends.
             raise LeaseUncertain(
-                f"another server has taken over {self._federation} ({greatest[0].holder}); this one serves no more, "
-                f"and returns if that one does not renew its lease for {MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
+                f"another server has taken over {self._federation} ({greatest[0].holder}); this "
+                "one serves no more, and returns if that one does not renew its lease for "
+                f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
             )
         self._publish(own)
         self._renewal_due = now + self._renew_s
@@ -105,10 +111,13 @@ class LeaseHolder:
         ensure_topics(self._log, self._config.contract, self._config.log)
         self._own = None
         self._positions = beginning(self._log, self._topic)
-        found = self._read_greatest()
-        if found is not None and not self._take_over:
-            self._check_expired(*found, instance)
-        generation = 1 if found is None else min(found[0].generation + 1, GENERATION_MAX)
+        greatest = self._read_greatest()
+        generation = 1
+        if greatest is not None:
+            lease, offset = greatest
+            if not self._take_over:
+                self._check_expired(lease, offset, instance)
+            generation = min(lease.generation + 1, GENERATION_MAX)
         self._own = Lease(
             self._federation, instance, self._process_id, generation, self._renew_s, self._holder
         )
@@ -119,8 +128,8 @@ class LeaseHolder:
         log_event("lease_acquired", generation=generation)
 
     def _check_expired(self, lease: Lease, offset: int, instance: str) -> None:
-        """Raises `LeaseHeld` or `LeaseUncertain` unless the lease found is released, expired, or
-        this server's own."""
+        """Raises `LeaseHeld` or `LeaseUncertain` unless the lease is released, expired, or this
+        server's own; `offset` is that of its newest record."""
         if lease.released or instance == lease.instance:
             return
         now = self._clock()
@@ -129,15 +138,15 @@ class LeaseHolder:
         rank, first_offset, since = self._watched
         if (lease.rank, offset) != (rank, first_offset):
             raise LeaseHeld(
-                f"another server holds the lease of {self._federation} ({lease.holder}). Stop that one; or start this "
-                "one with --take-over, and that one ends"
+                f"another server holds the lease of {self._federation} ({lease.holder}). Stop that "
+                "one; or start this one with --take-over, and that one ends"
             )
         # By this server's own setting: a lease that says it will be renewed in a day may be forged.
         if now < since + MISSED_RENEWALS_MAX * self._renew_s:
             raise LeaseUncertain(
-                f"another server has the lease of {self._federation} ({lease.holder}); waiting up to "
-                f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s to see whether it still renews it (--take-over does not "
-                "wait)"
+                f"another server has the lease of {self._federation} ({lease.holder}); waiting up "
+                f"to {MISSED_RENEWALS_MAX * self._renew_s:.0f} s to see whether it still renews it "
+                "(--take-over does not wait)"
             )
 
     def _read_greatest(self) -> tuple[Lease, int] | None:
@@ -166,9 +175,13 @@ class LeaseHolder:
     def _check_generation(self, lease: Lease) -> None:
         """Raises `MessageRejected` for a generation that no server can have reached: it would end
         every other one."""
-        most = GENERATION_MAX if self._own is None else self._own.generation + GENERATIONS_AHEAD_MAX
-        if lease.generation > most:
-            raise MessageRejected("malformed", f"generation {lease.generation} is above {most}")
+        generation_max = GENERATION_MAX
+        if self._own is not None:
+            generation_max = self._own.generation + GENERATIONS_AHEAD_MAX
+        if lease.generation > generation_max:
+            raise MessageRejected(
+                "malformed", f"generation {lease.generation} is above {generation_max}"
+            )
 
     def _publish(self, lease: Lease, timeout_s: float = 30.0) -> None:
         self._log.publish(self._topic, lease.encode(), LEASE_KEY, Lease.headers())
@@ -184,13 +197,15 @@ class LeaseHolder:
 STUCK_S = 300.0
 """longest step of a server that renews its lease; after it the server is stuck, and another one may
 take over"""
-# A log that was away for a moment is asked again well within the time that a lease lasts.
 RETRY_S = 1.0
+"""seconds after which a log that was away is tried again: few of the time that a lease lasts"""
 
 
 class LeaseRenewal:
-    """The thread that renews one lease. `open_log` opens the log of the federation; it is called in
-    the thread."""
+    """The thread that renews one lease.
+
+    `open_log` opens the log of the federation; it is called in the thread.
+    """
 
     def __init__(self, holder: LeaseHolder, open_log: Callable[[], Log]) -> None:
         self._holder = holder
@@ -234,12 +249,14 @@ class LeaseRenewal:
                         self._error = error
                         return
                     stop.wait(RETRY_S)
-        except BaseException as error:  # the thread of the server raises it
+        except BaseException as error:
+            # The thread of the server raises it, too: otherwise it would serve without a lease.
             self._error = error
             raise
 
     def _renew(self, log: Log, stop: threading.Event) -> None:
         while not stop.wait(self._holder.renewal_in_s):
+            # A server that is stuck must not keep its lease.
             if time.monotonic() < self._checked_at + STUCK_S:
                 self._holder.renew(log)
             else:

@@ -3,7 +3,6 @@ publishes snapshots."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +46,7 @@ from shoal.server_node.models.factory import PLAIN, make_models
 from shoal.server_node.models.publisher import ModelPublisher
 from shoal.server_node.monitoring import ServerMonitoring
 from shoal.server_node.regions.hierarchy import Hierarchy, UpstreamState
-from shoal.server_node.report.types import ServerStatus, client_statuses
+from shoal.server_node.report.types import ClientStatus, ServerStatus, client_statuses
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import (
@@ -82,14 +81,15 @@ def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Requi
         "contract": Required(
             contract_digest,
             InvalidState(
-                "the server's checkpoint was made under another contract; put the old federation file back, "
-                "or start the new federation under a new name or in a new folder"
+                "the server's checkpoint was made under another contract; put the old federation "
+                "file back, or start the new federation under a new name or in a new folder"
             ),
         ),
         "log": Required(
             updates_log,
             InvalidState(
-                "the log was made anew since the checkpoint was saved; restore the log, or start again in a new folder"
+                "the log was made anew since the checkpoint was saved; restore the log, or start "
+                "again in a new folder"
             ),
         ),
     }
@@ -111,8 +111,8 @@ def start_fresh(
     oldest = beginning(log, agreed.updates_topic)
     if published and not rebuild:
         raise InvalidState(
-            f"snapshots of {contract.federation} were published but the server's checkpoint is gone; "
-            "restore it, or let --rebuild learn everything again from the log"
+            f"snapshots of {contract.federation} were published but the server's checkpoint is "
+            "gone; restore it, or let --rebuild learn everything again from the log"
         )
     whole_log = [name for name, model in models.items() if model.needs_whole_log]
     if any(name.encode() in published for name in whole_log) and any(oldest.values()):
@@ -120,31 +120,41 @@ def start_fresh(
             "the log no longer begins at its first update, so the model cannot be rebuilt from it"
         )
     for name, model in models.items():
-        if (record := published.get(name.encode())) is None:
-            continue
-        # The newest snapshot alone shows how a model began.
-        try:
-            snapshot = Snapshot.decode(record.value, record.headers)
-            validator.check_snapshot(snapshot)
-            if snapshot.model != name:
-                raise MessageRejected("model", f"it is of {snapshot.model}")
-        except MessageRejected as rejected:
-            raise InvalidState(
-                f"the newest snapshot of model {name} cannot be used to rebuild the model ({rejected}); "
-                "restore the server's checkpoint, or start under a new federation name"
-            ) from None
-        if validator.is_learnt(snapshot):
-            model.rebuild(snapshot)
-            continue
-        # Of an earlier contract: its arrays mean nothing to this one, but names, numbers and
-        # history go on.
-        before = contract.earlier[snapshot.contract].contract
-        publisher = ModelPublisher(before, before.models[name])
-        publisher.adopt(snapshot)
-        model.begin_anew(publisher.state(), before)
+        record = published.get(name.encode())
+        if record is not None:
+            _begin_after(name, model, record, contract, validator)
     # A server that never published reads from the first update ever, so that a log that has lost
     # some is noticed.
     return oldest if published else first_positions(log, agreed.updates_topic)
+
+
+def _begin_after(
+    name: str,
+    model: ServedModel,
+    record: Record,
+    contract: ResolvedContract,
+    validator: Validator,
+) -> None:
+    """Let a model begin as its newest snapshot shows that it began. Raises `InvalidState`."""
+    try:
+        snapshot = Snapshot.decode(record.value, record.headers)
+        validator.check_snapshot(snapshot)
+        if snapshot.model != name:
+            raise MessageRejected("model", f"it is of {snapshot.model}")
+    except MessageRejected as rejected:
+        raise InvalidState(
+            f"the newest snapshot of model {name} cannot be used to rebuild the model "
+            f"({rejected}); restore the server's checkpoint, or start under a new federation name"
+        ) from None
+    if validator.is_learnt(snapshot):
+        model.rebuild(snapshot)
+        return
+    # Of an earlier contract: its arrays mean nothing to this one, but names, numbers and history go
+    # on.
+    before = contract.earlier[snapshot.contract].contract
+    publisher = ModelPublisher(before, before.models[name])
+    publisher.adopt(snapshot)
+    model.begin_anew(publisher.state(), before)
 
 
 class _Batch(NamedTuple):
@@ -199,7 +209,7 @@ class ServerNode:
         self._history = history
         self._upstream = upstream
         self._positions: Positions = {}
-        self._left: _Batch | None = None
+        self._unprocessed: _Batch | None = None
         """records that were read and are not processed yet"""
         self._ends_at_start: Positions = {}
         self._started_at = clock()
@@ -243,26 +253,24 @@ class ServerNode:
 
     def resume(self) -> None:
         """Make every stage, restore the checkpoint, publish its outbox again and the contract.
-        Once, before a step.
 
-        Raises `SettingsError` for a key that cannot be read; `InvalidState`: a checkpoint of
-        another contract, or none although snapshots have been published; and as the log does.
+        Once, before the first step. Raises `SettingsError` for a key that cannot be read;
+        `InvalidState`: a checkpoint of another contract, or none although snapshots have been
+        published; and as the log does.
         """
         self._make_stages()
         # Before the checkpoint is restored: the server is ready once it has read what was there
         # when it began.
         self._ends_at_start = dict(self._ends())
         restored = self._restore()
-        clients = client_statuses(
-            (model.clients for model in self._models.values()), self._started_at
-        )
+        clients = self._client_statuses(self._started_at)
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
         publish_contract(self._log, self._resolved)
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:
-        """Make the parts anew and restore the checkpoint into them. Returns whether there was one."""
+        """Make the parts anew and restore the checkpoint into them; whether there was one."""
         self._make_parts()
         self._saved = self._saved_parts()
         state = self._checkpoint.load()
@@ -287,40 +295,47 @@ class ServerNode:
         """
         before = generation.contract
         standing = generation.standing
-        same = {name: model for name, model in self._models.items() if standing.get(name) == "same"}
-        anew = {name: model for name, model in self._models.items() if standing.get(name) == "anew"}
-        for name, model in anew.items():
-            model.begin_anew(state["models"][name]["publisher"], before)
+        same: dict[str, ServedModel] = {}
+        anew: list[str] = []
+        for name, model in self._models.items():
+            if standing.get(name) == "same":
+                same[name] = model
+            elif standing.get(name) == "anew":
+                anew.append(name)
+                model.begin_anew(state["models"][name]["publisher"], before)
         self._saved_parts(same).restore({**state, "contract": self._contract.digest})
         self._quarantine.keep(self._models)
-        for one in self._quarantine.clients():
-            if (rounds := self._models[one.model].rounds) is not None:
-                rounds.quarantine(one.client)
+        # A model that begins anew knows of no quarantine, and its rounds must wait for no such
+        # client.
+        for entry in self._quarantine.clients():
+            rounds = self._models[entry.model].rounds
+            if rounds is not None:
+                rounds.quarantine(entry.client)
+        # What is removed from the history depends on what is in it.
         self._history.catch_up(self._log)
         changed = contract_change_records(self._resolved, standing, self._history)
         self._outbox.store(self._saved.state(), changed.records, self._clock())
         self._history.apply(changed.history)
-        fields = {
-            "same": same,
-            "anew": anew,
-            "added": self._models.keys() - same.keys() - anew.keys(),
-            "removed": standing.keys() - same.keys() - anew.keys(),
-        }
-        models: dict[str, Any] = {name: ", ".join(sorted(some)) for name, some in fields.items()}
+        stays = {*same, *anew}
         log_event(
-            "contract_changed", before=before.digest, contract=self._contract.digest, **models
+            "contract_changed",
+            before=before.digest,
+            contract=self._contract.digest,
+            same=", ".join(sorted(same)),
+            anew=", ".join(sorted(anew)),
+            added=", ".join(sorted(self._models.keys() - stays)),
+            removed=", ".join(sorted(standing.keys() - stays)),
         )
 
     def _saved_parts(self, models: Models | None = None) -> SavedParts:
-        """The values that a checkpoint must have, and its parts. `models`: those that are saved;
-        None: all."""
+        """The values that a checkpoint must have, and its parts; `models`: those saved, or all."""
         required = required_values(
             self._contract.digest, self._log.identity(self._contract.updates_topic)
         )
         whole = "the server's checkpoint"
         parts: dict[str, SavedPart] = {
             "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
-            "models": SavedParts(whole, self._models if models is None else models),
+            "models": SavedParts(whole, models if models is not None else self._models),
             "masked": self._masked,
             "reassembly": self._reassembly,
             "quarantine": self._quarantine,
@@ -335,13 +350,13 @@ class ServerNode:
         self._positions = dict(positions)
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Read records, ingest them, do what is due by the clock, store and publish. False: there
-        was nothing to do.
+        """Read records, ingest them, do what is due by the clock, store and publish.
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`; after an error
-        only a new node, resumed from the checkpoint, may go on.
+        Returns whether there was anything to do. Raises `LogUnavailable` (try again later),
+        `LogError` and `OffsetOutOfRange`; after an error only a new node, resumed from the
+        checkpoint, may go on.
         """
-        batch = self._left or self._read(self._wait_s(timeout_s))
+        batch = self._unprocessed or self._read(self._wait_s(timeout_s))
         began = time.perf_counter()
         try:
             ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
@@ -351,8 +366,9 @@ class ServerNode:
         ingest_s = time.perf_counter() - began
         unlearned = self._unlearning.after(ingested, reached, self._beginning_for(ingested))
         self._positions = unlearned.positions
-        if self._positions != reached:  # it reads the log again from another place
-            self._left = None
+        # After a request to unlearn, the log is read from its start once more.
+        if self._positions != reached:
+            self._unprocessed = None
             self._quotas.begin_again()
         caught_up = batch.caught_up and self._positions == batch.positions
         now = self._clock()
@@ -385,16 +401,14 @@ class ServerNode:
         """Go back to the checkpoint, as after a kill: models are unknown after a record that made
         one fail."""
         self._rejections.failed.add(failed)
-        self._left = None
+        self._unprocessed = None
         self._restore()
 
     @property
     def up_to_date(self) -> bool:
         """Whether every update in the log has been processed and the newest snapshots show it."""
-        read = all(
-            self._positions.get(partition, 0) >= end for partition, end in self._ends().items()
-        )
-        return read and not any(model.pending for model in self._models.values())
+        is_read = _has_reached(self._positions, self._ends())
+        return is_read and not any(model.pending for model in self._models.values())
 
     @property
     def idle(self) -> bool:
@@ -409,12 +423,13 @@ class ServerNode:
         """Status of the server for people."""
         now = self._clock()
         topic = self._contract.updates_topic
-        at = self._positions
-        bounds = self._log.bounds(topic)
-        lag = sum(end - at.get(partition, 0) for partition, (_, end) in bounds.items())
+        lag = 0
+        margins: list[int] = []
+        for partition, (first, end) in self._log.bounds(topic).items():
+            lag += end - self._positions.get(partition, 0)
+            margins.append(self._positions.get(partition, first) - first)
         # An alert needs the partition from which retention removes unread records first.
-        margin = min(at.get(partition, first) - first for partition, (first, _) in bounds.items())
-        self._monitoring.observe_lag(topic, lag, margin)
+        self._monitoring.observe_lag(topic, lag, min(margins))
         self._monitoring.observe_hierarchy(self._hierarchy)
         self._monitoring.observe_places(self._quotas.used)
         self._monitoring.observe_masked(self._masked.waits_for(), self._masked.wrong_helpers)
@@ -422,11 +437,9 @@ class ServerNode:
             contract=self._resolved,
             started_at=self._started_at,
             now=now,
-            ready=all(
-                at.get(partition, 0) >= end for partition, end in self._ends_at_start.items()
-            ),
+            ready=_has_reached(self._positions, self._ends_at_start),
             models={name: model.status() for name, model in self._models.items()},
-            clients=client_statuses((model.clients for model in self._models.values()), now),
+            clients=self._client_statuses(now),
             rejected=self._monitoring.rejected,
             quarantined=self._quarantine.clients(),
             lag_records=lag,
@@ -434,13 +447,11 @@ class ServerNode:
         )
 
     def _wait_s(self, timeout_s: float) -> float:
-        """Seconds to wait for records, `timeout_s` at most: the next snapshot waits for none of
-        them once it is due."""
+        """Seconds to wait for records, `timeout_s` at most; what is due waits for none of them."""
         now = self._clock()
-        due_s = min(
-            (model.snapshot_wait_s(now) for model in self._models.values()), default=math.inf
-        )
-        return min(timeout_s, due_s + CLOCKS_APART_S)
+        for model in self._models.values():
+            timeout_s = min(timeout_s, model.snapshot_wait_s(now) + CLOCKS_APART_S)
+        return timeout_s
 
     def _read(self, timeout_s: float) -> _Batch:
         topic = self._contract.updates_topic
@@ -452,20 +463,24 @@ class ServerNode:
         records, after = read_next(
             self._log, topic, self._positions, limit, timeout_s, gaps, self._gap
         )
-        gathers = timeout_s > 0 and all(model.rounds is None for model in self._models.values())
-        until = time.monotonic() + (GATHER_S if gathers else 0.0)
+        models = self._models.values()
+        until = time.monotonic()
+        # Not with rounds: each waits for the one before, so that these waits would add up.
+        if timeout_s > 0 and all(model.rounds is None for model in models):
+            until += GATHER_S
         # One of each client and model: what comes after these is of the next burst.
-        enough = min(limit, sum(len(model.clients) for model in self._models.values()) or limit)
-        while records and len(records) < enough and (left_s := until - time.monotonic()) > 0:
+        enough = min(limit, sum(len(model.clients) for model in models) or limit)
+        while records and len(records) < enough:
+            wait_s = until - time.monotonic()
+            if wait_s <= 0:
+                break
             more, after = read_next(
-                self._log, topic, after, limit - len(records), left_s, gaps, self._gap
+                self._log, topic, after, limit - len(records), wait_s, gaps, self._gap
             )
             records = [*records, *more]
         # Fewer records than asked for do not mean that these were all: a broker sends what it has
         # at hand.
-        return _Batch(
-            records, after, all(after.get(partition, 0) >= end for partition, end in ends.items())
-        )
+        return _Batch(records, after, _has_reached(after, ends))
 
     def _process(
         self, batch: _Batch, until_s: float
@@ -482,18 +497,29 @@ class ServerNode:
             if ingested and time.perf_counter() >= until_s:
                 break
             ingested.append(self._ingest.process(record))
-        left = batch.records[len(ingested) :]
-        self._left = batch._replace(records=left) if left else None
-        # Backwards, so that the first record that is left decides for its partition.
-        reached = batch.positions | {record.partition: record.offset for record in reversed(left)}
-        rejected = [one.rejected for one in ingested if one.rejected is not None]
-        return [one.outcome for one in ingested], rejected, reached
+        unprocessed = batch.records[len(ingested) :]
+        self._unprocessed = batch._replace(records=unprocessed) if unprocessed else None
+        reached = dict(batch.positions)
+        # Backwards, so that the first unprocessed record decides for its partition.
+        for record in reversed(unprocessed):
+            reached[record.partition] = record.offset
+        outcomes: list[IngestOutcome] = []
+        rejected: list[OutboxRecord] = []
+        for outcome, rejected_record in ingested:
+            outcomes.append(outcome)
+            if rejected_record is not None:
+                rejected.append(rejected_record)
+        return outcomes, rejected, reached
 
     def _beginning_for(self, ingested: Sequence[IngestOutcome]) -> Positions:
-        """The beginning of the log, for a step that is to unlearn a client; no other step needs to
-        ask the log."""
-        asked = any(one.request is not None and one.request.unlearn for one in ingested)
-        return beginning(self._log, self._contract.updates_topic) if asked else {}
+        """The beginning of the log, for a step that is to unlearn a client.
+
+        No other step needs it, and to ask a broker takes time.
+        """
+        requests = (outcome.request for outcome in ingested)
+        if any(request is not None and request.unlearn for request in requests):
+            return beginning(self._log, self._contract.updates_topic)
+        return {}
 
     def _run_timers(
         self, caught_up: bool, hidden: bool, now: float
@@ -507,9 +533,8 @@ class ServerNode:
             if caught_up or model.rounds is None:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:
-                published.append(
-                    model.take_snapshot(self._positions, self._statements[model.name], now)
-                )
+                statement = self._statements[model.name]
+                published.append(model.take_snapshot(self._positions, statement, now))
         return events, published
 
     def _store(self, records: Sequence[OutboxRecord], outcome: StepOutcome, now: float) -> bool:
@@ -535,7 +560,13 @@ class ServerNode:
             model.clients.allow_jumps()
 
     def _ends(self) -> Positions:
-        return {
-            partition: end
-            for partition, (_, end) in self._log.bounds(self._contract.updates_topic).items()
-        }
+        bounds = self._log.bounds(self._contract.updates_topic)
+        return {partition: end for partition, (_, end) in bounds.items()}
+
+    def _client_statuses(self, now: float) -> list[ClientStatus]:
+        return client_statuses((model.clients for model in self._models.values()), now)
+
+
+def _has_reached(positions: Positions, ends: Positions) -> bool:
+    """Whether every record before `ends` has been read."""
+    return all(positions.get(partition, 0) >= end for partition, end in ends.items())

@@ -22,7 +22,7 @@ from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import resumed, run, stopped_by_signals
 from shoal.server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
-from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.bridge import BridgeThread
@@ -116,16 +116,17 @@ def server(
 
 
 def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
-    """name -> what there is at the end of each model that has a snapshot."""
-    return {
-        name: {
-            "version": model.snapshot.version,
-            "clusters": model.snapshot.clusters,
-            "nodes": model.snapshot.nodes,
-        }
-        for name, model in board.status.models.items()
-        if model.snapshot is not None
-    }
+    """name -> sizes of the newest snapshot, of each model that has one."""
+    totals: dict[str, dict[str, int]] = {}
+    for name, model in board.status.models.items():
+        snapshot = model.snapshot
+        if snapshot is not None:
+            totals[name] = {
+                "version": snapshot.version,
+                "clusters": snapshot.clusters,
+                "nodes": snapshot.nodes,
+            }
+    return totals
 
 
 def _page_server() -> Callable[..., WebServer]:

@@ -35,7 +35,7 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
-from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.types import ServerStatus
 from shoal.transports import open_log

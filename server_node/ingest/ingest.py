@@ -86,14 +86,16 @@ class Rejections:
         """Raises `MessageRejected` ("failed") for a record that has made the server fail."""
         self.failed.check(record)
 
-    def record_of(self, record: Record, wrong: MessageRejected) -> OutboxRecord:
+    def record_of(self, record: Record, rejected: MessageRejected) -> OutboxRecord:
         """The message that keeps a rejected record."""
         whole = Rejected(
             record.value,
             record.key,
-            wrong.reason,
-            wrong.detail,
-            *record[:3],
+            rejected.reason,
+            rejected.detail,
+            record.topic,
+            record.partition,
+            record.offset,
             original_headers=record.headers,
         )
         kept = whole.within(self._value_bytes_max)
@@ -140,46 +142,17 @@ class Ingest:
             self._rejections.check(record)
             if self._masked is not None and self._masked.takes(record):
                 return Ingested(self._masked.take(record, outcome, self._keys))
-            if (request := request_in(record)) is not None:
+            request = request_in(record)
+            if request is not None:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)
-            self._keys.check_client(
-                update.client, record.topic, record.value or b"", record.headers
-            )
-            if (left_out := self._left_out(update, record)) is not None:
-                return Ingested(
-                    outcome._replace(result=left_out, model=update.model, client=update.client)
-                )
-            if isinstance(update, RegionUpdate):
-                self._server.quotas.check_region(update.client)
-            self._server.quotas.check(update.client, record)
-            self._server.validator.check_update(update)
-            taken = self._take(update, record, outcome)
-            self._server.quotas.accepted(update.client)
-            return Ingested(taken._replace(copied=self._is_copied(update)))
-        except MessageRejected as wrong:
-            model, client = ("", "") if update is None else (update.model, update.client)
-            rejected = outcome._replace(
-                model=model, client=client, reason=wrong.reason, detail=wrong.detail
-            )
-            if wrong.reason == "conflict" and update is not None:
-                rejected = rejected._replace(copied=self._is_copied(update))
-            return Ingested(rejected, self._rejections.record_of(record, wrong))
-        # no record may end the server, whatever it makes an algorithm raise
+            return Ingested(self._process_update(update, record, outcome))
+        except MessageRejected as rejected:
+            rejected_outcome = self._rejected(outcome, update, rejected)
+            return Ingested(rejected_outcome, self._rejections.record_of(record, rejected))
+        # No record may end the server, whatever it makes an algorithm raise.
         except Exception as error:
             raise RecordFailed(record, error) from error
-
-    def _left_out(
-        self, update: Update, record: Record
-    ) -> Literal["superseded", "quarantined"] | None:
-        """Why an update is left out before it is checked; None: it is not."""
-        if self._server.validator.is_superseded(update):
-            return "superseded"
-        return "quarantined" if self._server.quarantine.excludes(update, record) else None
-
-    def _is_copied(self, update: Update) -> bool:
-        """Whether this update was the first to show that two processes publish as its client."""
-        return self._server.models[update.model].clients.take_copy()
 
     def _apply(self, request: Request, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a request. Raises `MessageRejected`."""
@@ -188,20 +161,56 @@ class Ingest:
         self._keys.check_request(
             record.topic, record.value or b"", record.headers, request.message_type.TYPE
         )
-        return outcome._replace(
-            result="request", model=request.model, request=request.take(self._server, record)
-        )
+        applied = request.take(self._server, record)
+        return outcome._replace(result="request", model=request.model, request=applied)
 
-    def _take(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:
+    def _process_update(
+        self, update: Update, record: Record, outcome: IngestOutcome
+    ) -> IngestOutcome:
+        """The outcome of an update or a chunk of one, in the order of the checks: who sent it,
+        whether it counts, how many there may be, and what it says.
+
+        Raises `MessageRejected`.
+        """
+        # The signature comes first: without it, anybody could use up the quota of a client.
+        self._keys.check_client(update.client, record.topic, record.value or b"", record.headers)
+        left_out = self._left_out(update, record)
+        if left_out is not None:
+            return outcome._replace(result=left_out, model=update.model, client=update.client)
+        if isinstance(update, RegionUpdate):
+            self._server.quotas.check_region(update.client)
+        self._server.quotas.check(update.client, record)
+        self._server.validator.check_update(update)
+        absorbed = self._absorb(update, record, outcome)
+        # Only now: an update that is rejected gives its client no place among `clients_max`.
+        self._server.quotas.accepted(update.client)
+        return absorbed._replace(copied=self._is_copied(update))
+
+    def _left_out(
+        self, update: Update, record: Record
+    ) -> Literal["superseded", "quarantined"] | None:
+        """Why an update is left out before it is checked; None: it is not."""
+        if self._server.validator.is_superseded(update):
+            return "superseded"
+        if self._server.quarantine.excludes(update, record):
+            return "quarantined"
+        return None
+
+    def _absorb(self, update: Update, record: Record, outcome: IngestOutcome) -> IngestOutcome:
         """The outcome of a validated update or chunk of one. Raises `MessageRejected`."""
         model = self._server.models[update.model]
-        processed = Processed(False)
         table = update_arrays(update)
-        digest = content_digest(update, record.value or b"", table)
-        times = update.oldest_reading_at, update.newest_reading_at
-        content = Content(digest, update.made_at, mark_in(record), record.partition, *times)
+        content = Content(
+            content_digest(update, record.value or b"", table),
+            update.made_at,
+            mark_in(record),
+            record.partition,
+            update.oldest_reading_at,
+            update.newest_reading_at,
+        )
         learns = self._server.validator.is_learnt(update)
         process = model.process if learns else model.skip
+        processed = Processed(False)
         if update.chunks == 1:
             update = _dated(update, record)
             processed = process(update, outcome.at, content)
@@ -216,16 +225,38 @@ class Ingest:
         if processed.new and not update.is_report:
             self._server.hierarchy.take(update, outcome.at)
             self._server.reassembly.drop(update.model, update.client)
+        readings = 0
+        # All chunks of a repeated update come here; its readings count with the first.
+        if learns and update.round is None and update.chunk == 1:
+            readings = update.readings
+        result: Literal["superseded", "absorbed", "repeated"] = "superseded"
+        if learns:
+            result = "absorbed" if processed.new else "repeated"
         return outcome._replace(
-            result="superseded" if not learns else "absorbed" if processed.new else "repeated",
+            result=result,
             model=update.model,
             client=update.client,
-            readings=update.readings
-            if learns and update.round is None and update.chunk == 1
-            else 0,
+            readings=readings,
             made_at=update.made_at,
             answer=processed.answer,
         )
+
+    def _rejected(
+        self, outcome: IngestOutcome, update: Update | None, rejected: MessageRejected
+    ) -> IngestOutcome:
+        """The outcome of a rejected record; `update` is None where it has none that can be read."""
+        outcome = outcome._replace(reason=rejected.reason, detail=rejected.detail)
+        if update is None:
+            return outcome
+        outcome = outcome._replace(model=update.model, client=update.client)
+        # Only a conflict shows that the model is one of the contract, as it is found last.
+        if rejected.reason != "conflict":
+            return outcome
+        return outcome._replace(copied=self._is_copied(update))
+
+    def _is_copied(self, update: Update) -> bool:
+        """Whether this update was the first to show that two processes publish as its client."""
+        return self._server.models[update.model].clients.take_copy()
 
 
 def _dated(update: Update, record: Record) -> Update:
@@ -237,7 +268,8 @@ def _dated(update: Update, record: Record) -> Update:
     if update.newest_reading_at is None or update.newest_reading_at <= latest:
         return update
     oldest = update.oldest_reading_at
-    oldest = None if oldest is None else min(oldest, latest)
+    if oldest is not None:
+        oldest = min(oldest, latest)
     return replace(update, newest_reading_at=latest, oldest_reading_at=oldest)
 
 
@@ -270,20 +302,21 @@ class Unlearning:
         self, ingested: Sequence[IngestOutcome], positions: Positions, first: Positions
     ) -> Unlearned:
         """Continue a step that came to `positions` of a log that begins at `first`."""
-        requests = [
-            (one.model, one.request.unlearn)
-            for one in ingested
-            if one.request and one.request.unlearn
-        ]
+        requests: list[tuple[str, str]] = []
+        for outcome in ingested:
+            if outcome.request is not None and outcome.request.unlearn:
+                requests.append((outcome.model, outcome.request.unlearn))
         reports: list[Report] = []
         if requests:
             positions = self._unlearn(requests, positions, first, reports)
-        if self._until and all(
-            positions.get(partition, 0) >= end for partition, end in self._until.items()
-        ):
+        if self._until and self._is_read(positions):
             self._until = {}
             reports.append(Report("unlearning_done"))
         return Unlearned(positions, bool(self._until), reports)
+
+    def _is_read(self, positions: Positions) -> bool:
+        """Whether the log has been read as far as before the client was unlearned."""
+        return all(positions.get(partition, 0) >= end for partition, end in self._until.items())
 
     def _unlearn(
         self,
@@ -292,29 +325,29 @@ class Unlearning:
         first: Positions,
         reports: list[Report],
     ) -> Positions:
-        """Have the models forget the clients. Returns the positions to read on from."""
+        """Have the models forget the clients, and add what happens to `reports`.
+
+        `requests` are pairs of model and client. Returns the positions to read on from.
+        """
         whole_log = any(self._server.models[model].needs_whole_log for model, _ in requests)
+        # A log that has lost its first updates would give a model without more than the client.
         if whole_log and any(first.values()):
             for model, client in requests:
-                reports.append(
-                    Report(
-                        "unlearning_refused", logging.WARNING, {"model": model, "client": client}
-                    )
-                )
+                fields = {"model": model, "client": client}
+                reports.append(Report("unlearning_refused", logging.WARNING, fields))
             return positions
         for model, client in requests:
-            reports.append(
-                Report("unlearning_started", logging.INFO, {"model": model, "client": client})
-            )
+            fields = {"model": model, "client": client}
+            reports.append(Report("unlearning_started", logging.INFO, fields))
             self._server.models[model].unlearn(client, positions)
         if not whole_log:
             return positions
         self._server.reassembly.clear()
         self._server.quarantine.begin_again()
         self._server.taken.begin_again()
-        self._until = {
-            partition: max(at, self._until.get(partition, 0)) for partition, at in positions.items()
-        }
+        # Of a second request while the log is read again, the end that is further counts.
+        for partition, position in positions.items():
+            self._until[partition] = max(position, self._until.get(partition, 0))
         return first
 
     def state(self) -> list[list[int]]:

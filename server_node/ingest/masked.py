@@ -27,7 +27,7 @@ MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
 
 
 class MaskedRounds:
-    """The rounds of all models of a federation with masked counts; of any other one there are none."""
+    """The rounds of all models of a federation with masked counts; any other one has none."""
 
     def __init__(
         self,
@@ -39,19 +39,19 @@ class MaskedRounds:
         """`upstream`: the upstream federation, for whose models `contribute` takes what a batch is
         passed on as."""
         self._contract = contract
+        self._rounds: dict[str, ModelRound] = {}
         # Where all clients are in regions, no round of its own is ever open.
-        counted = contract.counted if contract.mode.helpers else ()
+        if not contract.mode.helpers:
+            return
         followed = () if upstream is None else upstream.federation.models
-        self._rounds = {
-            one.name: ModelRound(
+        for model in contract.counted:
+            self._rounds[model.name] = ModelRound(
                 contract,
-                one,
-                cast("StreamingBase", models[one.name]),
+                model,
+                cast("StreamingBase", models[model.name]),
                 contribute,
-                upstream if one.name in followed else None,
+                upstream if model.name in followed else None,
             )
-            for one in counted
-        }
 
     def takes(self, record: Record) -> bool:
         """Whether the record is a message of masked counts."""
@@ -66,14 +66,14 @@ class MaskedRounds:
             raise MessageRejected(
                 "model", "no model of the contract learns from masked counts under this name"
             )
-        signed = record.topic, record.value or b"", record.headers, message.TYPE
+        signed = (record.topic, record.value or b"", record.headers, message.TYPE)
         if isinstance(message, MaskedCounts):
             # Invented clients have no keys. A forged message under such a name changes a check,
-            # which holds no reading.
+            # which has no reading in it.
             if not is_check([message.client]):
                 keys.check_client(message.client, *signed)
             applied = current.take_counts(message, record)
-            current.begins_at(outcome.at)
+            current.note_first(outcome.at)
         elif isinstance(message, CloseRound):
             keys.check_request(*signed)
             applied = current.take_close(message)
@@ -81,26 +81,24 @@ class MaskedRounds:
             keys.check_request(*signed)
             applied = current.take_plan(message)
         else:
-            # By the log's time, so that a rebuild makes the same update.
-            applied = current.take_sum(
-                cast("HelperSum", message), outcome.at, record.timestamp_ms / 1000
-            )
+            # Its helper's signature is in it. By the log's time, so that a rebuild makes the same
+            # update.
+            helper_sum = cast("HelperSum", message)
+            applied = current.take_sum(helper_sum, outcome.at, record.timestamp_ms / 1000)
         return outcome._replace(result="request", model=message.model, request=applied)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
-        """The ends and plans of rounds that are due, and the rounds that clients were not told of
-        yet."""
+        """The ends and plans of rounds that are due, and the rounds that are not announced yet."""
         contract = self._contract.contract
+        topic = contract.updates_topic
         for name, current in self._rounds.items():
-            for due in (*current.due_check(now), current.due_close(now), current.due_plan(now)):
-                if due is not None:
-                    yield OutboxRecord(
-                        contract.updates_topic,
-                        due.encode(),
-                        contract.update_key(name),
-                        due.headers(),
-                    )
-            if (opened := current.announcement()) is not None:
+            key = contract.update_key(name)
+            due = [*current.due_check(now), current.due_close(now), current.due_plan(now)]
+            for message in due:
+                if message is not None:
+                    yield OutboxRecord(topic, message.encode(), key, message.headers())
+            opened = current.announcement()
+            if opened is not None:
                 yield OutboxRecord(
                     contract.snapshots_topic, opened.encode(), opened.record_key, opened.headers()
                 )
@@ -125,7 +123,8 @@ class MaskedRounds:
         """Become the saved ones; the models have been restored before. Raises `InvalidState`."""
         if self._rounds and state.get("version") != STATE_VERSION:
             raise InvalidState(
-                "the checkpoint's rounds of masked counts are of another version of shoal; run that one"
+                "the checkpoint's rounds of masked counts are of another version of shoal; "
+                "run that one"
             )
         try:
             for name, current in self._rounds.items():

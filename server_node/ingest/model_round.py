@@ -49,13 +49,13 @@ from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports.base import Record
 
 COHORT: Final = "cohort"
-"""the client that a batch counts as in snapshots and histories: which ones it has cannot be told
-from its counts"""
+"""the client that a batch counts as in snapshots and histories: its counts do not show which
+clients are in it"""
 SUM_DEVIATIONS: Final = 6.0
 """standard deviations of its noise by which the sum of all counts may lie outside of what its
 readings allow"""
 COUNT_DEVIATIONS: Final = 12.0
-"""the same for a single count"""
+"""the same for a single count: wider, as every one of many thousands of counts has to be within"""
 
 
 class ModelRound:
@@ -85,7 +85,7 @@ class ModelRound:
         self.cohort = f"{contract.federation}/{model.name}".encode()
         self.number = 1
         self.announced = 0
-        """the newest round that clients were told of"""
+        """the newest round that was announced to clients"""
         self.answered: dict[str, int] = {}
         """client -> number of its newest window that a batch has had; clients that are new or asked
         last are last"""
@@ -124,7 +124,8 @@ class ModelRound:
 
     def take_counts(self, message: MaskedCounts, record: Record) -> Applied:
         """Collect one message. Raises `MessageRejected`."""
-        if message.round > self.number or (message.round == self.number and not self._is_open):
+        is_early = message.round == self.number and not self._is_open
+        if message.round > self.number or is_early:
             raise MessageRejected(
                 "sequence", f"round {message.round} is not open yet; round {self.number} is next"
             )
@@ -133,20 +134,18 @@ class ModelRound:
             # next round names.
             self.answered[message.client] = self.answered.pop(message.client)
             return Applied()
+        # Too late: its client sends the window again in a later round.
         if message.round < self.number or self._closed is not None:
             return Applied()
-        if (message.plan, message.cells) != (self.plan, self.cells):
-            raise MessageRejected(
-                "arrays", "it was counted under another plan than that of its round"
-            )
-        if message.places > self._contract.contract.privacy.window_readings:
-            raise MessageRejected("claims", "it has more readings than a window")
-        if (known := self._by_client.get(message.client)) is not None:
+        self._check_counts(message)
+        known = self._by_client.get(message.client)
+        if known is not None:
             if self._messages[known][0] != message:
                 raise MessageRejected(
                     "conflict", "its client has sent other counts for this round before"
                 )
             return Applied()
+        # The offsets of a batch are of one partition, that of the model's key.
         if self._messages and record.partition != self._partition:
             raise MessageRejected(
                 "malformed", "it is in another partition than the others of its model"
@@ -156,14 +155,24 @@ class ModelRound:
         self._partition = record.partition
         return Applied()
 
-    def begins_at(self, now: float) -> None:
-        """Note when the first message of the round was here."""
+    def _check_counts(self, message: MaskedCounts) -> None:
+        """Raises `MessageRejected` for counts that cannot be of the open round."""
+        if (message.plan, message.cells) != (self.plan, self.cells):
+            raise MessageRejected(
+                "arrays", "it was counted under another plan than that of its round"
+            )
+        if message.places > self._contract.contract.privacy.window_readings:
+            raise MessageRejected("claims", "it has more readings than a window")
+
+    def note_first(self, now: float) -> None:
+        """Note when the first message of the round was read."""
         if self._messages and self._first_at is None:
             self._first_at = now
 
     def take_close(self, close: CloseRound) -> Applied:
         """End the round. Raises `MessageRejected`."""
-        if close.round < self.number or close == self._closed:  # published again after a kill
+        # Published again after a kill.
+        if close.round < self.number or close == self._closed:
             return Applied()
         if close.round == self.number and self._closed is not None:
             raise MessageRejected(
@@ -171,29 +180,31 @@ class ModelRound:
             )
         if close.round > self.number:
             raise MessageRejected("sequence", f"round {close.round} is not open yet")
-        unknown = [offset for offset in close.places if offset not in self._messages]
-        if unknown or close.partition != self._partition:
+        clients = self._check_batch(close)
+        self._closed = close
+        # Invented clients answer a check alone, and are not waited for in the next round.
+        if not is_check(clients):
+            self._expected = len(self._messages)
+        # In the order of the batch, as its digest has them.
+        self._messages = {offset: self._messages[offset] for offset in close.places}
+        return self._applied("masked_round_closed", clients=str(len(clients)))
+
+    def _check_batch(self, close: CloseRound) -> list[str]:
+        """The clients of the batch of the open round. Raises `MessageRejected` for another one."""
+        are_here = all(offset in self._messages for offset in close.places)
+        if not are_here or close.partition != self._partition:
             raise MessageRejected("malformed", "its batch has messages that did not come")
         if not self._terms["batch_min"] <= len(close.places) <= self._batch_max:
             raise MessageRejected("malformed", f"its batch has {len(close.places)} clients")
         clients = [self._messages[offset][0].client for offset in close.places]
+        # The server knows the masks of invented clients: with them, a batch could have a single
+        # client, whose counts the server would read.
         if not is_check(clients) and any(is_check([client]) for client in clients):
             raise MessageRejected("malformed", "its batch has clients and invented ones")
-        if close.batch != self._digest(close.places) or (close.plan, close.cells) != (
-            self.plan,
-            self.cells,
-        ):
+        is_of_plan = (close.plan, close.cells) == (self.plan, self.cells)
+        if not is_of_plan or close.batch != self._digest(close.places):
             raise MessageRejected("malformed", "its digest is not that of its batch")
-        self._closed = close
-        self._expected = self._expected if is_check(clients) else len(self._messages)
-        # In the order of the batch, as its digest has them.
-        self._messages = {offset: self._messages[offset] for offset in close.places}
-        name = self._model.name
-        number = str(self.number)
-        return Applied(
-            "masked_round_closed",
-            fields={"model": name, "round": number, "clients": str(len(clients))},
-        )
+        return clients
 
     def take_plan(self, message: RoundPlan) -> Applied:
         """Open the round of a region, under the plan of an upstream snapshot. Raises
@@ -202,7 +213,8 @@ class ModelRound:
             raise MessageRejected("model", "only in a region a round has a plan of its own")
         if message.round > self.number:
             raise MessageRejected("sequence", f"round {message.round} is not next")
-        if message.round < self.number or self._is_open:  # published again after a kill
+        # Published again after a kill.
+        if message.round < self.number or self._is_open:
             return Applied()
         if message.snapshot:
             snapshot = Snapshot.decode(message.snapshot, Snapshot.headers())
@@ -217,14 +229,17 @@ class ModelRound:
         which has what the round before has contributed, or after a time without one."""
         if self._upstream is None or self._is_open or self._plan_sent:
             return None
+        if self._waits_since is None:
+            self._waits_since = now
         # A clock that was set back must not lengthen the wait.
-        self._waits_since = now if self._waits_since is None else min(self._waits_since, now)
+        self._waits_since = min(self._waits_since, now)
+        value = b""
         newest = self._upstream.newest(self._model.name)
-        is_new = newest is not None and cast("FollowingModel", self._served).is_behind(newest)
-        if not is_new and now < self._waits_since + self._terms["batch_s"]:
+        if newest is not None and cast("FollowingModel", self._served).is_behind(newest):
+            value = newest.encode()
+        elif now < self._waits_since + self._terms["batch_s"]:
             return None
         self._plan_sent = True
-        value = newest.encode() if newest is not None and is_new else b""
         return RoundPlan(
             self._contract.federation, self._contract.digest, self._model.name, self.number, value
         )
@@ -239,23 +254,16 @@ class ModelRound:
         if key is None:
             raise MessageRejected("client", f"{message.helper} is no helper of the contract")
         self._check_signed(message, key)
-        if message.round < self.number:  # published again after a kill
+        # Published again after a kill.
+        if message.round < self.number:
             return Applied()
-        if self._closed is None or (message.round, message.batch) != (
-            self.number,
-            self._closed.batch,
-        ):
+        batch = None if self._closed is None else self._closed.batch
+        if message.round != self.number or message.batch != batch:
             raise MessageRejected("malformed", "it is not for the batch of the open round")
         # The first counts: the mean of two, each with noise of its own, would have less.
         known = self._sums.setdefault(message.helper, message)
         if known.total != message.total:
-            name = self._model.name
-            number = str(self.number)
-            return Applied(
-                "helper_sums_differ",
-                logging.ERROR,
-                {"model": name, "round": number, "helper": message.helper},
-            )
+            return self._applied("helper_sums_differ", logging.ERROR, helper=message.helper)
         if len(message.total) != 4 * self.cells:
             del self._sums[message.helper]
             raise MessageRejected("arrays", "it has other cells than its round")
@@ -276,24 +284,23 @@ class ModelRound:
         # never learnt.
         if is_check(message.client for message in messages):
             return self._judge_helpers([message.entry for message in messages], now)
-        sums = [words_of(one.total) for one in self._sums.values()]
-        total = unmasked([words_of(one.counts) for one in messages], sums)
-        places = sum(message.places for message in messages)
-        name = self._model.name
-        number = str(self.number)
-        clients = str(len(messages))
-        applied = Applied(
-            "masked_round_absorbed", fields={"model": name, "round": number, "clients": clients}
+        total = unmasked(
+            [words_of(message.counts) for message in messages],
+            [words_of(helper_sum.total) for helper_sum in self._sums.values()],
         )
+        places = sum(message.places for message in messages)
+        clients = str(len(messages))
         if self._is_possible(total, places):
             self._absorb(total, places, now, made_at)
             self._suspects.absorbed(message.client for message in messages)
             self._check.note_absorbed()
+            applied = self._applied("masked_round_absorbed", clients=clients)
         else:
             self._check.note_void(now)
-            found = self._suspects.void({message.client: message.key for message in messages})
-            fields = {"model": name, "round": number, "clients": clients, "left_out": found or ""}
-            applied = Applied("masked_round_void", logging.ERROR, fields)
+            left_out = self._suspects.void({message.client: message.key for message in messages})
+            applied = self._applied(
+                "masked_round_void", logging.ERROR, clients=clients, left_out=left_out or ""
+            )
         # Also of a void batch: helpers have unmasked these windows, and never will again.
         self.answered |= {message.client: message.window for message in messages}
         self.number += 1
@@ -301,33 +308,33 @@ class ModelRound:
         return applied
 
     def _judge_helpers(self, entries: list[BatchEntry], now: float) -> Applied:
-        """Say which helpers are wrong, and open the next round. No client's window was in this one."""
+        """Find the helpers that are wrong, and open the next round.
+
+        No client's window was in this one.
+        """
         assert self._closed is not None
         if self._check.judge(self._closed, entries, self._sums, now + self._terms["batch_s"]):
             self._suspects.trust_helpers()
-        name = self._model.name
-        number = str(self.number)
         wrong = self._check.wrong
+        applied = self._applied("masked_helpers_checked")
         if wrong:
             self._suspects.blame_helpers()
+            faults = "; ".join(f"{helper}: {fault}" for helper, fault in sorted(wrong.items()))
+            applied = self._applied("masked_helper_wrong", logging.ERROR, helpers=faults)
         self.number += 1
         self._empty_round()
-        if not wrong:
-            return Applied("masked_helpers_checked", fields={"model": name, "round": number})
-        found = "; ".join(f"{helper}: {fault}" for helper, fault in sorted(wrong.items()))
-        return Applied(
-            "masked_helper_wrong", logging.ERROR, {"model": name, "round": number, "helpers": found}
-        )
+        return applied
+
+    def _applied(self, event: str, level: int = logging.INFO, **fields: str) -> Applied:
+        """What became of a message: an event of the open round."""
+        names = {"model": self._model.name, "round": str(self.number)}
+        return Applied(event, level, names | fields)
 
     def due_check(self, now: float) -> list[MaskedCounts]:
         """The messages of invented clients that make the open round a check of helpers, where that
         is due."""
-        if (
-            self._close_sent
-            or self._closed is not None
-            or not self._is_open
-            or not self._check.is_due(now)
-        ):
+        is_collecting = self._is_open and not self._close_sent and self._closed is None
+        if not is_collecting or not self._check.is_due(now):
             return []
         return self._check.make_messages(self.number, self.plan, self.cells)
 
@@ -335,10 +342,10 @@ class ModelRound:
         """Whether these can be counts of this many readings with the noise of all helpers, rather
         than masks."""
         deviation = math.sqrt(self._model.options["noise_variance"])
-        spread = SUM_DEVIATIONS * deviation * math.sqrt(len(total))
-        each = COUNT_DEVIATIONS * deviation
-        in_reach = bool(((total >= -each) & (total <= places + each)).all())
-        return in_reach and -spread <= int(total.sum()) <= places + spread
+        of_sum = SUM_DEVIATIONS * deviation * math.sqrt(len(total))
+        of_count = COUNT_DEVIATIONS * deviation
+        in_reach = bool(((total >= -of_count) & (total <= places + of_count)).all())
+        return in_reach and -of_sum <= int(total.sum()) <= places + of_sum
 
     def _absorb(self, total: Ints, places: int, now: float, made_at: float) -> None:
         arrays = {**self._blank.update(total), "places": np.array([places], dtype=np.int64)}
@@ -356,10 +363,11 @@ class ModelRound:
         )
         self._served.process(update, now)
         if self._upstream is not None:
-            clients = len(
-                self.answered.keys() | {message.client for message, _ in self._messages.values()}
-            )
-            self._contribute(replace(update, arrays=self._passed_on(arrays, places)), now, clients)
+            clients = self.answered.keys() | {
+                message.client for message, _ in self._messages.values()
+            }
+            contribution = replace(update, arrays=self._passed_on(arrays, places))
+            self._contribute(contribution, now, len(clients))
 
     def _passed_on(self, arrays: Arrays, places: int) -> Arrays:
         """The noisy sum as the upstream federation takes it: with the number of noises in it, one
@@ -377,31 +385,16 @@ class ModelRound:
             return None
         # A clock that was set back must not lengthen the wait.
         self._first_at = min(self._first_at, now)
-        late = now >= self._first_at + self._terms["batch_s"]
-        if not (late or self._check.secrets) and not 0 < self._expected <= len(self._messages):
-            return None
-        answered = {
-            client: self._messages[offset][0].key for client, offset in self._by_client.items()
-        }
-        least = int(self._terms["batch_min"])
-        if self._check.secrets:
-            chosen = [client for client in answered if client in self._check.secrets]
-        elif self._check.wrong:  # a batch would be void, and its windows would be lost
-            return None
-        else:
-            clients = {client: key for client, key in answered.items() if not is_check([client])}
-            chosen = self._suspects.chosen(clients, least, fill=late)
-        if len(chosen) < least:
+        chosen = self._batch_clients(now)
+        if len(chosen) < self._terms["batch_min"]:
             return None
         self._close_sent = True
         # The others send their windows again for the next round.
         offsets = sorted(self._by_client[client] for client in chosen)[: self._batch_max]
-        contract = self._contract
-        name = self._model.name
         return CloseRound(
-            contract.federation,
-            contract.digest,
-            name,
+            self._contract.federation,
+            self._contract.digest,
+            self._model.name,
             self.number,
             self.plan,
             self.cells,
@@ -410,8 +403,28 @@ class ModelRound:
             self._digest(offsets),
         )
 
+    def _batch_clients(self, now: float) -> list[str]:
+        """The clients of the batch that is due; none where none is."""
+        assert self._first_at is not None
+        if self._check.secrets:
+            return [client for client in self._by_client if client in self._check.secrets]
+        # With a wrong helper a batch would be void, and its windows would be lost.
+        if self._check.wrong:
+            return []
+        # All that answered the round before are here: waiting longer would gain nothing.
+        is_complete = 0 < self._expected <= len(self._messages)
+        is_late = now >= self._first_at + self._terms["batch_s"]
+        if not is_late and not is_complete:
+            return []
+        keys = {
+            client: self._messages[offset][0].key
+            for client, offset in self._by_client.items()
+            if not is_check([client])
+        }
+        return self._suspects.chosen(keys, int(self._terms["batch_min"]), fill=is_late)
+
     def announcement(self) -> OpenRound | None:
-        """The open round, if clients were not told of it yet."""
+        """The open round, if it is not announced to clients yet."""
         if self.announced == self.number or not self._is_open:
             return None
         self.announced = self.number
@@ -429,11 +442,9 @@ class ModelRound:
     @property
     def waits_for(self) -> list[str]:
         """The helpers whose sums are missing in a closed round."""
-        return (
-            []
-            if self._closed is None
-            else [name for name in self._helpers if name not in self._sums]
-        )
+        if self._closed is None:
+            return []
+        return [name for name in self._helpers if name not in self._sums]
 
     def _digest(self, offsets: list[int]) -> bytes:
         entries: list[BatchEntry] = [self._messages[offset][0].entry for offset in offsets]
@@ -451,7 +462,7 @@ class ModelRound:
         return {
             "number": self.number,
             "announced": self.announced,
-            "answered": packed_pairs(self.answered),
+            "answered": [[client, window] for client, window in self.answered.items()],
             "expected": self._expected,
             "suspects": self._suspects.state(),
             "check": self._check.state(),
@@ -463,7 +474,7 @@ class ModelRound:
             "waits_since": self._waits_since,
             "close_sent": self._close_sent,
             "closed": None if self._closed is None else self._closed.encode(),
-            "sums": [one.encode() for one in self._sums.values()],
+            "sums": [helper_sum.encode() for helper_sum in self._sums.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -487,21 +498,17 @@ class ModelRound:
         self._close_sent = bool(state["close_sent"])
         closed = state["closed"]
         self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
-        sums = [HelperSum.decode(one, HelperSum.headers()) for one in state["sums"]]
-        self._sums = {one.helper: one for one in sums}
-
-
-def packed_pairs(answered: Mapping[str, int]) -> list[list[Any]]:
-    """client -> window, as plain values."""
-    return [[client, window] for client, window in answered.items()]
+        for value in state["sums"]:
+            helper_sum = HelperSum.decode(value, HelperSum.headers())
+            self._sums[helper_sum.helper] = helper_sum
 
 
 def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
     """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with
     noise (cells,)."""
     total = np.zeros(len(sums[0]), dtype=np.uint32)
-    for one in messages:
-        total += one
-    for one in sums:
-        total -= one
+    for masked in messages:
+        total += masked
+    for helper_sum in sums:
+        total -= helper_sum
     return signed_counts(total)

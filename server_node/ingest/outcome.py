@@ -118,10 +118,11 @@ def step_records(
 ) -> StepRecords:
     """Snapshots, what has changed in the history, requests to quarantine clients, and lists that
     have changed."""
+    records: list[OutboxRecord] = []
+    for published in outcome.published:
+        records += snapshot_records(contract, published)
     changed = history_records(history, outcome.published)
-    of_history = [one.outbox_record(contract.history_topic) for one in changed]
-    records = [record for one in outcome.published for record in snapshot_records(contract, one)]
-    records += of_history
+    records += [record.outbox_record(contract.history_topic) for record in changed]
     records += quarantine_requests(contract, outcome.events, now)
     records += list_records(contract, models, quarantine, outcome.ingested)
     return StepRecords(records, changed)
@@ -130,20 +131,25 @@ def step_records(
 def contract_change_records(
     contract: ResolvedContract, standing: Mapping[str, Standing], history: HistoryStore
 ) -> StepRecords:
-    """The contract, and the removal of what its models have no more: those of before by `standing`."""
+    """The contract, and the removal of what its models have no more.
+
+    `standing`: model of the contract before -> what becomes of it.
+    """
     agreed = contract.contract
     message = PublishedContract.of(contract)
-    gone = [name for name, one in standing.items() if one == "gone"]
-    anew = [name for name, one in standing.items() if one == "anew"]
+    gone = [name for name, change in standing.items() if change == "gone"]
+    anew = [name for name, change in standing.items() if change == "anew"]
+    # A model that begins anew keeps its history, but its places are of other features.
     changed = [*history.forgotten(gone), *history.forgotten(anew, of=["places"])]
     records = [
         OutboxRecord(agreed.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
     ]
+    # Records without a value remove their keys from compacted topics.
     records += [OutboxRecord(agreed.snapshots_topic, None, name.encode(), ()) for name in gone]
     records += [
         OutboxRecord(agreed.history_topic, None, f"{name}/names".encode(), ()) for name in gone
     ]
-    records += [one.outbox_record(agreed.history_topic) for one in changed]
+    records += [record.outbox_record(agreed.history_topic) for record in changed]
     return StepRecords(records, changed)
 
 
@@ -159,23 +165,26 @@ def history_records(
     history: HistoryStore, published: Sequence[PublishedSnapshot]
 ) -> list[HistoryRecord]:
     """The bins and names that have changed, and the removal of bins that are too old by now."""
-    changed = [
-        HistoryRecord(message.record_key, message) for one in published for message in one.history
-    ]
-    again = [one.snapshot.model for one in published if one.history_begins_again]
-    return changed + history.expired(changed) + history.forgotten(again, changed)
+    changed: list[HistoryRecord] = []
+    models_anew: list[str] = []
+    for snapshot in published:
+        changed += [HistoryRecord(bin_.record_key, bin_) for bin_ in snapshot.history]
+        if snapshot.history_begins_again:
+            models_anew.append(snapshot.snapshot.model)
+    return changed + history.expired(changed) + history.forgotten(models_anew, changed)
 
 
 def quarantine_requests(
     contract: Contract, events: Sequence[ModelEvent], now: float
 ) -> Iterator[OutboxRecord]:
-    """Requests to quarantine the clients that keep answers from being combined. They count when
-    they are read."""
+    """Requests to quarantine the clients that keep answers from being combined.
+
+    They count when they are read back from the log, so that their order with updates is the log's.
+    """
     for event in events:
-        match event:
-            case IncompatibleClient():
-                detail = f"{event.model}: {event.detail}"[:TEXT_CHARACTERS_MAX]
-                yield from quarantine_records(contract, event.client, "quarantine", detail, now)
+        if isinstance(event, IncompatibleClient):
+            detail = f"{event.model}: {event.detail}"[:TEXT_CHARACTERS_MAX]
+            yield from quarantine_records(contract, event.client, "quarantine", detail, now)
 
 
 def list_records(
@@ -185,18 +194,23 @@ def list_records(
     ingested: Sequence[IngestOutcome],
 ) -> Iterator[OutboxRecord]:
     """The lists that clients read at their start, where the step has changed them."""
-    if any(one.reason == "conflict" or one.copied for one in ingested):
+    if any(outcome.reason == "conflict" or outcome.copied for outcome in ingested):
         yield _conflict_list(contract, models)
-    if any(one.request is not None and one.request.quarantine_changed for one in ingested):
+    requests = (outcome.request for outcome in ingested)
+    if any(request is not None and request.quarantine_changed for request in requests):
         yield quarantine.list_record(contract)
 
 
 def _conflict_list(contract: Contract, models: Mapping[str, ServedModel]) -> OutboxRecord:
     """The record that tells clients that their updates are refused because of their numbers, or
     that two publish."""
-    found = [list(one) for name, model in models.items() for one in model.clients.conflicts(name)]
-    copies = [list(one) for name, model in models.items() for one in model.clients.copies(name)]
-    message = ConflictList(contract.federation, found[-CONFLICTS_MAX:], copies[-CONFLICTS_MAX:])
+    conflicts: list[list[Any]] = []
+    copies: list[list[Any]] = []
+    for name, model in models.items():
+        conflicts += [list(conflict) for conflict in model.clients.conflicts(name)]
+        copies += [list(copy) for copy in model.clients.copies(name)]
+    # A list is one record: where not all have room, the newest are kept.
+    message = ConflictList(contract.federation, conflicts[-CONFLICTS_MAX:], copies[-CONFLICTS_MAX:])
     return OutboxRecord(
         contract.snapshots_topic, message.encode(), CONFLICTS_KEY, ConflictList.headers()
     )

@@ -10,8 +10,8 @@ through the outbox.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from shoal.config.contract import Contract
 from shoal.errors import InvalidState
@@ -28,6 +28,7 @@ from shoal.transports.base import Record
 
 AHEAD_S_MAX: Final = 86_400.0
 """seconds that the clock of a client's or an operator's machine may be ahead of that of the log"""
+Value = TypeVar("Value")
 Place = tuple[int, int]
 """(partition, offset) of a record in the topic of updates"""
 
@@ -35,6 +36,13 @@ Place = tuple[int, int]
 class _Entry(NamedTuple):
     since: float
     detail: str
+
+
+def _of_models(
+    entries: Mapping[tuple[str, str], Value], models: Collection[str]
+) -> dict[tuple[str, str], Value]:
+    """The entries of these models; (model, client) -> value."""
+    return {key: value for key, value in entries.items() if key[0] in models}
 
 
 class QuarantineRegister:
@@ -61,21 +69,21 @@ class QuarantineRegister:
         """
         key = (update.model, update.client)
         number, made_at = self._seen.get(key, (0, -math.inf))
-        if key not in self._active:
-            # Both: a client that begins anew under its name has small numbers, and later times.
-            seen = update.sequence <= number and update.made_at <= made_at
-            return seen or self._was_unlearned_after(key, (record.partition, record.offset))
-        # A forged time far ahead must not exclude what the client sends after its release.
-        newest = min(update.made_at, record.timestamp_ms / 1000 + AHEAD_S_MAX)
-        self._seen[key] = max(number, update.sequence), max(made_at, newest)
-        return True
+        if key in self._active:
+            # A forged time far ahead must not exclude what the client sends after its release.
+            newest = min(update.made_at, record.timestamp_ms / 1000 + AHEAD_S_MAX)
+            self._seen[key] = (max(number, update.sequence), max(made_at, newest))
+            return True
+        # Both: a client that begins anew under its name has small numbers, and later times.
+        if update.sequence <= number and update.made_at <= made_at:
+            return True
+        return self._was_unlearned_after(key, (record.partition, record.offset))
 
     def begin(self, request: QuarantineRequest) -> None:
         """Put a client into quarantine."""
         # The first of several requests counts, so that `since` is when absorbing ended.
-        self._active.setdefault(
-            (request.model, request.client), _Entry(request.made_at, request.detail)
-        )
+        entry = _Entry(request.made_at, request.detail)
+        self._active.setdefault((request.model, request.client), entry)
 
     def end(self, request: QuarantineRequest) -> None:
         """Release a client from quarantine."""
@@ -105,9 +113,9 @@ class QuarantineRegister:
 
     def keep(self, models: Collection[str]) -> None:
         """Forget what is of other models than these."""
-        self._active = {key: one for key, one in self._active.items() if key[0] in models}
-        self._unlearned = {key: one for key, one in self._unlearned.items() if key[0] in models}
-        self._seen = {key: one for key, one in self._seen.items() if key[0] in models}
+        self._active = _of_models(self._active, models)
+        self._unlearned = _of_models(self._unlearned, models)
+        self._seen = _of_models(self._seen, models)
 
     def clients(self) -> list[QuarantinedClient]:
         """Every client in quarantine by model, sorted."""
@@ -138,15 +146,16 @@ class QuarantineRegister:
         """Become the saved one. Raises `InvalidState`."""
         try:
             self._active = {
-                (m, client): _Entry(since, detail) for m, client, since, detail in state["active"]
+                (model, client): _Entry(since, detail)
+                for model, client, since, detail in state["active"]
             }
             self._unlearned = {
-                (m, client): (partition, offset)
-                for m, client, partition, offset in state["unlearned"]
+                (model, client): (partition, offset)
+                for model, client, partition, offset in state["unlearned"]
             }
             self._seen = {
-                (m, client): (number, float(made_at))
-                for m, client, number, made_at in state["seen"]
+                (model, client): (number, float(made_at))
+                for model, client, number, made_at in state["seen"]
             }
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(

@@ -19,27 +19,32 @@ BURST_S: Final = 60.0
 """seconds whose records a client may send at once, so that it can catch up after it was away"""
 
 
-_Spent = dict[int, tuple[float, float]]
-"""partition -> records that may still come at once, and the time of the newest, in seconds"""
+_Buckets = dict[int, tuple[float, float]]
+"""partition -> token bucket of a sender: records that it may still send at once, and the time of
+the newest, in seconds"""
 
 
-def _spend(spent: _Spent, rate: float, record: Record) -> bool:
+def _take_token(buckets: _Buckets, rate: float, record: Record) -> bool:
     """Whether a record is within `rate` per second; it then counts."""
-    most = rate * BURST_S
+    tokens_max = rate * BURST_S
     now = record.timestamp_ms / 1000
-    left, before = spent.get(record.partition, (most, now))
-    left = min(most, left + max(0.0, now - before) * rate)
+    tokens, newest = buckets.get(record.partition, (tokens_max, now))
+    # The clock of a log may be set back: that must give nobody more records, nor take any away.
+    tokens = min(tokens_max, tokens + max(0.0, now - newest) * rate)
+    is_within = tokens >= 1.0
     # A refused record costs nothing, or a client above its rate would stay refused for ever.
-    spent[record.partition] = (left - 1.0 if left >= 1.0 else left, max(now, before))
-    return left >= 1.0
+    if is_within:
+        tokens -= 1.0
+    buckets[record.partition] = (tokens, max(now, newest))
+    return is_within
 
 
-def _saved(spent: _Spent) -> list[list[Any]]:
-    return [[partition, *one] for partition, one in sorted(spent.items())]
+def _saved(buckets: _Buckets) -> list[list[Any]]:
+    return [[partition, *bucket] for partition, bucket in sorted(buckets.items())]
 
 
-def _restored(saved: list[list[Any]]) -> _Spent:
-    return {partition: (left, at) for partition, left, at in saved}
+def _restored(saved: list[list[Any]]) -> _Buckets:
+    return {partition: (tokens, newest) for partition, tokens, newest in saved}
 
 
 class Quotas:
@@ -52,17 +57,20 @@ class Quotas:
         self._rate = settings.client_updates_per_s
         self._names: set[str] = set()
         """clients with an update that has been processed"""
-        self._left: dict[str, _Spent] = {}
-        """client -> what it may still send"""
+        self._clients: dict[str, _Buckets] = {}
+        """client -> its token buckets"""
         self._requests_rate = settings.requests_taken_per_s
-        self._requests: dict[tuple[str, str], _Spent] = {}
-        """(type of request, model) -> the same for requests. Not bounded: a request of a foreign
-        model is refused"""
+        self._requests: dict[tuple[str, str], _Buckets] = {}
+        """(type of request, model) -> the same for requests
+
+        Their number has no limit of its own: a request of a foreign model is refused before."""
         self._groups = ClientGroups()
 
     def check_region(self, region: str) -> None:
-        """An update that says it is of a region: of many clients. Raises `MessageRejected`
-        ("client")."""
+        """Check an update that is of a region, so of many clients.
+
+        Any client could name its update so, and count as many. Raises `MessageRejected` ("client").
+        """
         if region not in self._regions:
             raise MessageRejected(
                 "client",
@@ -70,31 +78,31 @@ class Quotas:
             )
 
     def check(self, client: str, record: Record) -> None:
-        """A record of this client. Raises `MessageRejected` ("client", "quota")."""
+        """Check a record of this client. Raises `MessageRejected` ("client", "quota")."""
         if self._allowed and client not in self._allowed:
             raise MessageRejected("client", "its client is not among [server] clients")
-        new = client not in self._names and client not in self._regions
-        if (
-            new
-            and not self._allowed
-            and len(self._names) - len(self._regions & self._names) >= self._names_max
-        ):
+        takes_a_place = not self._allowed and self._is_new(client)
+        if takes_a_place and self._places_taken >= self._names_max:
             raise MessageRejected(
                 "quota", f"there are {len(self._names)} clients, as many as clients_max allows"
             )
         if self._rate:
-            self._spend(client, record)
+            self._check_rate(client, record)
 
     def check_request(self, request: ModelMessage, record: Record) -> None:
-        """A record with a request, from any sender. Raises `MessageRejected` ("quota")."""
-        if self._requests_rate:
-            spent = self._requests.setdefault((request.TYPE, request.model), {})
-            if not _spend(spent, self._requests_rate, record):
-                detail = f"there are more than {self._requests_rate:g} such requests per second for this model"
-                raise MessageRejected("quota", detail)
+        """Check a record with a request, from any sender. Raises `MessageRejected` ("quota")."""
+        if not self._requests_rate:
+            return
+        buckets = self._requests.setdefault((request.TYPE, request.model), {})
+        if not _take_token(buckets, self._requests_rate, record):
+            raise MessageRejected(
+                "quota",
+                f"there are more than {self._requests_rate:g} such requests per second for this "
+                "model",
+            )
 
     def accepted(self, client: str) -> None:
-        """An update of this client has been processed."""
+        """Count the client among those there are: an update of it has been processed."""
         if client not in self._names:
             self._names.add(client)
             self._groups.change(client)
@@ -110,21 +118,25 @@ class Quotas:
     @property
     def used(self) -> float:
         """Share of the places for clients that are taken; 0 where the settings name the clients."""
-        return (
-            0.0
-            if self._allowed
-            else (len(self._names) - len(self._regions & self._names)) / self._names_max
-        )
+        return 0.0 if self._allowed else self._places_taken / self._names_max
+
+    def _is_new(self, client: str) -> bool:
+        return client not in self._names and client not in self._regions
+
+    @property
+    def _places_taken(self) -> int:
+        """Clients that take a place of `clients_max`; regions, which settings name, take none."""
+        return len(self._names) - len(self._regions & self._names)
 
     def begin_again(self) -> None:
         """The log is read from its start once more."""
-        self._left = {}
+        self._clients = {}
         self._requests = {}
         self._groups.begin_again(self._names)
 
     def state(self) -> dict[str, Any]:
         """Parts for `restore`, which takes them as a checkpoint loads them."""
-        requests = [[*key, _saved(spent)] for key, spent in sorted(self._requests.items())]
+        requests = [[*key, _saved(buckets)] for key, buckets in sorted(self._requests.items())]
         return {"clients": self._groups.state(self._saved_client), "requests": requests}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -132,14 +144,11 @@ class Quotas:
         try:
             saved = values_by_client(state["clients"])
             self._names = {client for client, (accepted, _) in saved.items() if accepted}
-            self._left = {
-                client: _restored(by_partition)
-                for client, (_, by_partition) in saved.items()
-                if by_partition
+            self._clients = {
+                client: _restored(buckets) for client, (_, buckets) in saved.items() if buckets
             }
             self._requests = {
-                (kind, model): _restored(by_partition)
-                for kind, model, by_partition in state["requests"]
+                (kind, model): _restored(buckets) for kind, model, buckets in state["requests"]
             }
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
@@ -147,19 +156,19 @@ class Quotas:
 
     def _saved_client(self, client: str) -> list[Any] | None:
         accepted = client in self._names
-        by_partition = _saved(self._left.get(client, {}))
-        return [accepted, by_partition] if accepted or by_partition else None
+        buckets = _saved(self._clients.get(client, {}))
+        return [accepted, buckets] if accepted or buckets else None
 
-    def _spend(self, client: str, record: Record) -> None:
+    def _check_rate(self, client: str, record: Record) -> None:
         self._groups.change(client)
-        if not _spend(self._left.setdefault(client, {}), self._rate, record):
+        if not _take_token(self._clients.setdefault(client, {}), self._rate, record):
             raise MessageRejected(
                 "quota", f"its client sends more than {self._rate:g} records per second"
             )
-        # A client that has all its records left need not be remembered; names alone cannot fill the
-        # memory.
-        if len(self._left) > 2 * self._names_max:
-            self._left = {
-                one: by_partition for one, by_partition in self._left.items() if one in self._names
+        # Names that come once, each with a rejected record, must not fill the memory: what has no
+        # accepted update is forgotten. It then may send as much as a new client.
+        if len(self._clients) > 2 * self._names_max:
+            self._clients = {
+                name: buckets for name, buckets in self._clients.items() if name in self._names
             }
             self._groups.begin_again(self._names)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shoal.config.limits import UPDATE_BYTES_MAX
+from shoal.config.limits import MIB, UPDATE_BYTES_MAX
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.chunking import common_bytes, join_chunks
 from shoal.protocol.codec import StoredPart
@@ -21,7 +22,7 @@ from shoal.protocol.regions import RegionUpdate, update_arrays
 
 WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
-WAITING_BYTES_MAX = 128 * 1024 * 1024
+WAITING_BYTES_MAX = 128 * MIB
 """bytes of their chunks, which are kept in memory and in every checkpoint"""
 CLIENT_BYTES_MAX = UPDATE_BYTES_MAX
 """bytes of the chunks of one client, of all models together"""
@@ -107,17 +108,19 @@ class Reassembly:
         if len(waiting.values) < waiting.chunks:
             return None
         self._remove(key)
-        values = (waiting.values[number].value for number in range(1, waiting.chunks + 1))
-        return join_chunks(
-            [type(chunk).decode(value, type(chunk).headers()) for value in values], table
-        )
+        form = type(chunk)
+        chunks: list[Update] = []
+        for number in range(1, waiting.chunks + 1):
+            chunks.append(form.decode(waiting.values[number].value, form.headers()))
+        return join_chunks(chunks, table)
 
     def drop(self, model: str, client: str) -> None:
         """Give up the update that waits, if one does: its client has gone on to its next one."""
-        if waiting := self._remove((model, client)):
-            came = len(waiting.values)
+        waiting = self._remove((model, client))
+        if waiting is not None:
+            arrived = len(waiting.values)
             self._incomplete.append(
-                IncompleteUpdate(model, client, waiting.sequence, came, waiting.chunks)
+                IncompleteUpdate(model, client, waiting.sequence, arrived, waiting.chunks)
             )
 
     def clear(self) -> None:
@@ -145,12 +148,7 @@ class Reassembly:
         try:
             self._received = state["received"]
             for model, client, newest, of_region, values in state["waiting"]:
-                form = RegionUpdate if of_region else Update
-                chunks = [(form.decode(value, form.headers()), value) for value in values]
-                one = chunks[0][0]
-                common = hashlib.sha256(common_bytes(one, update_arrays(one))).digest()
-                kept = {chunk.chunk: StoredPart(value) for chunk, value in chunks}
-                waiting = _WaitingUpdate(one.sequence, one.chunks, common, newest, of_region, kept)
+                waiting = _restored(newest, of_region, values)
                 self._waiting[model, client] = waiting
                 self._count(client, waiting.size)
         except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
@@ -190,23 +188,20 @@ class Reassembly:
         client = key[1]
         while self._size_of[client] + size > CLIENT_BYTES_MAX:
             self.drop(*self._oldest_of(client, but=key))
-        one_more = key not in self._waiting
-        while (
-            len(self._waiting) + one_more > WAITING_UPDATES_MAX
-            or self._size + size > WAITING_BYTES_MAX
-        ):
+        updates_max = WAITING_UPDATES_MAX if key in self._waiting else WAITING_UPDATES_MAX - 1
+        while len(self._waiting) > updates_max or self._size + size > WAITING_BYTES_MAX:
             oldest, update = next(iter(self._waiting.items()))
             if oldest != key and update.newest < self._received - STALE_AFTER_CHUNKS:
                 self.drop(*oldest)
                 continue
             # Of equal sizes the client with the later name: the same one in every run over the log.
-            largest = max(self._size_of, key=lambda one: (self._size_of[one], one))
-            too_many = len(self._waiting) + one_more > WAITING_UPDATES_MAX
-            if (
-                too_many
-                or largest == client
-                or self._size_of[largest] <= self._size_of[client] + size
-            ):
+            largest = max(self._size_of, key=lambda name: (self._size_of[name], name))
+            # A client may not drop another's chunks and then have more than that one had: with many
+            # updates of its own, it would drive out all others.
+            is_largest = largest == client or (
+                self._size_of[largest] <= self._size_of[client] + size
+            )
+            if is_largest or len(self._waiting) > updates_max:
                 raise MessageRejected(
                     "chunks", f"{len(self)} updates wait for their other chunks already: no room"
                 )
@@ -214,7 +209,7 @@ class Reassembly:
 
     def _oldest_of(self, client: str, but: tuple[str, str] | None = None) -> tuple[str, str]:
         """The update of a client, other than `but`, whose newest chunk is oldest."""
-        return next(one for one in self._waiting if one[1] == client and one != but)
+        return next(key for key in self._waiting if key[1] == client and key != but)
 
     def _remove(self, key: tuple[str, str]) -> _WaitingUpdate | None:
         waiting = self._waiting.pop(key, None)
@@ -227,3 +222,15 @@ class Reassembly:
         self._size_of[client] += size
         if not self._size_of[client]:
             del self._size_of[client]
+
+
+def _restored(newest: int, of_region: bool, values: Sequence[bytes]) -> _WaitingUpdate:
+    """The waiting update of saved chunks. Raises what a damaged one leads to."""
+    form = RegionUpdate if of_region else Update
+    chunks = [form.decode(value, form.headers()) for value in values]
+    first = chunks[0]
+    common = hashlib.sha256(common_bytes(first, update_arrays(first))).digest()
+    waiting = _WaitingUpdate(first.sequence, first.chunks, common, newest, of_region)
+    for chunk, value in zip(chunks, values, strict=True):
+        waiting.values[chunk.chunk] = StoredPart(value)
+    return waiting

@@ -68,20 +68,19 @@ class TakenRequests:
             )
 
     def remember(self, request: OperatorRequest) -> None:
-        """The request has been taken."""
+        """Keep when the request was made, as it has been taken."""
         self._newest.setdefault(request.TYPE, {})[request.model, request.subject] = request.made_at
 
     def begin_again(self) -> None:
-        """The log is read from its start once more: requests in it are taken again, in their order."""
+        """Forget all: the log is read from its start once more, and its requests taken again."""
         self._newest = {}
 
     def state(self) -> list[list[Any]]:
         """Plain values for `restore`."""
-        return [
-            [kind, *key, made_at]
-            for kind, one in sorted(self._newest.items())
-            for key, made_at in sorted(one.items())
-        ]
+        saved: list[list[Any]] = []
+        for kind, newest in sorted(self._newest.items()):
+            saved += [[kind, *key, made_at] for key, made_at in sorted(newest.items())]
+        return saved
 
     def restore(self, state: list[list[Any]]) -> None:
         """Become the saved one. Raises `InvalidState`."""
@@ -313,7 +312,8 @@ class QuarantineClient(ClientRequest):
         server.quarantine.begin(self.request)
         # No further chunk of it is taken: what waits would only use up room.
         server.reassembly.drop(self.model, self.request.client)
-        if (rounds := server.models[self.model].rounds) is not None:
+        rounds = server.models[self.model].rounds
+        if rounds is not None:
             rounds.quarantine(self.request.client)
         return self.applied()
 
@@ -352,13 +352,12 @@ class UnlearnClient(QuarantineClient):
         """Apply it as a quarantine; a rebuild follows unless this record, or a later one, has led
         to one before."""
         super().apply(server)
+        client = self.request.client
         is_new = server.quarantine.unlearn(self.request, self.place)
         # Its place is free once no model has anything of it.
-        if all(
-            server.quarantine.is_unlearned(model, self.request.client) for model in server.models
-        ):
-            server.quotas.forget(self.request.client)
-        return self.applied()._replace(unlearn=self.request.client if is_new else "")
+        if all(server.quarantine.is_unlearned(model, client) for model in server.models):
+            server.quotas.forget(client)
+        return self.applied()._replace(unlearn=client if is_new else "")
 
 
 class ForgetClient(ClientRequest):
@@ -416,8 +415,9 @@ def quarantine_records(
 
     Raises `MessageRejected` ("malformed") for a wrong name, action or detail.
     """
-    requests = [
-        QuarantineRequest(
+    records: list[OutboxRecord] = []
+    for model in contract.models:
+        request = QuarantineRequest(
             contract.federation,
             contract.digest,
             model.name,
@@ -426,17 +426,12 @@ def quarantine_records(
             detail,
             made_at=made_at,
         )
-        for model in contract.models
-    ]
-    return [
-        OutboxRecord(
-            contract.updates_topic,
-            one.encode(),
-            contract.update_key(one.model),
-            QuarantineRequest.headers(),
+        # The key of the model's updates, so that both are in one partition and have an order.
+        key = contract.update_key(model.name)
+        records.append(
+            OutboxRecord(contract.updates_topic, request.encode(), key, request.headers())
         )
-        for one in requests
-    ]
+    return records
 
 
 def request_signer(
@@ -448,16 +443,14 @@ def request_signer(
     `as_server`: with the server's key, not with an operator's. Raises `SettingsError` for a key
     that cannot be read.
     """
-    types: tuple[type[ModelMessage], ...] = (
-        *(kind.message_type for kind in REQUESTS),
-        CloseRound,
-        RoundPlan,
-    )
-    kinds = {("type", kind.TYPE.encode()): kind.TYPE for kind in types}
+    signed_types = {CloseRound.TYPE, RoundPlan.TYPE}
+    signed_types.update(request.message_type.TYPE for request in REQUESTS)
     signer = RequestSigner(settings, as_server=as_server)
 
     def sign(record: OutboxRecord) -> Headers:
-        kind = next((kinds[header] for header in record.headers if header in kinds), None)
-        return () if kind is None else signer.headers(record.topic, record.value or b"", kind)
+        type_ = dict(record.headers).get("type", b"").decode()
+        if type_ not in signed_types:
+            return ()
+        return signer.headers(record.topic, record.value or b"", type_)
 
     return sign

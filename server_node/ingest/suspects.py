@@ -61,37 +61,39 @@ class Suspects:
         With `fill`, more suspects make the batch full where too few others have answered; then a
         void batch tells less.
         """
-        suspects = [
+        suspects = {
             client for client in self._clients if self._keys.get(client) == answered.get(client)
-        ]
-        trusted = [
-            client
-            for client, key in answered.items()
-            if self.left_out.get(client) != key and client not in suspects
-        ]
-        present = [client for client in suspects if client in answered]
+        }
+        trusted: list[str] = []
+        for client, key in answered.items():
+            if client not in suspects and self.left_out.get(client) != key:
+                trusted.append(client)
+        present = [client for client in self._clients if client in suspects and client in answered]
         front = [client for client in self._clients[: self._front] if client in present]
         half = front[: max(1, self._front // 2)]
-        # Those of the front last: one of them has spoiled a batch.
-        others = [client for client in present if client not in front] + front[len(half) :]
-        missing = max(0, batch_min - len(trusted) - len(half)) if fill else 0
-        chosen = {*trusted, *half, *others[:missing]}
-        tells_nothing = len(front) == self._front > 1 and chosen.issuperset(front)
-        return [] if tells_nothing else sorted(chosen)
+        chosen = {*trusted, *half}
+        if fill:
+            # Those of the front last: one of them has spoiled a batch.
+            others = [client for client in present if client not in front] + front[len(half) :]
+            missing = max(0, batch_min - len(trusted) - len(half))
+            chosen.update(others[:missing])
+        # All of the front once more would spend their windows, and tell none of them from another.
+        if len(front) == self._front > 1 and chosen.issuperset(front):
+            return []
+        return sorted(chosen)
 
     def blame_helpers(self) -> None:
-        """A check has shown that a helper is wrong, so that void batches say nothing of clients."""
+        """Suspect no client: a check has shown that a helper is wrong, who spoils every batch."""
         self._clients = []
         self._front = 0
         self._helpers_work = False
 
     def trust_helpers(self) -> None:
-        """A check has shown that the helpers are right, so that some client has spoiled the void
-        batches."""
+        """Suspect clients alone: a check has shown that the helpers are right."""
         self._helpers_work = bool(self._clients)
 
     def absorbed(self, batch: Iterable[str]) -> None:
-        """A batch of these clients was a sum of counts."""
+        """Clear the clients of a batch that was a sum of counts."""
         if not self._clients:
             return
         cleared = set(batch)
@@ -101,28 +103,30 @@ class Suspects:
         self._helpers_work = bool(self._clients)
 
     def void(self, batch: Mapping[str, bytes]) -> str | None:
-        """A batch of these clients, with their public keys, was none. The client that is left out
-        from now on."""
+        """Suspect the clients of a batch that was no sum of counts; `batch`: client -> public key.
+
+        Returns the client that is left out from now on, if that is known.
+        """
         self._keys |= batch
         if not self._clients:
             self._clients = sorted(batch)
             self._helpers_work = False
             self._front = len(self._clients)
             return None
-        hit = [client for client in self._clients if client in batch]
-        others = [client for client in self._clients if client not in batch]
-        if len(hit) == 1 and self._helpers_work:
-            self.left_out[hit[0]] = batch[hit[0]]
-            self._clients = others
-            self._front = len(others)
-            return hit[0]
-        # A new one spoils batches as well: the search begins with those of this batch.
-        if not hit:
-            hit = sorted(batch)
-            others = [client for client in others if client not in batch]
+        inside = [client for client in self._clients if client in batch]
+        outside = [client for client in self._clients if client not in batch]
+        if len(inside) == 1 and self._helpers_work:
+            spoiler = inside[0]
+            self.left_out[spoiler] = batch[spoiler]
+            self._clients = outside
+            self._front = len(outside)
+            return spoiler
+        # Another client spoils batches as well: the search begins with those of this batch.
+        if not inside:
+            inside = sorted(batch)
         # The first one goes to the end, so that the next half is another one.
-        self._clients = [*hit[1:], hit[0], *others]
-        self._front = len(hit)
+        self._clients = [*inside[1:], inside[0], *outside]
+        self._front = len(inside)
         return None
 
     def state(self) -> list[Any]:
@@ -144,11 +148,13 @@ class Suspects:
 PREFIX: Final = "helper-check-"
 """start of the names of invented clients; no batch has such a one beside others"""
 REACH: Final = 12.0
-"""standard deviations of noise: more on one count is no noise"""
+"""standard deviations of noise: more on one count is no noise, but a wrong sum
+
+Masks are uniform over 32 bits, so that a wrong sum is far beyond it in nearly every count."""
 TOO_LITTLE: Final = 4.75
 """standard deviations below which the squares of noise, added up, are in one of 10^6 rounds"""
 VOIDS_BETWEEN: Final = 8
-"""void batches between two checks, as long as none is absorbed"""
+"""void batches between two checks, as long as none is absorbed: each check takes a round"""
 WRONG_SUMS = "wrong sums"
 LITTLE_NOISE = "too little noise"
 
@@ -173,13 +179,13 @@ class HelperCheck:
         self._due_at: float | None = None
 
     def note_absorbed(self) -> None:
-        """A batch was a sum of counts: all helpers are right."""
+        """Plan no check: a batch was a sum of counts, so all helpers are right."""
         self._voids = 0
         self._due_at = None
         self.wrong = {}
 
     def note_void(self, now: float) -> None:
-        """A batch was none."""
+        """Plan a check, now and then: a batch was no sum of counts."""
         if self._voids % VOIDS_BETWEEN == 0:
             self._due_at = now
         self._voids += 1
@@ -192,10 +198,10 @@ class HelperCheck:
         """The messages of as many invented clients as a batch needs."""
         from shoal.privacy.masks import client_public  # noqa: PLC0415 - needs an extra, in this mode only
 
-        self.secrets = {
-            f"{PREFIX}{secrets.token_hex(8)}": secrets.token_bytes(32) for _ in range(self._size)
-        }
-        messages = []
+        self.secrets = {}
+        for _ in range(self._size):
+            self.secrets[f"{PREFIX}{secrets.token_hex(8)}"] = secrets.token_bytes(32)
+        messages: list[MaskedCounts] = []
         for client, secret in self.secrets.items():
             entry = BatchEntry(
                 client, round_, 1, client_public(secret), secrets.token_bytes(NONCE_BYTES)
@@ -234,11 +240,11 @@ class HelperCheck:
             self.secrets = {}
             self._due_at = None
             return False
-        found = {
-            helper.name: self._fault(helper.name, helper.key, close, entries, sums)
-            for helper in self._mode.helpers
-        }
-        self.wrong = {name: fault for name, fault in found.items() if fault}
+        self.wrong = {}
+        for helper in self._mode.helpers:
+            fault = self._fault(helper.name, helper.key, close, entries, sums)
+            if fault:
+                self.wrong[helper.name] = fault
         self.secrets = {}
         self._due_at = retry_at if self.wrong else None
         return not self.wrong
@@ -251,6 +257,7 @@ class HelperCheck:
         entries: Sequence[BatchEntry],
         sums: Mapping[str, HelperSum],
     ) -> str:
+        """What is wrong with the sum of one helper; empty where it is right."""
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
             total += self._mask(name, key, entry, close.round, close.plan, close.cells)
@@ -258,10 +265,12 @@ class HelperCheck:
         squares = noise**2 / self._mode.variance
         if float(squares.max()) > REACH**2:
             return WRONG_SUMS
-        # The quantile of a chi-square distribution by Wilson and Hilferty (1931).
+        # The squares of noise as the contract has it follow a chi-square distribution, one degree
+        # of freedom a cell. Its low quantile, by the cube root transformation.
+        # Source: Wilson and Hilferty, The Distribution of Chi-Square, 1931.
         spread = 2.0 / (9.0 * len(noise))
-        little = len(noise) * max(0.0, 1.0 - spread - TOO_LITTLE * math.sqrt(spread)) ** 3
-        return LITTLE_NOISE if float(squares.sum()) < little else ""
+        low_quantile = len(noise) * max(0.0, 1.0 - spread - TOO_LITTLE * math.sqrt(spread)) ** 3
+        return LITTLE_NOISE if float(squares.sum()) < low_quantile else ""
 
     def _mask(
         self, helper: str, key: bytes, entry: BatchEntry, round_: int, plan: bytes, cells: int

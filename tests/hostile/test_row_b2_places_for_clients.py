@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shoal.server_node.ingest.request_commands import clients as clients_group
+from shoal.server_node.outputs.client_commands import clients as clients_group
 from shoal.telemetry.metrics import ServerMetrics
 from tests.hostile.keyed_site import KeyedSite
 from tests.house.small_federation import write_federation

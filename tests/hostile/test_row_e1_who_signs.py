@@ -24,8 +24,10 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import SignedTopic, open_federation_log
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.ingest.request_commands import name, quarantine, request_publisher
+from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.ingest.requests import request_signer
+from shoal.server_node.outputs.client_commands import quarantine
+from shoal.server_node.outputs.cluster_commands import name
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
 from tests.house.processes import wait_until

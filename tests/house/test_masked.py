@@ -43,7 +43,8 @@ from shoal.protocol.masked import (
 )
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.bootstrap import OwnHelper
-from shoal.server_node.ingest.request_commands import request_quarantine, unlearn
+from shoal.server_node.ingest.request_publishing import request_quarantine
+from shoal.server_node.outputs.client_commands import unlearn
 from shoal.server_node.outputs.web.tables import clients_note
 from shoal.server_node.replicas.replica_command import replica
 from shoal.transports import open_log

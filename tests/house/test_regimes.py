@@ -22,7 +22,7 @@ from shoal.protocol.labels import Label
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.ingest.request_commands import request_name, request_quarantine
+from shoal.server_node.ingest.request_publishing import request_name, request_quarantine
 from shoal.transports import open_log
 from tests.house.small_federation import (
     CLIENTS,

@@ -13,8 +13,8 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
 from shoal.protocol.messages import Wake
-from shoal.server_node.ingest.request_commands import wake
 from shoal.server_node.models.rounds import RoundsModel
+from shoal.server_node.outputs.wake_command import wake
 from shoal.transports import open_log
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, all_records, clock, create_federation

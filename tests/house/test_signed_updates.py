@@ -22,7 +22,7 @@ from shoal.protocol.signatures import HEADER, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.ingest.request_commands import request_wake
+from shoal.server_node.ingest.request_publishing import request_wake
 from shoal.transports import open_log
 from shoal.transports.base import Headers, latest
 from tests.house.small_federation import (

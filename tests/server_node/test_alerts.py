@@ -18,8 +18,8 @@ from shoal.algorithms.registry import load_algorithm
 from shoal.errors import MessageRejected
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import ClusterAlerts
-from shoal.server_node.ingest.request_commands import confirm, mute
 from shoal.server_node.outputs.alert_rules import EVERYTHING, Rule
+from shoal.server_node.outputs.cluster_commands import confirm, mute
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.report.lineage import Cluster
 from shoal.server_node.report.lineage_step import lineage_of

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.signatures import read_keys
-from shoal.server_node.ingest.enroll_command import enroll
-from shoal.server_node.ingest.request_commands import quarantined_clients
+from shoal.server_node.ingest.request_publishing import quarantined_clients
+from shoal.server_node.outputs.enroll_command import enroll
 from shoal.transports import open_log
 
 FILE = """

@@ -17,7 +17,7 @@ from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterName
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
-from shoal.server_node.ingest.request_commands import request_publisher
+from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.access import REQUEST_BYTES_MAX
 from shoal.server_node.report.types import StatusBoard

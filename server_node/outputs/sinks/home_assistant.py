@@ -46,12 +46,14 @@ class HomeAssistant:
         """topics of triggers that have been described since the start"""
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
-        """See `Sink.deliver`. What is published is the same whenever the alert is delivered again."""
-        found = alert["event"]
+        """See `Sink.deliver`.
+
+        What is published is the same whenever the alert is delivered again.
+        """
         kinds = SITE_EVENT_KINDS if event in SITE_EVENT_KINDS else EVENT_KINDS
         self._describe_triggers(model, kinds)
         if event in EVENT_KINDS:
-            self._show_sensor(found, model)
+            self._publish_sensor(alert["event"], model)
         body = json.dumps(dict(alert), ensure_ascii=False).encode()
         self._publisher.publish(self._trigger_topic(model, event), body)
         return True
@@ -75,7 +77,7 @@ class HomeAssistant:
             self._publisher.publish(topic, _json(config), retain=True)
             self._described.add(topic)
 
-    def _show_sensor(self, event: Mapping[str, Any], model: str) -> None:
+    def _publish_sensor(self, event: Mapping[str, Any], model: str) -> None:
         """Describe the sensor of the cluster and publish its value; take it away where the cluster
         is no more."""
         place = f"{self._device(model)}/cluster_{event['cluster']}"
@@ -100,10 +102,13 @@ class HomeAssistant:
         value = {
             "share": round(100 * event["share"], 1),
             "active": event["kind"] != "quiet",
-            **{
-                name: event[name]
-                for name in ("cluster", "name", "label", "text", "version", "centre", "units")
-            },
+            "cluster": event["cluster"],
+            "name": event["name"],
+            "label": event["label"],
+            "text": event["text"],
+            "version": event["version"],
+            "centre": event["centre"],
+            "units": event["units"],
             "last_event": event["kind"],
         }
         self._publisher.publish(config, _json(described), retain=True)
@@ -113,7 +118,10 @@ class HomeAssistant:
         return f"shoal/home_assistant/{self._device(model)}/event/{kind}"
 
     def _device(self, model: str) -> str:
-        """The model's name in topics and ids, which have letters, digits, _ and - alone."""
+        """The model's name in topics and ids, which have letters, digits, _ and - alone.
+
+        Home Assistant ignores a discovery topic with anything else.
+        """
         return re.sub(r"[^A-Za-z0-9_-]", "_", f"shoal_{self._federation}_{model}")
 
     def _device_json(self, model: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from shoal.config.sections import is_loopback
 from shoal.errors import SettingsError
 from shoal.files import read_password
 from shoal.protocol.messages import ClusterAlerts, ClusterName
-from shoal.server_node.ingest.request_commands import alerts_request, name_request
+from shoal.server_node.ingest.request_publishing import alerts_request, name_request
 from shoal.server_node.outputs.web.responses import problem, read_body
 from shoal.telemetry.events import log_event
 

@@ -18,12 +18,14 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.protocol.signatures import KEY_BYTES, read_keys, server_file, write_keys
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.ingest.request_commands import request_quarantine
+from shoal.server_node.ingest.request_publishing import request_quarantine
+from shoal.server_node.outputs.command_parts import print_result
 from shoal.transports import open_log
 
 CONTRACT: Final = ("federation", "features", "privacy", "models")
 """tables of a federation file that are the contract; a site gets them as they are, and [log]"""
 HEADER = re.compile(r"^\[{1,2}\s*([A-Za-z_]+)[^\]]*\]{1,2}")
+FILE_SETTING = re.compile(r'^(\w+_file|server_keys)\s*=\s*"([^"]+)"')
 OF_THE_SITE: Final = ("secret_file", "client_certificate_file", "client_key_file")
 """settings of [log] that name a file with a secret, which each site has of its own"""
 
@@ -54,16 +56,17 @@ def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str)
     config = load_config(file)
     if config.server.client_keys is None:
         raise SettingsError(
-            f'{file}: without signatures every writer to the log is a client; set client_keys = "keys" in [server] and '
-            'signing_key_file = "keys/{client}.key" in [client], make a key for each client that there is with '
-            "`shoal keys new`, and start clients and server again"
+            f"{file}: without signatures every writer to the log is a client; set "
+            'client_keys = "keys" in [server] and signing_key_file = "keys/{client}.key" in '
+            "[client], make a key for each client that there is with `shoal keys new`, and start "
+            "clients and server again"
         )
     key = server_file(config.server.client_keys, name)
     if revoke:
         _revoke(config, name, key)
-        click.echo(json.dumps({"client": name, "revoked": True}) if as_json else f"revoked: {name}")
+        print_result(as_json, {"client": name, "revoked": True}, f"revoked: {name}")
         return
-    folder = Path(f"site-{name}") if out is None else out
+    folder = out if out is not None else Path(f"site-{name}")
     if key.exists():
         raise SettingsError(f"{key}: {name} has been enrolled already; --revoke takes that back")
     if folder.exists():
@@ -83,12 +86,16 @@ def enroll(file: Path, out: Path | None, revoke: bool, as_json: bool, name: str)
     click.echo(f"{folder}: bring it to the site, where README.txt says what to do")
     for setting, beside in missing.items():
         click.echo(
-            f"not in it: [log] {setting}, which the site has of its own; put it beside the others as {beside}"
+            f"not in it: [log] {setting}, which the site has of its own; put it beside the others "
+            f"as {beside}"
         )
 
 
 def _revoke(config: Config, name: str, key: Path) -> None:
-    """Raises `SettingsError` for a client without a key, and as the log does."""
+    """Take the key of a client away, and quarantine it.
+
+    Raises `SettingsError` for a client without a key, and as the log does.
+    """
     if not key.exists():
         raise SettingsError(f"{key}: there is no such key; {name} is not enrolled")
     with closing(open_log(config.log)) as log:
@@ -99,9 +106,10 @@ def _revoke(config: Config, name: str, key: Path) -> None:
 
 
 def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]:
-    """Make the folder; settings of [log] whose files the site has to add, and their names there.
+    """Make the folder of a site.
 
-    Raises `SettingsError`, and leaves no folder then.
+    Returns the settings of [log] whose files the site has to add, each with the name of its file
+    there. Raises `SettingsError`, and leaves no folder then.
     """
     try:
         folder.mkdir(parents=True, mode=0o700)
@@ -109,29 +117,43 @@ def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]
         text, missing = _site_file(file, name, folder)
         (folder / "federation.toml").write_text(text, encoding="utf-8")
         (folder / "README.txt").write_text(_readme(config, name, missing), encoding="utf-8")
-        made = load_config(folder / "federation.toml") if not missing else None
-        if made is not None and made.contract.digest != config.contract.digest:
-            raise SettingsError(
-                f"{file}: its contract cannot be copied table by table; write each table under a header"
-            )
-    except (OSError, SettingsError) as wrong:
+        # A file that names what is not there yet cannot be loaded.
+        if not missing:
+            _check_copied(folder / "federation.toml", config, file)
+    except SettingsError:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(wrong, SettingsError):
-            raise
+        raise
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise SettingsError(
-            f"{folder} cannot be made: {wrong.strerror}; name another folder with --out"
+            f"{folder} cannot be made: {error.strerror}; name another folder with --out"
         ) from None
     return missing
 
 
+def _check_copied(copy: Path, config: Config, file: Path) -> None:
+    """Raises `SettingsError` unless the site's file has the contract of the federation.
+
+    TOML may have a table without a header, `features = [{...}]`, which a copy line by line misses.
+    """
+    if load_config(copy).contract.digest != config.contract.digest:
+        raise SettingsError(
+            f"{file}: its contract cannot be copied table by table; write each table under a header"
+        )
+
+
 def _site_file(file: Path, name: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """The federation file of the site: the contract as it stands, and [log] with files beside it;
-    see `_make`."""
+    """The text of the site's federation file: the contract as it stands, and [log] with files in
+    the same folder; and what is missing, as in `_make`.
+
+    Line by line, so that the comments of the file come along.
+    """
     kept: list[str] = []
     missing: dict[str, str] = {}
     table = ""
     for line in file.read_text(encoding="utf-8").splitlines():
-        if header := HEADER.match(line):
+        header = HEADER.match(line)
+        if header is not None:
             table = header[1]
         if table in CONTRACT:
             kept.append(line)
@@ -142,15 +164,16 @@ def _site_file(file: Path, name: str, folder: Path) -> tuple[str, dict[str, str]
 
 def _log_line(line: str, beside: Path, folder: Path, missing: dict[str, str]) -> str:
     """A line of [log]. A file that is no secret comes along; one that is the site has to add."""
-    setting = re.match(r'^(\w+_file|server_keys)\s*=\s*"([^"]+)"', line)
-    if setting is None:
+    match = FILE_SETTING.match(line)
+    if match is None:
         return line
-    there = (beside / setting[2]).resolve()
-    if setting[1] in OF_THE_SITE:
-        missing[setting[1]] = there.name
+    setting, name = match.groups()
+    source = (beside / name).resolve()
+    if setting in OF_THE_SITE:
+        missing[setting] = source.name
     else:
-        shutil.copyfile(there, folder / there.name)
-    return f'{setting[1]} = "{there.name}"'
+        shutil.copyfile(source, folder / source.name)
+    return f'{setting} = "{source.name}"'
 
 
 def _readme(config: Config, name: str, missing: dict[str, str]) -> str:
@@ -167,8 +190,10 @@ def _readme(config: Config, name: str, missing: dict[str, str]) -> str:
         "",
         f"    shoal client --config federation.toml --name {name}",
         f"    shoal producer --config federation.toml --only {name} ...        # files",
-        f"    shoal producer --config federation.toml --mqtt --name {name}     # sensors, with a section [mqtt]",
+        f"    shoal producer --config federation.toml --mqtt --name {name}     "
+        "# sensors, with a section [mqtt]",
         "",
-        "What it has learnt, its ledger of privacy and its noise key are in data/clients. Never delete or copy them.",
+        "What it has learnt, its ledger of privacy and its noise key are in data/clients. "
+        "Never delete or copy them.",
     ]
     return "\n".join(lines) + "\n"
