@@ -35,26 +35,26 @@ from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, pairs_of
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
 from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Headers, Log, Positions, Record, beginning, latest
+from shoal.transports.base import Log, Positions, Record, beginning, latest
 
 BRIDGE_FILE: Final = "upstream.db"
 """checkpoint of the bridge, in the server's folder"""
 STATE_VERSION: Final = 1
 POLL_S: Final = 0.25
+"""seconds between two looks at both logs where nothing has come"""
 RECORDS_MAX: Final = 200
 """records copied between two stores of the checkpoint"""
 
 
 class Bridge:
-    """Copies contributions upstream and reads snapshots from there, one step at a time. For one
-    thread.
+    """Copies contributions upstream and reads snapshots from there, one step at a time.
 
-    After an error a new one, resumed from the checkpoint, goes on.
+    For one thread. After an error a new one, resumed from the checkpoint, goes on.
     """
 
     def __init__(
@@ -75,12 +75,10 @@ class Bridge:
         self._upstream_log = upstream_log
         self._checkpoint = checkpoint
         self._on_snapshot = on_snapshot
+        self._key: bytes | None = None
         template = upstream.client.signing_key_file
-        self._key = (
-            None
-            if template is None
-            else read_keys(client_file(template, self._contract.federation))[0]
-        )
+        if template is not None:
+            self._key = read_keys(client_file(template, self._contract.federation))[0]
         self._validator = Validator(upstream.resolved)
         self._digests = PublishedDigests()
         self._positions: Positions = {}
@@ -95,24 +93,22 @@ class Bridge:
         refused a contribution because another update has its number; and as the logs do.
         """
         topic = self._contract.contributions_topic
-        self._identities = [
-            self._own_log.identity(topic),
-            self._upstream_log.identity(self._upstream_contract.updates_topic),
-        ]
+        snapshots_topic = self._upstream_contract.snapshots_topic
+        own = self._own_log.identity(topic)
+        upstream = self._upstream_log.identity(self._upstream_contract.updates_topic)
+        self._identities = [own, upstream]
         state = self._checkpoint.load()
-        if state is None or state["logs"][1] != self._identities[1]:
-            self._positions = beginning(self._own_log, topic)
-        else:
+        if state is not None and state["logs"][1] == upstream:
             self._restore(state)
-            newest = latest(self._upstream_log, self._upstream_contract.snapshots_topic)
+            newest = latest(self._upstream_log, snapshots_topic)
             check_no_conflict(newest.get(CONFLICTS_KEY), self._contract.federation, self._digests)
-        self._snapshot_positions = beginning(
-            self._upstream_log, self._upstream_contract.snapshots_topic
-        )
+        else:
+            self._positions = beginning(self._own_log, topic)
+        # Not kept: the newest snapshots are read at each start, and are few.
+        self._snapshot_positions = beginning(self._upstream_log, snapshots_topic)
 
     def step(self) -> bool:
-        """Copy the next contributions and read the next snapshots. False when there was nothing to
-        do."""
+        """Copy the next contributions and read the next snapshots; whether there was any."""
         snapshots = self._read_snapshots()
         records, after = self._own_log.read(
             self._contract.contributions_topic, self._positions, RECORDS_MAX
@@ -120,6 +116,8 @@ class Bridge:
         for record in records:
             self._copy(record)
         if records:
+            # Before the position is stored: what a kill leaves unsure is published again, and the
+            # upstream server drops it as repeated.
             self._upstream_log.flush()
             self._positions = after
             self._checkpoint.save(self._state())
@@ -140,18 +138,16 @@ class Bridge:
     def _copy(self, record: Record) -> None:
         update = decode_update(record.value, record.headers)
         value = record.value or b""
+        digest = content_digest(update, value, update_arrays(update))
+        self._digests.add(update.model, update.sequence, digest)
         topic = self._upstream_contract.updates_topic
-        self._digests.add(
-            update.model, update.sequence, content_digest(update, value, update_arrays(update))
-        )
-        signed: Headers = (
-            () if self._key is None else ((HEADER, signature(self._key, topic, value)),)
-        )
-        self._upstream_log.publish(topic, value, record.key, record.headers + signed)
+        headers = record.headers
+        if self._key is not None:
+            headers += ((HEADER, signature(self._key, topic, value)),)
+        self._upstream_log.publish(topic, value, record.key, headers)
 
     def _read_snapshots(self) -> Sequence[Record]:
-        """The records of the topic of snapshots since the last call; the snapshots among them are
-        passed on.
+        """Pass on the snapshots since the last call; all records of their topic since then.
 
         Raises `ContractDiffers`.
         """
@@ -163,17 +159,16 @@ class Bridge:
         for record in records:
             if is_lease(record):
                 self._newest.take_lease(record)
-            elif (
-                record.value is not None
-                and not is_for_servers(record)
-                and ("type", b"snapshot") in record.headers
-            ):
+            elif _has_snapshot(record):
                 self._take_snapshot(record)
         return records
 
     def _take_snapshot(self, record: Record) -> None:
-        """Pass a snapshot on if it is the newest, as if made now where its time is yet to come: of
-        two versions, the region follows the higher or the later one."""
+        """Pass a snapshot on if it is the newest.
+
+        Of two versions the region follows the higher or the later one. A time that is yet to come
+        is made now, or no snapshot until then would be later.
+        """
         try:
             snapshot = Snapshot.decode(record.value, record.headers)
             self._validator.check_snapshot(snapshot)
@@ -187,14 +182,11 @@ class Bridge:
             self._on_snapshot(replace(snapshot, made_at=min(snapshot.made_at, self._clock())))
 
     def _state(self) -> dict[str, Any]:
-        positions = [[partition, offset] for partition, offset in sorted(self._positions.items())]
-        logs = list(self._identities)
-        digests = self._digests.state()
         return {
             "version": STATE_VERSION,
-            "logs": logs,
-            "positions": positions,
-            "published": digests,
+            "logs": list(self._identities),
+            "positions": pairs_of(self._positions),
+            "published": self._digests.state(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -202,18 +194,23 @@ class Bridge:
             raise InvalidState(f"{BRIDGE_FILE} is of another version of shoal; run that one")
         if state["logs"][0] != self._identities[0]:
             raise InvalidState(
-                f"the log of {self._contract.federation} was made anew since {BRIDGE_FILE} was stored; restore the "
-                "log, or start the region under a new federation name"
+                f"the log of {self._contract.federation} was made anew since {BRIDGE_FILE} was "
+                "stored; restore the log, or start the region under a new federation name"
             )
         self._positions = dict(state["positions"])
         self._digests.restore(state["published"])
 
 
-class BridgeThread:
-    """Runs the bridge in a thread of its own while a server runs; an error that no later try mends
-    ends the server.
+def _has_snapshot(record: Record) -> bool:
+    is_snapshot = record.value is not None and ("type", b"snapshot") in record.headers
+    return is_snapshot and not is_for_servers(record)
 
-    Without an upstream federation it does nothing.
+
+class BridgeThread:
+    """Runs the bridge in a thread of its own while a server runs.
+
+    An error that no later try mends ends the server. Without an upstream federation it does
+    nothing.
     """
 
     def __init__(self, config: Config, upstream: Upstream | None) -> None:
@@ -237,7 +234,10 @@ class BridgeThread:
     @property
     def logs(self) -> list[LogSettings]:
         """The logs that the server and the bridge open."""
-        return [self._config.log, *([] if self._upstream is None else [self._upstream.config.log])]
+        logs = [self._config.log]
+        if self._upstream is not None:
+            logs.append(self._upstream.config.log)
+        return logs
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -257,7 +257,7 @@ class BridgeThread:
             thread.join()
 
     def check(self) -> None:
-        """Raise what has ended the bridge; called before each step of the server."""
+        """Raises what has ended the bridge; called before each step of the server."""
         if self._error is not None:
             raise self._error
 
@@ -274,7 +274,8 @@ class BridgeThread:
                     self._log_unavailable(error)
                     stop.wait(self._retry_s)
                     self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
-        except BaseException as error:  # the thread of the server raises it
+        except BaseException as error:
+            # The thread of the server raises it, too: otherwise it would serve without the bridge.
             self._error = error
             raise
 
@@ -310,15 +311,14 @@ class BridgeThread:
 def open_bridge(
     config: Config, upstream: Config, on_snapshot: Callable[[Snapshot], None]
 ) -> Iterator[Bridge]:
-    """Open the bridge of a region: its checkpoint and both logs. `resumed` resumes it and closes
-    all.
+    """Open the bridge of a region: its checkpoint and both logs.
 
-    Raises as the logs do, and `LogUnavailable` where the upstream federation has no log yet.
+    `resumed` resumes it and closes all. Raises as the logs do, and `LogUnavailable` where the
+    upstream federation has no log yet.
     """
-    names = config.contract.federation, upstream.contract.federation
+    owner = f"region {config.contract.federation} of {upstream.contract.federation}"
     with ExitStack() as stack:
-        path = config.server.folder / BRIDGE_FILE
-        checkpoint = stack.enter_context(Checkpoint(path, "region {} of {}".format(*names)))
+        checkpoint = stack.enter_context(Checkpoint(config.server.folder / BRIDGE_FILE, owner))
         own_log = stack.enter_context(closing(open_federation_log(config)))
         ensure_topics(own_log, config.contract, config.log, upstream=True)
         upstream_log = stack.enter_context(closing(_open_upstream_log(upstream)))

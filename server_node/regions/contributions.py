@@ -37,19 +37,22 @@ from shoal.transports.base import Log, latest
 
 
 class Regions:
-    """The tree of regions: of each client that is a region what its newest update said."""
+    """The tree of regions: of each client that is a region, the one in its newest update."""
 
     def __init__(self) -> None:
         self._below: dict[str, list[Region]] = {}
 
     def take(self, update: Update) -> None:
-        """An update has been processed."""
+        """Keep the tree of regions in an update that has been processed."""
         if isinstance(update, RegionUpdate):
             self._below[update.client] = update.tree
 
     def all(self) -> list[Region]:
         """Every region, those below another one after it; sorted by name."""
-        return [region for _, tree in sorted(self._below.items()) for region in tree]
+        regions: list[Region] = []
+        for _, tree in sorted(self._below.items()):
+            regions += tree
+        return regions
 
     def below(self, federation: str) -> list[Region]:
         """Every region, as it is named above this federation."""
@@ -60,17 +63,17 @@ class Regions:
 
     def state(self) -> dict[str, list[list[Any]]]:
         """Plain values for `restore`."""
-        return {
-            client: [list(region) for region in tree]
-            for client, tree in sorted(self._below.items())
-        }
+        trees: dict[str, list[list[Any]]] = {}
+        for client, tree in sorted(self._below.items()):
+            trees[client] = [list(region) for region in tree]
+        return trees
 
     def restore(self, state: dict[str, list[list[Any]]]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
+        self._below = {}
         try:
-            self._below = {
-                client: [Region(*region) for region in tree] for client, tree in state.items()
-            }
+            for client, tree in state.items():
+                self._below[client] = [Region(*region) for region in tree]
         except (AttributeError, TypeError) as broken:
             raise InvalidState(f"the checkpoint's list of regions is damaged: {broken}") from None
 
@@ -101,7 +104,7 @@ class RegionUpdates:
         validator: Validator,
         models: Mapping[str, ServedModel],
     ) -> None:
-        """`contract` and `models` are the region's, `validator` is that of its upstream federation."""
+        """`contract` and `models` are the region's, `validator` is of its upstream federation."""
         resolved = upstream.config.resolved
         self._contract = contract
         self._resolved = resolved
@@ -114,28 +117,26 @@ class RegionUpdates:
         self._records: list[OutboxRecord] = []
 
     def add(self, contribution: RegionContribution, regions: Regions) -> None:
-        """Make the next update of a model. One that the upstream server would reject is logged
-        instead."""
+        """Make the next update of a model; one that the upstream server would reject is logged."""
         update = self._update(contribution, regions)
         try:
             self._validator.check_update(update)
             chunks = encode_update(update, update_arrays(update), self._record_bytes_max)
-        except MessageRejected as refused:
-            # What the upstream server would reject must not end this one.
+        except MessageRejected as rejected:
+            # It must not end this server, whose own clients go on.
             log_event(
                 "contribution_rejected",
                 logging.ERROR,
                 model=update.model,
-                reason=refused.reason,
-                detail=refused.detail,
+                reason=rejected.reason,
+                detail=rejected.detail,
             )
             return
         self._sequences[update.model] = update.sequence
         topic = self._contract.contributions_topic
         key = self._upstream_contract.update_key(update.model)
-        self._records += [
-            OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()) for chunk in chunks
-        ]
+        for chunk in chunks:
+            self._records.append(OutboxRecord(topic, chunk.value, key, RegionUpdate.headers()))
 
     def take_records(self) -> list[OutboxRecord]:
         """The updates made since the last call, for the outbox."""
@@ -161,32 +162,34 @@ class RegionUpdates:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved ones; a model that has come since begins at its first update."""
-        self._sequences |= {name: int(state[name]) for name in self._sequences if name in state}
+        for name in self._sequences:
+            if name in state:
+                self._sequences[name] = int(state[name])
 
-    def _update(self, made: RegionContribution, regions: Regions) -> RegionUpdate:
-        own = self._resolved.models[made.model]
-        upstream = self._resolved
+    def _update(self, contribution: RegionContribution, regions: Regions) -> RegionUpdate:
+        name = contribution.model
+        model = self._resolved.models[name]
         region = self._contract.federation
-        clients = made.clients
+        clients = contribution.clients
         if clients is None:
-            clients = sum(
-                client not in regions for client in self._models[made.model].clients.names()
-            )
+            # Those that are regions are counted with their own clients.
+            clients = sum(client not in regions for client in self._models[name].clients.names())
+        tree = [Region(region, clients), *regions.below(region)]
         return RegionUpdate(
-            federation=upstream.federation,
-            contract=upstream.digest,
-            model=made.model,
-            algorithm=own.declared.algorithm,
+            federation=self._resolved.federation,
+            contract=self._resolved.digest,
+            model=name,
+            algorithm=model.declared.algorithm,
             client=region,
-            sequence=self._sequences[made.model] + 1,
-            readings=made.readings,
-            privacy=dict(own.statement),
-            arrays=made.arrays,
-            made_at=made.made_at,
-            oldest_reading_at=made.oldest_reading_at,
-            newest_reading_at=made.newest_reading_at,
-            round=made.round,
-            regions=[list(one) for one in (Region(region, clients), *regions.below(region))],
+            sequence=self._sequences[name] + 1,
+            readings=contribution.readings,
+            privacy=dict(model.statement),
+            arrays=contribution.arrays,
+            made_at=contribution.made_at,
+            oldest_reading_at=contribution.oldest_reading_at,
+            newest_reading_at=contribution.newest_reading_at,
+            round=contribution.round,
+            regions=[list(branch) for branch in tree],
         )
 
 
@@ -217,20 +220,27 @@ class _Pending:
         # Clocks of clients differ: an update that comes later may have been made earlier by its
         # own.
         self.made_at = max(self.made_at, update.made_at)
-        times = [at for at in (self.newest_reading_at, update.newest_reading_at) if at is not None]
-        self.newest_reading_at = max(times, default=None)
-        oldest = (self.oldest_reading_at, update.oldest_reading_at, update.newest_reading_at)
-        self.oldest_reading_at = min((at for at in oldest if at is not None), default=None)
-        self.since = now if self.since is None else self.since
+        newest = [self.newest_reading_at, update.newest_reading_at]
+        self.newest_reading_at = max(_known(newest), default=None)
+        # Not every update has the time of its oldest reading.
+        oldest = [self.oldest_reading_at, update.oldest_reading_at, update.newest_reading_at]
+        self.oldest_reading_at = min(_known(oldest), default=None)
+        if self.since is None:
+            self.since = now
 
     def begin_again(self) -> None:
         self.readings = 0
         self.since = None
         self.requested = False
-        self.newest_reading_at = self.oldest_reading_at = None
+        self.newest_reading_at = None
+        self.oldest_reading_at = None
 
     def state(self) -> dict[str, Any]:
         return {**vars(self), "aggregator": self.aggregator.state()}
+
+
+def _known(times: Sequence[float | None]) -> list[float]:
+    return [at for at in times if at is not None]
 
 
 class Contributions:
@@ -254,33 +264,33 @@ class Contributions:
         self._publish_readings = publish_readings
         self._publish_s = publish_s
         streaming = [model for model in models if not model.family.in_rounds]
-        # What is of masked counts is passed on batch by batch, and a batch has its own limit.
-        self._readings_max = {
-            model.name: 1 if model.mode.masked else model.declared.readings_max
-            for model in streaming
-        }
-        self._pending = {
-            model.name: _Pending(_aggregator(model, contract.width)) for model in streaming
-        }
+        self._readings_max: dict[str, int] = {}
+        """model -> readings of a contribution"""
+        self._pending: dict[str, _Pending] = {}
+        for model in streaming:
+            # What is of masked counts is passed on batch by batch, and a batch has its own limit.
+            readings_max = 1 if model.mode.masked else model.declared.readings_max
+            self._readings_max[model.name] = readings_max
+            self._pending[model.name] = _Pending(_aggregator(model, contract.width))
 
     def add(self, update: Update, regions: Regions, now: float, clients: int | None = None) -> None:
-        """An update that its model has taken in. Contributes when it is the last one of a
-        contribution.
+        """Add an update that its model has absorbed, and contribute where that is due.
 
         `clients`: as in `RegionContribution`.
         """
         pending = self._pending.get(update.model)
         if pending is None:
             return
-        most = self._readings_max[update.model]
+        readings_max = self._readings_max[update.model]
         has_room = pending.aggregator.has_room(update.arrays, update.readings)
-        # What is held goes first, so that no contribution is above the limits that the upstream
+        # What is pending goes first, so that no contribution is above the limits that the upstream
         # server checks.
-        if not has_room or pending.readings + update.readings > most:
+        if not has_room or pending.readings + update.readings > readings_max:
             self.contribute(update.model, regions)
         pending.add(update, now)
         pending.clients = clients
-        if pending.readings >= min(self._publish_readings, most) or pending.aggregator.is_due:
+        is_full = pending.readings >= min(self._publish_readings, readings_max)
+        if is_full or pending.aggregator.is_due:
             self.contribute(update.model, regions)
 
     def contribute(self, model: str, regions: Regions) -> None:
@@ -292,11 +302,16 @@ class Contributions:
         # Updates that only report rejected readings add up to nothing: a contribution would only
         # use up a number.
         if any(array.size for array in arrays.values()):
-            times = pending.made_at, pending.newest_reading_at, pending.oldest_reading_at
-            made = RegionContribution(
-                model, arrays, pending.readings, *times, clients=pending.clients
+            contribution = RegionContribution(
+                model,
+                arrays,
+                pending.readings,
+                pending.made_at,
+                pending.newest_reading_at,
+                pending.oldest_reading_at,
+                clients=pending.clients,
             )
-            self._updates.add(made, regions)
+            self._updates.add(contribution, regions)
         pending.begin_again()
 
     def requests(self, now: float) -> Iterator[OutboxRecord]:
@@ -304,7 +319,7 @@ class Contributions:
         for model, pending in self._pending.items():
             if pending.since is None or pending.requested:
                 continue
-            # a clock that was set back must not lengthen the wait
+            # A clock that was set back must not lengthen the wait.
             pending.since = min(pending.since, now)
             if now >= pending.since + self._publish_s:
                 pending.requested = True
@@ -317,7 +332,7 @@ class Contributions:
         """Plain values and arrays for `restore`."""
         return {
             "version": STATE_VERSION,
-            "models": {name: one.state() for name, one in self._pending.items()},
+            "models": {name: pending.state() for name, pending in self._pending.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:

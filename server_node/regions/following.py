@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
 
 from shoal.algorithms.rounds.arrays import Params, sum_answers
@@ -24,7 +23,7 @@ from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
-from shoal.server_node.models.round_state import Phase, ReceivedAnswer
+from shoal.server_node.models.round_state import Phase, ReceivedAnswer, RoundState
 from shoal.server_node.models.round_transitions import (
     Moment,
     expected_clients,
@@ -55,8 +54,6 @@ class Followed(NamedTuple):
 
 
 NO_SNAPSHOT: Final = Followed(0, 0.0)
-
-
 STATE_VERSION: Final = 3
 
 
@@ -93,8 +90,8 @@ class FollowedSnapshot:
         """Become the saved one. Raises `InvalidState`."""
         if "arrays" not in state:
             raise InvalidState(
-                "the model was no region's model when the checkpoint was stored; put [upstream] as it was before, or "
-                "start the federation in a new folder"
+                "the model was no region's model when the checkpoint was stored; put [upstream] as "
+                "it was before, or start the federation in a new folder"
             )
         if state.get("version") != STATE_VERSION:
             raise InvalidState(
@@ -114,11 +111,11 @@ class FollowedSnapshot:
 
 class FollowingModel(StreamingBase):
     """Publishes the upstream snapshots to the clients of the region, under the region's own
-    versions. A `ServedModel`.
+    versions.
 
-    It learns nothing from updates: they are added up for the upstream federation, which does.
-    Recent shares are shares of the upstream federation's readings, because its clusters were learnt
-    from those.
+    A `ServedModel`. It learns nothing from updates: they are added up for the upstream federation,
+    which does. Recent shares are shares of the upstream federation's readings, because its clusters
+    were learnt from those.
     """
 
     _half: FollowedSnapshot
@@ -137,9 +134,9 @@ class FollowingModel(StreamingBase):
         self._newest_upstream = newest
 
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Follow the newest upstream snapshot. It reports no event: the snapshot that it leads to
-        says it."""
-        if (snapshot := self._newest_upstream()) is not None:
+        """Follow the newest upstream snapshot; no event beside the snapshot that it leads to."""
+        snapshot = self._newest_upstream()
+        if snapshot is not None:
             self.follow(snapshot)
         return ()
 
@@ -166,9 +163,9 @@ class FollowingModel(StreamingBase):
 
     def _is_being_rebuilt(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot still names clusters of before that it has not found again."""
-        found = self._algorithm.view(snapshot.arrays).identity
-        named = {one.identity for one in snapshot.cluster_identities}
-        return found is not None and not named <= set(found.tolist())
+        identities = self._algorithm.view(snapshot.arrays).identity
+        named = {entry.identity for entry in snapshot.cluster_identities}
+        return identities is not None and not named.issubset(identities.tolist())
 
     @property
     def _clustered_readings(self) -> int:
@@ -198,8 +195,7 @@ class FollowingRounds(RoundsModel):
     def follow(self, snapshot: Snapshot, request: RoundRequest | None, now: float) -> None:
         """Adopt a newer upstream snapshot, and open the round that its `request` asks for.
 
-        `request` None: it asks nothing of this region. Answers to earlier requests do not count any
-        more.
+        `request` None: it asks nothing of this region. Answers to earlier requests no longer count.
         """
         if not self._followed.is_before(snapshot):
             return
@@ -219,26 +215,34 @@ class FollowingRounds(RoundsModel):
             participation=self._state.participation.without_answers(),
         )
         if request is not None and now < request.deadline:
-            own = make_request(self._rules, adopted, snapshot.round, self._moment(now))
-            deadline = min(own.deadline, now + TIME_SHARE * (request.deadline - now))
-            own = replace(own, deadline=deadline, rows_min=max(own.rows_min, request.rows_min))
-            adopted = replace(adopted, phase=Phase.COLLECTING, request=own, opened_at=now)
-            self._opened = (RoundOpened(self.name, own.round, own.version),)
+            adopted = self._open(adopted, snapshot.round, request, now)
         self._state = adopted
         self._snapshot_due = True
 
+    def _open(
+        self, adopted: RoundState, round_: int, request: RoundRequest, now: float
+    ) -> RoundState:
+        """The state with a round that is open for the region's own clients."""
+        own = make_request(self._rules, adopted, round_, self._moment(now))
+        deadline = min(own.deadline, now + TIME_SHARE * (request.deadline - now))
+        own = replace(own, deadline=deadline, rows_min=max(own.rows_min, request.rows_min))
+        self._opened = (RoundOpened(self.name, own.round, own.version),)
+        return replace(adopted, phase=Phase.COLLECTING, request=own, opened_at=now)
+
     def on_timer(self, now: float) -> Sequence[ModelEvent]:
-        """Close the open round by its quorum or at its deadline, and answer the upstream request."""
+        """Close the open round by its quorum or at its deadline; that answers the upstream one."""
         self._join_arrived()
-        events: Sequence[ModelEvent] = self._opened
+        events: list[ModelEvent] = list(self._opened)
         self._opened = ()
         request = self._state.request
         moment = self._moment(now)
         if request is None:
             return events
         if has_quorum(self._rules, self._state, moment):
-            return [*events, self._close("quorum", moment)]
-        return [*events, self._close("deadline", moment)] if now >= request.deadline else events
+            events.append(self._close("quorum", moment))
+        elif now >= request.deadline:
+            events.append(self._close("deadline", moment))
+        return events
 
     def take_answer(self) -> RegionContribution | None:
         """The region's answer to the round that was closed since the last call; None if there is
@@ -258,8 +262,8 @@ class FollowingRounds(RoundsModel):
     def restore(self, state: dict[str, Any]) -> None:
         if "followed" not in state:
             raise InvalidState(
-                f"model {self.name} was no region's model when the checkpoint was stored; put [upstream] as it was "
-                "before, or start the federation in a new folder"
+                f"model {self.name} was no region's model when the checkpoint was stored; put "
+                "[upstream] as it was before, or start the federation in a new folder"
             )
         super().restore(state)
 
@@ -284,23 +288,27 @@ class FollowingRounds(RoundsModel):
             initial=False,
             participation=participation.without_answers(),
             combined_answers=len(received),
-            combined_readings=sum(one.readings for one in received),
+            combined_readings=sum(answer.readings for answer in received),
         )
         self._publisher.counts.readings = self._state.combined_readings
         try:
             sums = sum_answers(
-                self._params, self._terms.algorithm.update, [one.answer.stats for one in received]
+                self._params,
+                self._terms.algorithm.update,
+                [answer.answer.stats for answer in received],
             )
-        except InvalidData as refused:
-            return RoundFailed(self.name, state.round, str(refused))
+        except InvalidData as invalid:
+            return RoundFailed(self.name, state.round, str(invalid))
         if sums is None:
             return RoundFailed(self.name, state.round, "no client has answered in time")
-        readings = self._state.combined_readings
-        newest = self._publisher.counts.newest_reading_at
         self._answer = RegionContribution(
-            self.name, sums, readings, moment.now, newest, round=state.round
+            self.name,
+            sums,
+            self._state.combined_readings,
+            moment.now,
+            self._publisher.counts.newest_reading_at,
+            round=state.round,
         )
-        duration_s = max(0.0, moment.now - state.opened_at)
         return RoundClosed(
             self.name,
             state.round,
@@ -308,22 +316,23 @@ class FollowingRounds(RoundsModel):
             len(expected),
             by,
             state.shift,
-            duration_s=duration_s,
+            duration_s=max(0.0, moment.now - state.opened_at),
         )
 
     def _counted(self) -> list[ReceivedAnswer]:
         """The answers to add up, by the names of clients, from no more readings than one update may
         be from."""
         # Sorted: sums of floats depend on their order, and a replay must give the same bytes.
-        received = [one for _, one in sorted(self._state.participation.received.items())]
-        totals = accumulate(one.readings for one in received)
-        counted = [
-            one
-            for one, total in zip(received, totals, strict=True)
-            if total <= self._model.readings_max
-        ]
-        if len(counted) < len(received):
-            left_out = len(received) - len(counted)
+        received = [answer for _, answer in sorted(self._state.participation.received.items())]
+        counted: list[ReceivedAnswer] = []
+        readings = 0
+        for answer in received:
+            readings += answer.readings
+            if readings > self._model.readings_max:
+                break
+            counted.append(answer)
+        left_out = len(received) - len(counted)
+        if left_out:
             log_event(
                 "answers_left_out",
                 logging.WARNING,
@@ -343,8 +352,6 @@ class FollowingRounds(RoundsModel):
         return False
 
     def _waiting_for(self) -> str:
-        return (
-            ""
-            if self._state.params is not None
-            else "The upstream federation has published no parameters yet."
-        )
+        if self._state.params is not None:
+            return ""
+        return "The upstream federation has published no parameters yet."

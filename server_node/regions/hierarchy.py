@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.config.contract import Contract
 from shoal.config.sections import UpstreamSettings
@@ -50,75 +50,84 @@ class UpstreamState:
     def request_in(self, snapshot: Snapshot, region: str) -> RoundRequest | None:
         """Request of a snapshot of a model in rounds to a region; None if it asks nothing."""
         request = round_request_of(snapshot)
-        return (
-            request
-            if request is not None and request.selects(self.contract.federation, region)
-            else None
-        )
+        if request is None or not request.selects(self.contract.federation, region):
+            return None
+        return request
 
     @property
     def model_forms(self) -> ModelForms:
         """The classes of the models that follow the upstream federation's."""
-        streaming = []
-        rounds = []
+        streaming: dict[str, StreamingForm] = {}
+        rounds: dict[str, type[FollowingRounds]] = {}
         for name in self.federation.models:
             model = self.resolved.models[name]
             if model.family.in_rounds:
-                rounds.append(name)
-            elif (
-                aggregation := model.streaming.aggregation
-            ) is not None and aggregation.plan_from_upstream:
-                streaming.append(name)
-        following: dict[str, StreamingForm] = {
-            name: partial(FollowingModel, newest=partial(self.newest, name)) for name in streaming
-        }
-        if self.resolved.mode.masked:  # they follow when a round opens
-            following = dict.fromkeys(streaming, FollowingModel)
-        return ModelForms(following, dict.fromkeys(rounds, FollowingRounds))
+                rounds[name] = FollowingRounds
+                continue
+            aggregation = model.streaming.aggregation
+            if aggregation is None or not aggregation.plan_from_upstream:
+                continue
+            # With masked counts a model follows when a round opens, and not by the clock: all
+            # clients of a round must count by one plan.
+            if self.resolved.mode.masked:
+                streaming[name] = FollowingModel
+            else:
+                streaming[name] = partial(FollowingModel, newest=partial(self.newest, name))
+        return ModelForms(streaming, rounds)
+
+
+class _Link(NamedTuple):
+    """What a region has for its upstream federation."""
+
+    upstream: UpstreamState
+    updates: RegionUpdates
+    contributions: Contributions
+
+    @property
+    def federation(self) -> str:
+        """Name of the upstream federation."""
+        return self.upstream.contract.federation
 
 
 class Hierarchy:
-    """The regions below a server, and what it contributes upstream. Its state is a part of the
-    server's checkpoint."""
+    """The regions below a server, and what it contributes upstream.
+
+    Its state is a part of the server's checkpoint.
+    """
 
     def __init__(
         self, contract: Contract, upstream: UpstreamState | None, models: Mapping[str, ServedModel]
     ) -> None:
         """`upstream` None: there is no upstream federation."""
         self._federation = contract.federation
-        self._upstream = upstream
         self._models = models
         self._regions = Regions()
-        self._updates: RegionUpdates | None = None
-        self._contributions: Contributions | None = None
+        self._link = None if upstream is None else _link(contract, upstream, models)
         self._others: dict[str, Any] = {}
         """upstream federation -> state of the contributions to it, for those that are not the
         present one"""
-        if upstream is not None:
-            settings = upstream.settings
-            self._updates = RegionUpdates(contract, upstream.federation, upstream.validator, models)
-            followed = [upstream.resolved.models[name] for name in upstream.federation.models]
-            self._contributions = Contributions(
-                contract, followed, self._updates, settings.publish_readings, settings.publish_s
-            )
 
     def take(self, update: Update, now: float, clients: int | None = None) -> None:
-        """An update that its model has taken in. `clients`: those of a region whose counts are
-        masked."""
+        """Pass on an update that its model has absorbed.
+
+        `clients`: those of a region whose counts are masked.
+        """
         self._regions.take(update)
-        if self._contributions is not None:
-            self._contributions.add(update, self._regions, now, clients)
+        if self._link is not None:
+            self._link.contributions.add(update, self._regions, now, clients)
 
     def contribute(self, model: str) -> None:
-        """A request to contribute, read from the log."""
-        if self._contributions is not None:
-            self._contributions.contribute(model, self._regions)
+        """Make a contribution, as a request in the log asks for it."""
+        if self._link is not None:
+            self._link.contributions.contribute(model, self._regions)
 
     def check_unlearning(self) -> None:
-        """Raises `MessageRejected` ("client") where there is an upstream federation: it would still
-        have what came of a client that is unlearned here."""
-        if self._upstream is not None:
-            upstream = self._upstream.contract.federation
+        """Raises `MessageRejected` ("client") where there is an upstream federation.
+
+        It would still have what came of a client that is unlearned here.
+        """
+        if self._link is not None:
+            upstream = self._link.federation
             raise MessageRejected(
                 "client",
                 f"a region of {upstream} cannot unlearn: {upstream} has what came of the client",
@@ -130,34 +139,37 @@ class Hierarchy:
 
         A streaming model follows them by itself, when its timers are looked at.
         """
-        if self._upstream is None:
+        if self._link is None:
             return
-        for name in self._upstream.federation.models:
+        upstream = self._link.upstream
+        for name in upstream.federation.models:
             model = self._models[name]
-            snapshot = self._upstream.newest(name)
+            snapshot = upstream.newest(name)
             if snapshot is not None and isinstance(model, FollowingRounds):
-                model.follow(snapshot, self._upstream.request_in(snapshot, self._federation), now)
+                model.follow(snapshot, upstream.request_in(snapshot, self._federation), now)
 
     def begin_without_checkpoint(self, log: Log) -> None:
-        """Number the answers to rounds after those that are in the topic of contributions; raises
-        as the log does.
+        """Number the answers to rounds after those that are in the topic of contributions.
 
         Contributions to streaming models are made again from the log of updates, under the numbers
-        that they had.
+        that they had. Raises as the log does.
         """
+        if self._link is None:
+            return
         for name, model in self._models.items():
-            if self._updates is not None and isinstance(model, FollowingRounds):
-                self._updates.go_on_after(log, name)
+            if isinstance(model, FollowingRounds):
+                self._link.updates.go_on_after(log, name)
 
     def records(self, now: float) -> Iterator[OutboxRecord]:
         """Records for the outbox: contributions, and requests to make some."""
-        if self._updates is None or self._contributions is None:
+        if self._link is None:
             return
         for model in self._models.values():
-            if isinstance(model, FollowingRounds) and (answer := model.take_answer()) is not None:
-                self._updates.add(answer, self._regions)
-        yield from self._updates.take_records()
-        yield from self._contributions.requests(now)
+            answer = model.take_answer() if isinstance(model, FollowingRounds) else None
+            if answer is not None:
+                self._link.updates.add(answer, self._regions)
+        yield from self._link.updates.take_records()
+        yield from self._link.contributions.requests(now)
 
     @property
     def regions(self) -> list[Region]:
@@ -166,21 +178,16 @@ class Hierarchy:
 
     @property
     def waiting(self) -> int | None:
-        """Contributions that the upstream federation does not have yet; None where there is none."""
-        return None if self._upstream is None else self._upstream.waiting()
+        """Contributions that the upstream federation does not have yet; None: there is none."""
+        return None if self._link is None else self._link.upstream.waiting()
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
         contributions = dict(self._others)
-        if (
-            self._upstream is not None
-            and self._updates is not None
-            and self._contributions is not None
-        ):
-            upstream = self._upstream.contract.federation
-            contributions[upstream] = {
-                "sequences": self._updates.state(),
-                **self._contributions.state(),
+        if self._link is not None:
+            contributions[self._link.federation] = {
+                "sequences": self._link.updates.state(),
+                **self._link.contributions.state(),
             }
         return {"regions": self._regions.state(), "contributions": contributions}
 
@@ -188,12 +195,19 @@ class Hierarchy:
         """Become the saved one. Raises `InvalidState`."""
         self._regions.restore(state["regions"])
         self._others = dict(state["contributions"])
-        if (
-            self._upstream is not None
-            and self._updates is not None
-            and self._contributions is not None
-        ):
-            saved = self._others.pop(self._upstream.contract.federation, None)
-            if saved is not None:
-                self._contributions.restore(saved)
-                self._updates.restore(saved["sequences"])
+        if self._link is None:
+            return
+        saved = self._others.pop(self._link.federation, None)
+        if saved is not None:
+            self._link.contributions.restore(saved)
+            self._link.updates.restore(saved["sequences"])
+
+
+def _link(contract: Contract, upstream: UpstreamState, models: Mapping[str, ServedModel]) -> _Link:
+    settings = upstream.settings
+    updates = RegionUpdates(contract, upstream.federation, upstream.validator, models)
+    followed = [upstream.resolved.models[name] for name in upstream.federation.models]
+    contributions = Contributions(
+        contract, followed, updates, settings.publish_readings, settings.publish_s
+    )
+    return _Link(upstream, updates, contributions)
