@@ -60,11 +60,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     others = sorted(
         path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
     )
-    reproduction = [
-        page for page in others if page.startswith("reproduction/") and page not in known
-    ]
-    navigation.append({"Reproduction": reproduction})
-    more = [page for page in others if page not in known and page not in reproduction]
+    more = [page for page in others if page not in known]
     navigation.append(
         {"More": [*more, *(REPOSITORY + name for name in outside() if name.endswith(".md"))]}
     )

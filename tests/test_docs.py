@@ -18,7 +18,15 @@ from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.kafka_broker import Broker
 
 HERE = Path(__file__).parent.parent
-PAGES = sorted([HERE / "README.md", *HERE.glob("docs/**/*.md")])
+PAGES = sorted(
+    [
+        HERE / "README.md",
+        *HERE.glob("docs/**/*.md"),
+        *HERE.glob("reproduction/**/*.md"),
+        HERE / "benchmarks" / "performance.md",
+        HERE / "benchmarks" / "steadiness" / "steady_clusters.md",
+    ]
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

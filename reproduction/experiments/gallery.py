@@ -1,5 +1,5 @@
 """`shoal reproduce pictures`: every algorithm on the same two data sets, for
-docs/explanation/gallery.md."""
+reproduction/gallery/README.md."""
 
 from __future__ import annotations
 

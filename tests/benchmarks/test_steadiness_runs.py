@@ -95,7 +95,7 @@ def test_the_picture_of_the_documentation_can_be_drawn_from_the_published_result
         tmp_path / "drawn.png",
     )
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
-    assert (HERE / "docs/pictures/steadiness.png").is_file()
+    assert (HERE / "benchmarks/steadiness/steadiness.png").is_file()
 
 
 class Oracle:

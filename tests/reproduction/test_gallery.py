@@ -1,4 +1,4 @@
-"""The pictures of docs/explanation/gallery.md: every algorithm on the same two data sets."""
+"""The pictures of reproduction/gallery/README.md: every algorithm on the same two data sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reproduction.experiments.gallery import (
 from reproduction.reproduce_command import reproduce
 from shoal.algorithms.registry import load_algorithm
 
-DOCS = Path(__file__).parents[2] / "docs"
+GALLERY = Path(__file__).parents[2] / "reproduction" / "gallery"
 
 
 def test_every_algorithm_finds_the_five_blobs() -> None:
@@ -85,5 +85,5 @@ def test_a_missing_folder_is_refused_before_anything_runs(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_every_algorithm_has_its_picture_in_the_docs(name: str) -> None:
-    assert f"(../pictures/{name}.png)" in (DOCS / "explanation" / "gallery.md").read_text()
-    assert (DOCS / "pictures" / f"{name}.png").is_file()
+    assert f"({name}.png)" in (GALLERY / "README.md").read_text()
+    assert (GALLERY / f"{name}.png").is_file()

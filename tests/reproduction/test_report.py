@@ -40,7 +40,8 @@ from reproduction.reproduce_command import planned, reproduce
 from reproduction.trials_command import TrialStore
 from shoal.errors import SettingsError
 
-DOCS = Path(__file__).parents[2] / "docs" / "reproduction"
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "reproduction" / "report"
 SETTING = Setting("kfed", "phoneme", "iid", 10, (("average", "weighted"),))
 FORMATS = {"ari": python_format(".2f")}
 
@@ -169,22 +170,22 @@ def test_without_data_or_folder_the_error_says_what_to_give(
     )
 
 
-# docs/reproduction is a report of all experiments with the papers' numbers of trials.
+# reproduction/report is a report of all experiments with the papers' numbers of trials.
 
 
 ELSEWHERE = {
-    "continual": "explanation/continual.md",
-    "pictures": "explanation/gallery.md",
+    "continual": "docs/explanation/continual.md",
+    "pictures": "reproduction/gallery/README.md",
 }
 """experiments whose figures another page of the documentation has"""
 TEXTS = {"ranks": f"{ranks.TEXT}\n{ranks_command.REPORTED}", "tsk": tsk_study.TEXT}
 """of experiments that write their chapters themselves"""
-RECORDS = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
+RECORDS = json.loads((REPORT / "results.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_the_figures_of_other_experiments_are_on_their_pages(name: str) -> None:
-    assert f"shoal reproduce {name}" in (DOCS.parent / ELSEWHERE[name]).read_text(encoding="utf-8")
+    assert f"shoal reproduce {name}" in (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")
 
 
 def test_the_documentation_has_every_experiment_on_one_page() -> None:
@@ -193,10 +194,10 @@ def test_the_documentation_has_every_experiment_on_one_page() -> None:
 
 
 def test_the_pages_of_the_documentation_are_those_of_its_results() -> None:
-    options = ReportOptions(DOCS, DOCS, 1, None, quick=False, store=DOCS / "trials")
+    options = ReportOptions(REPORT, REPORT, 1, None, quick=False, store=REPORT / "trials")
     pages = pages_of(RECORDS, opening(options))
-    assert {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")} == pages
-    assert as_json(RECORDS) == (DOCS / "results.json").read_text(encoding="utf-8")
+    assert {path.name: path.read_text(encoding="utf-8") for path in REPORT.glob("*.md")} == pages
+    assert as_json(RECORDS) == (REPORT / "results.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -266,9 +267,9 @@ def row_published(row: dict[str, Any]) -> bool:
 
 
 def test_the_pictures_of_the_documentation_are_there() -> None:
-    for path in DOCS.glob("*.md"):
+    for path in REPORT.glob("*.md"):
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
-            assert (DOCS / picture).is_file(), f"{path.name} shows {picture}"
+            assert (REPORT / picture).is_file(), f"{path.name} shows {picture}"
 
 
 # The file of finished trials.
