@@ -28,16 +28,15 @@ IN_SYNC: Final = "transaction.state.log.min.isr"
 CONFIGS: Final = (VERIFIES, UNCLEAN, IN_SYNC)
 OFFSETS_VERIFIED: Final = 15
 """level of the feature metadata.version of Kafka 3.7"""
-SEVERAL: Final = 3
+BROKERS_MIN: Final = 3
 """brokers from which on one may fail without harm"""
 
 
 def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
-    """Raises `SettingsError` for brokers on which a commit may count in part or twice, and as the
-    log does.
+    """Raises `SettingsError` for brokers on which a commit may count in part or twice.
 
-    What is only weaker than it could be is logged (`transactions_weak`), also that the user may not
-    read the settings.
+    And as the log does. What is only weaker than it could be is logged (`transactions_weak`), also
+    that the user may not read the settings.
     """
     servers = servers_of(parse_address(log.address).location)
     where = ",".join(servers)
@@ -48,21 +47,21 @@ def check_transactions(log: LogSettings, settings: KafkaSettings) -> None:
             log_event(
                 "transactions_weak",
                 logging.WARNING,
-                reason="this user may not read the brokers' settings (DescribeConfigs on the cluster), so they are not "
-                "checked: Kafka must be 3.7 or later",
+                reason="this user may not read the brokers' settings (DescribeConfigs on the "
+                "cluster), so they are not checked: Kafka must be 3.7 or later",
             )
             return
         numbers = [str(broker["broker_id"]) for broker in cluster["brokers"]]
-        asked = [
+        resources = [
             ConfigResource(ConfigResourceType.BROKER, number, dict.fromkeys(CONFIGS))
             for number in numbers
         ]
-        described = admin.describe_configs(asked, config_filter="all")["broker"]
+        described = admin.describe_configs(resources, config_filter="all")["broker"]
         features = admin.describe_features()
-    values = {
-        number: {name: str(about["value"]) for name, about in described.get(number, {}).items()}
-        for number in numbers
-    }
+    values: dict[str, dict[str, str]] = {}
+    for number in numbers:
+        configs = described.get(number, {})
+        values[number] = {name: str(about["value"]) for name, about in configs.items()}
     level = features.get("metadata.version", {}).get("supported", (0, OFFSETS_VERIFIED))[1]
     for reason in weaknesses(values, level):
         log_event("transactions_weak", logging.WARNING, reason=reason)
@@ -77,26 +76,29 @@ def weaknesses(brokers: Mapping[str, Mapping[str, Any]], level: int) -> list[str
     old = [number for number, configs in brokers.items() if VERIFIES not in configs]
     if old:
         raise SettingsError(
-            f"brokers {', '.join(old)} are older than Kafka 3.6: a transaction of a replica that was killed may stay "
-            "open, or be mixed with the next one (KIP-890). Replicas need Kafka 3.7 or later; or run shoal server"
+            f"brokers {', '.join(old)} are older than Kafka 3.6: a transaction of a replica that "
+            "was killed may stay open, or be mixed with the next one (KIP-890). Replicas need "
+            "Kafka 3.7 or later; or run shoal server"
         )
     off = [number for number, configs in brokers.items() if configs[VERIFIES] != "true"]
     if off:
         raise SettingsError(
-            f"{VERIFIES} is off on the brokers {', '.join(off)}: a transaction of a replica that was killed may stay "
-            "open, or be mixed with the next one (KIP-890). Switch it on, as is Kafka's default"
+            f"{VERIFIES} is off on the brokers {', '.join(off)}: a transaction of a replica that "
+            "was killed may stay open, or be mixed with the next one (KIP-890). Switch it on, as "
+            "is Kafka's default"
         )
-    found = []
+    reasons: list[str] = []
     if level < OFFSETS_VERIFIED:
-        found.append("Kafka 3.6 does not verify the offsets of transactions: take 3.7 or later")
+        reasons.append("Kafka 3.6 does not verify the offsets of transactions: take 3.7 or later")
     if any(configs.get(UNCLEAN) == "true" for configs in brokers.values()):
-        found.append(
-            f"{UNCLEAN} is on: what was committed can be lost, when a broker without it becomes the leader"
+        reasons.append(
+            f"{UNCLEAN} is on: what was committed can be lost, when a broker without it becomes "
+            "the leader"
         )
-    if len(brokers) >= SEVERAL and any(
-        int(configs.get(IN_SYNC, SEVERAL)) < SEVERAL - 1 for configs in brokers.values()
-    ):
-        found.append(
+    in_sync = [int(configs.get(IN_SYNC, BROKERS_MIN)) for configs in brokers.values()]
+    # Fewer brokers could not confirm twice once one of them is away.
+    if len(brokers) >= BROKERS_MIN and min(in_sync) < BROKERS_MIN - 1:
+        reasons.append(
             f"{IN_SYNC} is 1: what one broker has confirmed alone is lost with its disk; set 2"
         )
-    return found
+    return reasons

@@ -101,15 +101,13 @@ class RegionModel:
         self._keys = ServerKeys(config.server, config.log.server_keys)
         self._state_name = f"the state of model {model.name} of {config.contract.federation}"
         self._required = self._required_values(log_identity)
-        contracted = config.contract
-        self._timer_request = Wake(
-            contracted.federation, contracted.digest, model.name, made_at=0.0
-        ).encode()
+        request = Wake(contract.federation, contract.digest, model.name, made_at=0.0)
+        self._timer_request = request.encode()
         self._newest: tuple[bytes, _Parts] | None = None
 
     @property
     def timer_request(self) -> OutboxRecord:
-        """The record that asks the model to look at its timers. It changes nothing that it learns."""
+        """The record that asks the model to look at its timers; it learns nothing from it."""
         contract = self.contract
         return OutboxRecord(
             contract.updates_topic,
@@ -119,12 +117,14 @@ class RegionModel:
         )
 
     def is_timer_request(self, record: Record) -> bool:
-        """Whether `record` is one. Its time is the brokers', so it can make nothing due too early."""
+        """Whether `record` is one. Its time is the brokers', so that it makes nothing due early."""
         return record.value == self._timer_request and Wake.headers()[0] in record.headers
 
     def parts(self, state: bytes | None) -> _Parts:
-        """The parts that `state` is the state of; None: a model without any update. Raises
-        `InvalidState`."""
+        """The parts that `state` is the state of; None: a model without any update.
+
+        Raises `InvalidState`.
+        """
         newest = self._newest
         self._newest = None
         if newest is not None and newest[0] == state:
@@ -167,8 +167,8 @@ class RegionModel:
     def _restore(self, parts: _Parts, state: bytes) -> None:
         try:
             saved = unpack(state, STATE_BYTES_MAX)
-        except MessageRejected as broken:
-            raise InvalidState(f"{self._state_name} is damaged: {broken}") from None
+        except MessageRejected as damaged:
+            raise InvalidState(f"{self._state_name} is damaged: {damaged}") from None
         if not isinstance(saved, dict):
             raise InvalidState(f"{self._state_name} is damaged: it is not a mapping")
         parts.saved.restore(saved)
@@ -182,14 +182,15 @@ class RegionModel:
             "contract": Required(
                 self.contract.digest,
                 InvalidState(
-                    f"{name} was made under another contract; put the old federation file back, or begin under "
-                    "another [federation] name"
+                    f"{name} was made under another contract; put the old federation file back, or "
+                    "begin under another [federation] name"
                 ),
             ),
             "log": Required(
                 log_identity,
                 InvalidState(
-                    f"{name} is of a topic of updates that was deleted since; begin with another [replica] group"
+                    f"{name} is of a topic of updates that was deleted since; begin with another "
+                    "[replica] group"
                 ),
             ),
         }
@@ -204,7 +205,8 @@ def absorb(region: RegionModel, state: bytes | None, record: Record) -> Absorbed
         parts = region.parts(state)
         try:
             return _absorb(region, parts, record)
-        except RecordFailed as failed:  # the second time it is rejected before it is looked at
+        except RecordFailed as failed:
+            # The second time it is rejected before it is looked at.
             region.rejections.failed.add(failed)
 
 
@@ -212,13 +214,15 @@ def _absorb(region: RegionModel, parts: _Parts, record: Record) -> Absorbed:
     model = parts.model
     now = record.timestamp_ms / 1000
     parts.clock[0] = now
-    # Its time has come before the record has.
+    # What was due before the record is done without it, as a server would have done.
     events = list(model.on_timer(now))
-    ingested = [] if region.is_timer_request(record) else [parts.ingest.process(record)]
+    ingested: list[Ingested] = []
+    if not region.is_timer_request(record):
+        ingested.append(parts.ingest.process(record))
     events += model.on_timer(now)
     published = _due_snapshot(region, model, record, now)
     outcome = StepOutcome(
-        ingested=[one.outcome for one in ingested],
+        ingested=[result.outcome for result in ingested],
         ingest_s=0.0,
         incomplete=parts.reassembly.collect_incomplete(),
         waiting_updates=len(parts.reassembly),
@@ -250,15 +254,14 @@ def _records(
 ) -> tuple[OutboxRecord, ...]:
     """All records that the step publishes, in the order in which the server publishes them."""
     contract = region.contract
-    records = [one.rejected for one in ingested if one.rejected is not None]
-    for one in published:
-        records += snapshot_records(contract, one)
+    records = [result.rejected for result in ingested if result.rejected is not None]
+    for snapshot in published:
+        records += snapshot_records(contract, snapshot)
     for request in quarantine_requests(contract, events, now):
         records.append(request._replace(headers=request.headers + region.sign_request(request)))
-    # each list is of all models of a federation, and a replica sees one
+    # Each list is of all models of a federation, and a replica sees one.
     if len(contract.models) == 1:
-        outcomes = [one.outcome for one in ingested]
-        records += list_records(
-            contract, {parts.model.name: parts.model}, parts.quarantine, outcomes
-        )
+        models = {parts.model.name: parts.model}
+        outcomes = [result.outcome for result in ingested]
+        records += list_records(contract, models, parts.quarantine, outcomes)
     return tuple(records)

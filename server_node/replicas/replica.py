@@ -23,7 +23,8 @@ from shoal.errors import InvalidState, LogError
 from shoal.files import read_password
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, notify_systemd, stopped_by_signals
-from shoal.server_node.replicas.region import Assignments, Region, Timers
+from shoal.server_node.replicas.region import Region
+from shoal.server_node.replicas.timers import Assignments, Timers
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
 from shoal.transports.kafka.connection import FRAME_BYTES
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 
-# what it depends on warns, while it is imported, of its own dependencies
+# What it depends on warns, while it is imported, of its own dependencies.
 with warnings.catch_warnings(record=True):
     from confluent_kafka import KafkaException
     from quixstreams import Application, State
@@ -76,29 +77,34 @@ def connection(log: LogSettings) -> ConnectionConfig:
     """Connection to the brokers. It contains secrets: never print it. Raises `SettingsError`."""
     kafka = kafka_settings(log)
     servers = servers_of(parse_address(log.address).location)
-    protocol = ("sasl_" if kafka.sasl != "none" else "") + ("ssl" if kafka.tls else "plaintext")
-    known: dict[str, Any] = {"bootstrap_servers": ",".join(servers), "security_protocol": protocol}
+    protocol = "ssl" if kafka.tls else "plaintext"
+    if kafka.sasl != "none":
+        protocol = f"sasl_{protocol}"
+    config: dict[str, Any] = {"bootstrap_servers": ",".join(servers), "security_protocol": protocol}
     files = {
         "ssl_ca_location": kafka.ca_file,
         "ssl_certificate_location": kafka.certificate_file,
         "ssl_key_location": kafka.key_file,
     }
-    known |= {name: str(file) for name, file in files.items() if file is not None}
-    if (secret_file := kafka.secret_file) is not None:
-        known["sasl_mechanism"] = kafka.sasl.upper()
-        if kafka.sasl == "oauthbearer":
-            known["oauth_cb"] = lambda _: (read_password(secret_file, "log"), time.time() + TOKEN_S)
-        else:
-            known |= {
-                "sasl_username": kafka.user,
-                "sasl_password": read_password(secret_file, "log"),
-            }
-    return ConnectionConfig(**known)
+    config |= {name: str(file) for name, file in files.items() if file is not None}
+    secret_file = kafka.secret_file
+    if secret_file is None:
+        return ConnectionConfig(**config)
+    config["sasl_mechanism"] = kafka.sasl.upper()
+    if kafka.sasl == "oauthbearer":
+        # Read again each time that the client asks: a token in the file is replaced before its end.
+        config["oauth_cb"] = lambda _: (read_password(secret_file, "log"), time.time() + TOKEN_S)
+    else:
+        config["sasl_username"] = kafka.user
+        config["sasl_password"] = read_password(secret_file, "log")
+    return ConnectionConfig(**config)
 
 
 def producer_config(log: LogSettings, settings: ReplicaSettings, name: str) -> dict[str, Any]:
-    """Settings of the producer of the replica `name`. Started again, it fences what is left of the
-    earlier process."""
+    """Settings of the producer of the replica `name`.
+
+    Started again, it fences what is left of the earlier process.
+    """
     transaction_s = max(settings.session_s, TRANSACTION_COMMITS * settings.commit_s)
     return {
         "transactional.id": f"{settings.group}.{name}",
@@ -123,9 +129,10 @@ def consumer_config(settings: ReplicaSettings, name: str) -> dict[str, Any]:
     }
 
 
-# Timers of models run between two polls, so a poll must not wait for long.
-POLL_S = 0.2
-STATISTICS_MS = 1000
+POLL_S: Final = 0.2
+"""longest wait of a poll: a commit that is due waits for it"""
+STATISTICS_MS: Final = 1000
+"""time between two statistics of the consumer, which show what is assigned to it"""
 
 
 class Replica(Application):  # type: ignore[misc]  # its types are not looked at, as it is an extra
@@ -158,17 +165,20 @@ def run_replica(
             return
         except StateRecoveryOffsetOutOfRange as gone:
             raise LogError(
-                "updates were removed by retention before a replica had read them, so the models of their region "
-                f"cannot go on ({gone}). Restore the log, or begin the region again under another [federation] name"
+                "updates were removed by retention before a replica had read them, so the models "
+                f"of their region cannot go on ({gone}). Restore the log, or begin the region "
+                "again under another [federation] name"
             ) from None
         except ColumnFamilyHeaderMissing:
             raise InvalidState(
-                f"a topic changelog__{settings.group}--... has a record that no replica has written. Let only replicas "
-                "write there, and begin the region again under another [federation] name"
+                f"a topic changelog__{settings.group}--... has a record that no replica has "
+                "written. Let only replicas write there, and begin the region again under another "
+                "[federation] name"
             ) from None
         except (QuixException, KafkaException) as error:
+            # What could not be committed while it stopped is done again by the others.
             if replica is not None and replica.asked_to_stop:
-                return  # what could not be committed while it stopped is done again by the others
+                return
             log_event(
                 "retrying",
                 logging.WARNING,
@@ -188,10 +198,16 @@ def _stopped_within(seconds: float) -> bool:
 def make_application(
     regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
 ) -> Replica:
-    """The application of the replica `name`. Its topics are there. Raises `SettingsError`, and
-    errors of Kafka."""
+    """The application of the replica `name`. Its topics are there.
+
+    Raises `SettingsError`, and errors of Kafka.
+    """
     log = next(iter(regions.values())).config.log
-    statistics = {"statistics.interval.ms": STATISTICS_MS, "stats_cb": Assignments(timers).look}
+    assignments = Assignments(timers)
+    statistics = {
+        "statistics.interval.ms": STATISTICS_MS,
+        "stats_cb": assignments.take_statistics,
+    }
     application = Replica(
         broker_address=connection(log),
         consumer_group=settings.group,
@@ -231,7 +247,7 @@ def _add_region(application: Application, topic: str, region: Region, timers: Ti
         name: application.topic(name, value_serializer=_Value()) for name in others
     }
 
-    def absorb_one(
+    def absorb(
         value: Any, key: Any, at_ms: int, headers: Any, state: State[Any, Any]
     ) -> Sequence[OutboxRecord]:
         place = message_context()
@@ -242,9 +258,8 @@ def _add_region(application: Application, topic: str, region: Region, timers: Ti
         )
 
     updates = application.topic(topic, value_deserializer="bytes", value_serializer=_Value())
-    outputs[topic] = updates  # requests to quarantine a client
-    stream = application.dataframe(updates).apply(
-        absorb_one, stateful=True, expand=True, metadata=True
-    )
-    stream = stream.set_headers(lambda one, *_: list(one.headers))
-    stream.to_topic(lambda one, *_: outputs[one.topic], key=lambda one: one.key)
+    # A region publishes requests to quarantine a client there.
+    outputs[topic] = updates
+    stream = application.dataframe(updates).apply(absorb, stateful=True, expand=True, metadata=True)
+    stream = stream.set_headers(lambda record, *_: list(record.headers))
+    stream.to_topic(lambda record, *_: outputs[record.topic], key=lambda record: record.key)

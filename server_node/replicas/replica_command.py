@@ -20,7 +20,10 @@ from shoal.protocol.lease import is_lease
 from shoal.protocol.published_contract import CONTRACT_KEY, publish_contract, published_contracts
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.replicas.region import CHANGELOG_RECORD_BYTES_MAX, Region, Timers
+from shoal.server_node.replicas.region import Region
+from shoal.server_node.replicas.region_model import RegionModel
+from shoal.server_node.replicas.state_store import CHANGELOG_RECORD_BYTES_MAX
+from shoal.server_node.replicas.timers import Timers
 from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import check_installed, open_log
 from shoal.transports.base import Log, TopicSettings, beginning, latest
@@ -57,19 +60,22 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     start_logging(f"replica {name}", as_json, logging.DEBUG if verbose else logging.INFO)
     for config in configs:
         log_event("started", federation=config.contract.federation, contract=config.contract.digest)
+    # Most regions have the same terms: each statement is logged once.
     for statement in dict.fromkeys(config.resolved.mode.describe().text() for config in configs):
         log_event("privacy", statement=statement)
-    check_transactions(configs[0].log, kafka_settings(configs[0].log))
-    settings = configs[0].replica
-    with closing(open_log(configs[0].log)) as log:
-        regions = {config.contract.updates_topic: open_region(config, log) for config in configs}
-    timers = Timers(
-        [model for region in regions.values() for model in region.models.values()],
-        lambda: open_log(configs[0].log),
-    )
+    log_settings = configs[0].log
+    check_transactions(log_settings, kafka_settings(log_settings))
+    regions: dict[str, Region] = {}
+    models: list[RegionModel] = []
+    with closing(open_log(log_settings)) as log:
+        for config in configs:
+            region = open_region(config, log)
+            regions[config.contract.updates_topic] = region
+            models += region.models.values()
+    timers = Timers(models, lambda: open_log(log_settings))
     with timers.running():
-        run_replica(regions, settings, name, timers)
-    log_event("stopped", models=sum(len(region.models) for region in regions.values()))
+        run_replica(regions, configs[0].replica, name, timers)
+    log_event("stopped", models=len(models))
 
 
 def check_name(name: str) -> None:
@@ -80,39 +86,47 @@ def check_name(name: str) -> None:
 
 def check_regions(files: Sequence[Path], configs: Sequence[Config]) -> None:
     """Raises `SettingsError` for regions that a replica cannot serve."""
-    first = configs[0]
-    seen = dict[str, Path]()
+    file_of: dict[str, Path] = {}
+    """federation -> its file"""
     for file, config in zip(files, configs, strict=True):
-        resolved = config.resolved
-        if resolved.mode.masked:
-            raise SettingsError(
-                f'{file}: mode = "masked" is not built for replicas; run shoal server for this federation'
-            )
-        if parse_address(config.log.address).transport.name != "kafka":
-            raise SettingsError(
-                f"{file}: [log] address is {config.log.address}, and replicas share their regions through Kafka: "
-                "set kafka://host:port, or run shoal server for this federation"
-            )
-        if config.upstream.file is not None:
-            raise SettingsError(
-                f"{file}: replicas contribute to no upstream federation; run shoal server for this one"
-            )
+        _check_region(file, config)
         for section in ("log", "replica"):
-            if getattr(config, section) != getattr(first, section):
+            if getattr(config, section) != getattr(configs[0], section):
                 raise SettingsError(
-                    f"{file}: [{section}] is not that of {files[0]}; replicas need one for all regions"
+                    f"{file}: [{section}] is not that of {files[0]}; replicas need one for all "
+                    "regions"
                 )
-        for model in resolved.in_rounds:
-            raise SettingsError(
-                f"{file}: model {model.name} ({model.declared.algorithm}) is in rounds, and replicas serve streaming "
-                "models only; run shoal server for this federation"
-            )
-        if (other := seen.setdefault(config.contract.federation, file)) != file:
-            raise SettingsError(
-                f"{file}: {config.contract.federation} is the federation of {other} too"
-            )
+        federation = config.contract.federation
+        other = file_of.setdefault(federation, file)
+        if other != file:
+            raise SettingsError(f"{file}: {federation} is the federation of {other} too")
     if len(set(files)) < len(files):
         raise SettingsError("--config names a file twice; once for each region")
+
+
+def _check_region(file: Path, config: Config) -> None:
+    """Raises `SettingsError` for a region that no replica can serve."""
+    resolved = config.resolved
+    if resolved.mode.masked:
+        raise SettingsError(
+            f'{file}: mode = "masked" is not built for replicas; run shoal server for this '
+            "federation"
+        )
+    if parse_address(config.log.address).transport.name != "kafka":
+        raise SettingsError(
+            f"{file}: [log] address is {config.log.address}, and replicas share their regions "
+            "through Kafka: set kafka://host:port, or run shoal server for this federation"
+        )
+    if config.upstream.file is not None:
+        raise SettingsError(
+            f"{file}: replicas contribute to no upstream federation; run shoal server for this one"
+        )
+    if resolved.in_rounds:
+        model = resolved.in_rounds[0]
+        raise SettingsError(
+            f"{file}: model {model.name} ({model.declared.algorithm}) is in rounds, and replicas "
+            "serve streaming models only; run shoal server for this federation"
+        )
 
 
 def open_region(config: Config, log: Log) -> Region:
@@ -131,15 +145,15 @@ def open_region(config: Config, log: Log) -> Region:
             record_bytes_max=CHANGELOG_RECORD_BYTES_MAX,
         ),
     )
-    if not any(end for _, end in log.bounds(changelog).values()):
+    is_new = not any(end for _, end in log.bounds(changelog).values())
+    if is_new:
         _check_begins(config, log)
-    chain = published_contracts(
-        latest(log, contract.snapshots_topic).get(CONTRACT_KEY), contract.federation
-    )
+    published = latest(log, contract.snapshots_topic).get(CONTRACT_KEY)
+    chain = published_contracts(published, contract.federation)
     if chain and chain[-1].digest != contract.digest:
         raise SettingsError(
-            f"the contract of {contract.federation} has changed, which replicas cannot follow: put the old federation "
-            "file back, or begin under another [federation] name"
+            f"the contract of {contract.federation} has changed, which replicas cannot follow: put "
+            "the old federation file back, or begin under another [federation] name"
         )
     with closing(open_federation_log(config, as_server=True)) as signed:
         publish_contract(signed, config.resolved)
@@ -156,11 +170,11 @@ def _check_begins(config: Config, log: Log) -> None:
     contract = config.contract
     if any(is_lease(record) for record in latest(log, contract.snapshots_topic).values()):
         raise InvalidState(
-            f"{contract.federation} has been served by shoal server, whose checkpoint replicas cannot read: go on with "
-            "that one, or begin under another [federation] name"
+            f"{contract.federation} has been served by shoal server, whose checkpoint replicas "
+            "cannot read: go on with that one, or begin under another [federation] name"
         )
     if any(beginning(log, contract.updates_topic).values()):
         raise LogError(
-            f"{contract.updates_topic} no longer begins at its first update, so its models cannot be made from it; "
-            "begin under another [federation] name"
+            f"{contract.updates_topic} no longer begins at its first update, so its models cannot "
+            "be made from it; begin under another [federation] name"
         )

@@ -13,13 +13,13 @@ import pytest
 
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
-from shoal.server_node.replicas.region import (
+from shoal.server_node.replicas.replica_command import changelog_topic
+from shoal.server_node.replicas.state_store import (
     CHANGELOG_RECORD_BYTES_MAX,
     PART_BYTES,
     load_state,
     save_state,
 )
-from shoal.server_node.replicas.replica_command import changelog_topic
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings
 

@@ -11,13 +11,13 @@ import pytest
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.lease import LEASE_KEY, Lease
-from shoal.server_node.replicas.region import Assignments, Timers
 from shoal.server_node.replicas.replica_command import (
     changelog_topic,
     check_name,
     check_regions,
     open_region,
 )
+from shoal.server_node.replicas.timers import Assignments, Timers
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 
@@ -136,10 +136,12 @@ def test_an_assignment_is_logged_and_has_every_model_asked(
     partition = '"north.updates": {"partitions": {"2": {"fetch_state": "active"}, "-1": {"fetch_state": "none"}}}'
     with caplog.at_level("INFO", "shoal"):
         for _ in range(2):
-            assignments.look('{"cgrp": {"rebalance_cnt": 0}}')
+            assignments.take_statistics('{"cgrp": {"rebalance_cnt": 0}}')
             assert asked.times == 0
         for _ in range(2):
-            assignments.look(f'{{"cgrp": {{"rebalance_cnt": 1}}, "topics": {{{partition}}}}}')
+            assignments.take_statistics(
+                f'{{"cgrp": {{"rebalance_cnt": 1}}, "topics": {{{partition}}}}}'
+            )
             assert asked.times == 1
     (logged,) = caplog.records
     assert logged.__dict__["fields"] == {"partitions": 1, "topics": "north.updates/2"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.server_node.replicas.region import (
+from shoal.server_node.replicas.state_store import (
     CHANGELOG_RECORD_BYTES_MAX,
     PART_BYTES,
     load_state,

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import LogUnavailable
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.replicas.region import Timers
+from shoal.server_node.replicas.timers import Timers
 from shoal.transports.base import Log, Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.replicas.test_absorb import CONTRACT, a_region
@@ -85,7 +85,7 @@ def test_a_model_that_has_nothing_to_publish_is_asked_ever_more_seldom(file: Pat
 
 
 def test_requests_go_on_after_an_outage(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.server_node.replicas.region.RETRY_S", 0.01)
+    monkeypatch.setattr("shoal.server_node.replicas.timers.RETRY_S", 0.01)
     region = a_region(snapshot_s=0.01)
     opened = []
 
