@@ -24,9 +24,9 @@ from benchmarks.privacy.families import families
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.streams import changing, stationary
 from shoal.estimators.cluster_tree import ClusterTree
-from shoal.estimators.counting_federation import CountingFederation
 from shoal.estimators.fcac import FCAC
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.counting import CountingFederation
 
 SHARE: Final = 0.2
 """share of the values that is missing"""

@@ -23,10 +23,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from shoal.estimators.cluster_tree import ClusterTree
-from shoal.estimators.counting_federation import CountingFederation
 from shoal.estimators.fcac import FCAC
 from shoal.kernels.arrays import Floats, Ints
 from shoal.producers.features import cut_of
+from shoal.simulation.counting import CountingFederation
 
 CHOOSING: Final = (100, 101)
 """seeds on which the treatments were chosen"""

@@ -22,11 +22,11 @@ from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.kernels.arrays import Ints
 from shoal.privacy.base import Bounds
 from shoal.privacy.formal import Formal
 from shoal.privacy.keyed import SOURCE_BYTES
+from shoal.simulation.rounds import run_rounds
 
 SEEDS: Final = (9201, 9302, 9403)
 """seeds of the published figures; nothing was chosen on them"""

@@ -15,8 +15,8 @@ import numpy as np
 from shoal.algorithms.options import AlgorithmOptions, Options
 from shoal.algorithms.rounds.arrays import CENTRES, Params, Stats, sum_answers
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.streaming import ArraySpec, Rows
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 STATS = {"count": ArraySpec("<f8", ("k",)), "sum": ArraySpec("<f8", ("k", "d"))}
 SHARPNESS = 60.0

@@ -15,6 +15,7 @@ A part of a process that survives a restart declares what it saves as a frozen d
         snapshot: Annotated[Arrays, Table(SNAPSHOT)]        # as an algorithm declares them
         clients: list[str]
         edges: EdgesState                                   # another SavedState, nested
+        half: Annotated[State, Opaque()]                    # read by the half that saved it
 
         def check(self) -> None:
             require(len(set(self.count)) == len(self.count), "two nodes have the same count")
@@ -212,6 +213,16 @@ class BoolArray:
 
     def read(self, name: str, value: Any, sizes: Sizes) -> AnyArray:
         return _read_array(name, value, np.dtype(np.bool_), self.shape, sizes)
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """The state of a part that alone can read it, such as a half of an algorithm known by name."""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise InvalidState(f"{name} must be a saved state")
+        return dict(value)
 
 
 class ArrayForm(Protocol):

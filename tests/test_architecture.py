@@ -21,7 +21,7 @@ PROJECT_FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "o
 PACKAGES = ("shoal", *PROJECT_FOLDERS, "reproduction")
 LAYERS = """
 errors files plugins | kernels | saved_state | algorithms privacy config
-protocol transports telemetry | runtime estimators cli
+protocol transports telemetry simulation | runtime estimators cli
 helper_node | producers client_nodes server_node | onebox reproduction
 """
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from

@@ -1,7 +1,7 @@
 """Clusters from masked sums: what they find by clients, features and epsilon, and what they cost.
 
 `python -m benchmarks privacy.masked` simulates the sums in one process
-(`shoal.estimators.counting_federation`); costs are those of the client's and the helper's own code.
+(`shoal.simulation`); costs are those of the client's and the helper's own code.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from benchmarks.machine import facts, one_line
 from benchmarks.privacy.masked_cost import costs
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.streams import centres_apart
-from shoal.estimators.counting_federation import CountingFederation, MaskedFederation, SumBudget
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.counting import CountingFederation, WindowFederation
+from shoal.simulation.masked import MaskedFederation, SumBudget
 
 CHOOSING: Final = (100, 101, 102)
 """seeds on which what `shoal check` advises was chosen"""
@@ -140,7 +141,7 @@ class Clusters:
 def agreement(seed: int, d: int, k: int, scheme: Scheme) -> dict[int, float]:
     """windows -> adjusted Rand index of what was found after them."""
     stream = Clusters(seed, d, k, scheme)
-    federation: CountingFederation
+    federation: WindowFederation
     if scheme.local is None:
         federation = MaskedFederation(OPTIONS, d, 1, seed, scheme.budget, scheme.window)
     else:

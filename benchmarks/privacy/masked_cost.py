@@ -19,12 +19,12 @@ import numpy as np
 
 from shoal.client_nodes.masked_windows import MaskedModel, PendingWindow
 from shoal.config.settings import Config, load_config
-from shoal.estimators.counting_federation import MaskedFederation, SumBudget
 from shoal.helper_node.node import HelperNode
 from shoal.privacy.masks import client_public, helper_public
 from shoal.protocol.masked import PLAN_BYTES, BatchEntry, CloseRound, MaskedCounts, OpenRound
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_federation_log
+from shoal.simulation.masked import MaskedFederation, SumBudget
 from shoal.transports.base import Record
 
 FEATURES: Final = 8

@@ -24,8 +24,9 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.privacy.masked import OPTIONS, REPORTING, SHAPES, WINDOW, Clusters, Scheme
-from shoal.estimators.counting_federation import CountingFederation, SumBudget
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.counting import CountingFederation
+from shoal.simulation.masked import SumBudget
 
 Peer = Callable[[Floats, Ints, Floats, int, float, int], Ints]
 """(rows (n, d) that are learnt, client (n,) of each, others (m, d), number of clusters, epsilon,

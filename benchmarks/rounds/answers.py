@@ -14,11 +14,11 @@ import numpy as np
 from benchmarks.results import spread
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params, Stats
-from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.kernels import forms
 from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import COMPILED, NUMPY, Forms
 from shoal.protocol.codec import pack
+from shoal.simulation.rounds import bounding_box
 
 Work = Callable[[], Any]
 SEED = 3

@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.process import MIB
 from benchmarks.rounds.answers import OPTIONS
 from shoal.algorithms.registry import rounds_algorithm
-from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.kernels.forms import PROCESS
+from shoal.simulation.rounds import bounding_box
 
 D = 2
 K = 3

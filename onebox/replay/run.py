@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import Params
+from shoal.algorithms.rounds.base import Params, Stats
+from shoal.algorithms.rounds.iteration import iterate
 from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution
 from shoal.client_nodes.intake import NO_SPAN
 from shoal.client_nodes.learner import ModelLearner
@@ -179,19 +180,34 @@ def run_rounds(
     hint = init_hint_for(plan.contract, model, None)
     assert hint is not None, "the plan takes no model that starts from another one's clusters"
     params = algorithm.start(model.options, plan.contract.width, hint)
-    result = RoundsResult(params, 0, np.inf, 0)
-    while result.rounds < rounds.rounds_max and not result.shift < rounds.tolerance:
-        sums = add_up(
-            engine, partial(part_sums, plan, model.name, result.params), range(plan.parts)
-        )
+    answers = 0
+    n_rounds = 0
+
+    def ask(params: Params) -> list[Stats] | None:
+        nonlocal answers
+        sums = add_up(engine, partial(part_sums, plan, model.name, params), range(plan.parts))
         if not sums.answers:
-            break
-        after = algorithm.combine(result.params, [sums.value()])
-        shift = algorithm.shift(result.params, after)
-        result = RoundsResult(after, result.rounds + 1, shift, sums.answers)
-        on_round(result.rounds, shift)
-    _write(plan, model, result.params)
-    return result
+            return None
+        answers = sums.answers
+        return [sums.value()]
+
+    def end_round(shift: float) -> bool:
+        nonlocal n_rounds
+        n_rounds += 1
+        on_round(n_rounds, shift)
+        return False
+
+    run = iterate(
+        algorithm,
+        params,
+        ask,
+        rounds_max=rounds.rounds_max,
+        tolerance=rounds.tolerance,
+        is_over=end_round,
+    )
+    _write(plan, model, run.params)
+    shift = run.shifts[-1] if run.shifts else np.inf
+    return RoundsResult(run.params, n_rounds, shift, answers)
 
 
 def part_sums(plan: ReplayPlan, name: str, params: Params, part: int) -> ExactSums:

@@ -20,11 +20,11 @@ from reproduction.experiments import gallery
 from shoal.algorithms.registry import streaming_algorithm
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
-from shoal.algorithms.rounds.simulation import kfed_landmarks
 from shoal.algorithms.streaming import Contribution
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.rounds import kfed_landmarks
 
 CLIENTS: Final = 5
 MOST: Final = 20

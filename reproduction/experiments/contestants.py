@@ -24,9 +24,9 @@ from shoal.algorithms.registry import (
     streaming_algorithm,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 UPDATE_READINGS: Final = 500
 """rows that a client of a streaming algorithm learns between two updates, as in a federation with

@@ -25,8 +25,8 @@ from reproduction.experiment import (
 )
 from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.rounds.fcm import FCM
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.kernels.matching import matched_distance
+from shoal.simulation.rounds import run_rounds
 
 CLIENTS: Final = 20
 TRIALS: Final = 10

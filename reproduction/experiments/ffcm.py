@@ -28,10 +28,10 @@ from reproduction.experiments.one_shot import DATASETS, published_column
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import squared_distances
 from shoal.kernels.matching import assignment
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 
 class CaseData(NamedTuple):

@@ -31,11 +31,11 @@ from shoal.algorithms.registry import (
     streaming_algorithm,
 )
 from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.algorithms.view import ClusteringView
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 CLIENTS: Final = 5
 PORTION: Final = 100

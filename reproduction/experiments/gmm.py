@@ -28,11 +28,11 @@ from reproduction.experiments.one_shot import FORMATS
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.gmm import GMM, read_covariance_type
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 BLOBS_CLIENTS: Final = 5
 BLOBS_ROWS: Final = 500

@@ -16,8 +16,8 @@ from reproduction.experiments.one_shot import DATASETS, FORMATS, published_colum
 from reproduction.published import TRIALS
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.kernels.matching import matched_distance
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 ROUNDS: Final = 100
 VARIANTS: Final = (("sums", "kfed"), ("sums", "box"), ("weighted", "kfed"), ("unweighted", "kfed"))

@@ -25,7 +25,7 @@ from reproduction.published import TRIALS
 from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 DATASETS: Final = ("phoneme", "optdigits", "pendigits")
 FORMATS: Final = {**dict.fromkeys(SCORES, python_format(".4f")), "difference": python_format(".2g")}

@@ -23,12 +23,12 @@ from reproduction.experiment import (
     scores,
 )
 from shoal.algorithms.rounds.dbscan import DBSCAN
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.rounds.spectral import SPECTRAL
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.lloyd import best_kmeans
 from shoal.kernels.matching import assignment
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 CLIENTS: Final = 5
 ROWS: Final = 15_000

@@ -26,13 +26,13 @@ from reproduction.trials_command import (
 )
 from shoal.algorithms.rounds.arrays import choice_array, float_array
 from shoal.algorithms.rounds.base import InitHint, Params
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.tsk import TSK, predicted_target
 from shoal.algorithms.tsk.client import STAGES
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import squared_by_differences, squared_distances
 from shoal.kernels.fuzzy import memberships
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 FUZZIFIER: Final = 2.0
 CLUSTERS_TRIED: Final = range(2, 11)

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.errors import SettingsError
 from shoal.estimators.base import shortened, warn_of_clipping
-from shoal.estimators.counting_federation import CountingFederation, MaskedFederation, SumBudget
 from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds
 from shoal.privacy.imperfect import step_of
 from shoal.privacy.masked import DELTA
+from shoal.simulation.counting import CountingFederation, WindowFederation
+from shoal.simulation.masked import MaskedFederation, SumBudget
 
 DEFAULTS: Final = DensityTreeOptions()
 STEP_ROWS_MIN = 200
@@ -177,7 +178,7 @@ class DensityTree(IdentityEstimator):
         self.verbose = verbose
         self.max_seconds = max_seconds
 
-    def _new_federation(self, width: int) -> CountingFederation:
+    def _new_federation(self, width: int) -> WindowFederation:
         bounds = self._bounds(width)
         options = self.get_params(deep=False)
         named = (

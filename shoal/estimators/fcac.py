@@ -10,14 +10,14 @@ import numpy as np
 from shoal.algorithms.fcac import CAEFC, CAPlus, FcacOptions
 from shoal.algorithms.streaming import Arrays, ClientHalf
 from shoal.algorithms.view import NO_CLUSTER
-from shoal.estimators.federation import InMemoryFederation
 from shoal.estimators.streaming import StreamingEstimator
 from shoal.kernels.arrays import Floats
+from shoal.simulation.streaming import StreamingFederation
 
 DEFAULTS: Final = FcacOptions()
 
 
-class FcacFederation(InMemoryFederation):
+class FcacFederation(StreamingFederation):
     """CA+ clients and a CAEFC server, which learn their buffered rows at the end of a stream.
 
     As in the paper, the share of one client has no bound.
@@ -28,14 +28,14 @@ class FcacFederation(InMemoryFederation):
     ) -> None:
         super().__init__(algorithm, {"client_share_max": 1.0, **options}, *arguments, **named)
 
-    def _last_contribution(self, client: ClientHalf, rows: Floats) -> Arrays:
-        assert isinstance(client, CAPlus)
-        if client.n_buffered == 1:
+    def _last_contribution(self, half: ClientHalf, rows: Floats) -> Arrays:
+        assert isinstance(half, CAPlus)
+        if half.n_buffered == 1:
             # CA+ cannot compute a bandwidth from a single row; the node that it would become is the
             # row itself.
             return {"weight": rows, "count": np.ones(1, dtype=np.int64)}
-        client.flush()
-        return client.contribute()
+        half.flush()
+        return half.contribute()
 
     def _finish_server(self) -> None:
         assert isinstance(self.server, CAEFC)

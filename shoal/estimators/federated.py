@@ -17,11 +17,11 @@ from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.rounds.simulation import kfed_hint, run_rounds
 from shoal.errors import SettingsError
 from shoal.estimators.rounds import RoundsEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
+from shoal.simulation.rounds import kfed_hint, run_rounds
 
 __all__ = [
     "FederatedDBSCAN",

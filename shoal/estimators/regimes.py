@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.regimes.server import RegimeServer
-from shoal.algorithms.regimes.streams import NO_REGIME, RegimeStreams
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
@@ -23,6 +22,7 @@ from shoal.estimators.base import (
     shortened,
 )
 from shoal.kernels.arrays import Floats, Ints, Objects
+from shoal.simulation.regimes import NO_REGIME, RegimeFederation
 
 
 class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -149,11 +149,10 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         names = column_names(X)
         if not len(rows):
             raise InvalidData("n_samples = 0; at least 1 row is needed")
-        streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
-        streams.learn(rows, clients, times, is_last=True)
-        self._streams = streams
+        federation = self._new_federation(rows.shape[1])
+        federation.learn(rows, clients, is_last=True, times=times)
+        self._federation = federation
         self._names = names
-        self._n_features = rows.shape[1]
         self.labels_ = self.predict(X, clients, times)
         return self
 
@@ -173,14 +172,12 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         rows = self._rows(X)
         if not self._is_fitted():
-            streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
-            names = column_names(X)
-            streams.learn(rows, clients, times)
-            self._streams = streams
-            self._names = names
-            self._n_features = rows.shape[1]
+            federation = self._new_federation(rows.shape[1])
+            federation.learn(rows, clients, times=times)
+            self._federation = federation
+            self._names = column_names(X)
         else:
-            self._streams.learn(rows, clients, times)
+            self._federation.learn(rows, clients, times=times)
         self.labels_ = self.predict(X, clients, times)
         return self
 
@@ -213,7 +210,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         rows = self._rows(X)
         if not self._is_fitted():
             return np.full(len(rows), NO_REGIME, dtype=np.int64)
-        return self._streams.predict(rows, clients, times, live)
+        return self._federation.predict(rows, clients, times, live)
 
     @property
     def n_regimes_(self) -> int:
@@ -246,13 +243,13 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def means_(self) -> Floats:
         """(k, d) mean reading of each regime, once rows were learnt."""
         self._server("means_")
-        return self._streams.profiles(self._n_features)[0]
+        return self._federation.profiles()[0]
 
     @property
     def deviations_(self) -> Floats:
         """(k, d) standard deviation of the readings of each regime, once rows were learnt."""
         self._server("deviations_")
-        return self._streams.profiles(self._n_features)[1]
+        return self._federation.profiles()[1]
 
     @property
     def scale_(self) -> int:
@@ -270,7 +267,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def n_features_in_(self) -> int:
         """Number of features, d, once rows were learnt."""
         self._server("n_features_in_")
-        return int(self._n_features)
+        return self._federation.width
 
     @property
     def feature_names_in_(self) -> Objects:
@@ -294,28 +291,30 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
         rows = _table([row_values(x, names)])
         if not self._is_fitted():
-            self._streams = RegimeStreams(self.pool, self.interval, self.rebuild_readings)
+            self._federation = self._new_federation(len(names))
             self._names = names
-            self._n_features = len(names)
-        self._streams.learn(rows, None, None)
+        self._federation.learn(rows, None)
 
     def predict_one(self, x: Mapping[str, Any]) -> int:
         """The regime of a row that follows the rows learnt, by them and itself."""
         if not self._is_fitted():
             return NO_REGIME
         rows = _table([row_values(x, self._names or sorted(map(str, x)))])
-        check_n_features(rows, self._n_features, self)
-        return self._streams.predict_next(rows)
+        check_n_features(rows, self._federation.width, self)
+        return self._federation.predict_next(rows)
 
     def _is_fitted(self) -> bool:
-        return hasattr(self, "_streams")
+        return hasattr(self, "_federation")
+
+    def _new_federation(self, width: int) -> RegimeFederation:
+        return RegimeFederation(width, self.pool, self.interval, self.rebuild_readings)
 
     def _server(self, attribute: str) -> RegimeServer:
         if not self._is_fitted():
             raise NotFittedError(
                 f"{attribute} does not exist before the first rows; call fit or partial_fit"
             )
-        return self._streams.server
+        return self._federation.server
 
     def _rows(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
@@ -323,7 +322,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         names = column_names(X)
         if not self._is_fitted():
             return rows
-        check_n_features(rows, self._n_features, self)
+        check_n_features(rows, self._federation.width, self)
         if names is None or self._names is None or names == self._names:
             return rows
         if sorted(names) != sorted(self._names):

@@ -18,13 +18,7 @@ from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import choose_clusters
-from shoal.algorithms.rounds.simulation import (
-    bounding_box,
-    converged,
-    kfed_hint,
-    kfed_landmarks,
-    run_rounds,
-)
+from shoal.algorithms.rounds.iteration import converged
 from shoal.algorithms.streaming import check_rows
 from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import (
@@ -41,6 +35,8 @@ from shoal.estimators.base import (
 )
 from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
+from shoal.simulation.federation import deal_by_name
+from shoal.simulation.rounds import bounding_box, kfed_hint, kfed_landmarks, run_rounds
 
 PER_CLIENT = 2
 """local centres of a client for each cluster that a criterion may choose"""
@@ -303,18 +299,12 @@ def split_by_client(
             raise InvalidData("0 sample(s) (rows): there is nothing to learn from")
         if clients is None:
             return [rows], None
-        names = np.asarray(clients)
-        if names.shape != (len(rows),):
-            raise InvalidData(
-                f"clients has shape {names.shape}; it must name one for each of the {len(rows)} rows"
-            )
-        _, number = np.unique(names, return_inverse=True)
-        # Stable: the rows of a client keep their order.
-        order = np.argsort(number, kind="stable")
+        dealt = deal_by_name(len(rows), clients, numbers_ascend=True)
+        own = [places for _, places in dealt.rows_of_clients()]
+        order = np.concatenate(own)
         position = np.empty_like(order)
         position[order] = np.arange(len(order))
-        cuts = np.cumsum(np.bincount(number))[:-1]
-        return np.split(rows[order], cuts), position
+        return [rows[places] for places in own], position
     if clients is not None:
         raise InvalidData(
             "clients is for the rows of a single table; a list has one table for each client already"

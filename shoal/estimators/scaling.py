@@ -3,19 +3,19 @@ quartiles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import ServerHalf, State
 from shoal.algorithms.view import NO_CLUSTER
 from shoal.errors import SettingsError
-from shoal.estimators.base import Progress
-from shoal.estimators.federation import InMemoryFederation
 from shoal.kernels.arrays import Floats, Ints
+from shoal.saved_state import FloatArray, Opaque, SavedState, require
+from shoal.simulation.federation import Advance, to_the_end
+from shoal.simulation.streaming import StreamingFederation
 
 __all__ = ["SCALE_ROWS", "Scale", "ScaledFederation", "check_scale", "given_bounds", "scale_of"]
 
@@ -25,7 +25,6 @@ SCALE_ROWS: Final = 500
 """rows of a stream that decide its scale"""
 QUARTILES_PER_DEVIATION: Final = 1.349
 """distance of the quartiles of a normal distribution, in standard deviations"""
-STATE_VERSION = 1
 
 
 class Scale(NamedTuple):
@@ -54,9 +53,9 @@ def check_scale(scale: object) -> None:
 def given_bounds(bounds: Any, width: int) -> tuple[Floats, Floats]:
     """Two numbers, or two rows of one number per feature -> (d,), (d,). Raises `SettingsError`."""
     try:
-        low, high = (
-            np.broadcast_to(np.asarray(bound, dtype=np.float64), (width,)) for bound in bounds
-        )
+        lower, upper = bounds
+        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), (width,))
+        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), (width,))
     except (TypeError, ValueError):
         raise SettingsError(
             "bounds must be two numbers, or two rows of one number per feature"
@@ -75,32 +74,79 @@ def scale_of(rows: Floats, scale: str, bounds: Any = None) -> Scale:
     "robust": 0 at the median, and 1 a standard deviation above, as the quartiles show it; where
     these coincide, that of all rows.
     """
+    if bounds is not None and scale == BOUNDS:
+        return _scale_of_bounds(*given_bounds(bounds, rows.shape[1]))
     if np.isnan(rows).any():
-        # Each feature by the values that are there; one without any keeps its unit.
-        columns = [column[~np.isnan(column)] for column in rows.T]
-        scales = [
-            scale_of(one[:, None] if len(one) else np.zeros((1, 1)), scale) for one in columns
-        ]
-        found = Scale(*(np.concatenate(parts) for parts in zip(*scales, strict=True)))
-        return found if bounds is None else scale_of(np.zeros((1, rows.shape[1])), scale, bounds)
+        return _scale_by_feature(rows, scale)
     if scale == BOUNDS:
-        low, high = (
-            (rows.min(axis=0), rows.max(axis=0))
-            if bounds is None
-            else given_bounds(bounds, rows.shape[1])
-        )
-        # In halves: the difference of two large numbers can overflow.
-        origin = low
-        unit = 2.0 * (high / 2 - low / 2)
-        if bounds is not None and not (unit > 0).all():
-            raise SettingsError(
-                "bounds: the lower one must be below the upper one for every feature"
-            )
-    else:
-        lower, origin, upper = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
-        unit = (upper - lower) / QUARTILES_PER_DEVIATION
-        unit = np.where(unit > 0, unit, rows.std(axis=0))
+        low = rows.min(axis=0)
+        return _scale(low, _span(low, rows.max(axis=0)))
+    lower, origin, upper = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
+    unit = (upper - lower) / QUARTILES_PER_DEVIATION
+    return _scale(origin, np.where(unit > 0, unit, rows.std(axis=0)))
+
+
+def _scale_of_bounds(low: Floats, high: Floats) -> Scale:
+    unit = _span(low, high)
+    if not (unit > 0).all():
+        raise SettingsError("bounds: the lower one must be below the upper one for every feature")
+    return _scale(low, unit)
+
+
+def _scale_by_feature(rows: Floats, scale: str) -> Scale:
+    """Each feature by the values that are there; one without any keeps its unit."""
+    scales = []
+    for column in rows.T:
+        present = column[~np.isnan(column)]
+        values = present if len(present) else np.zeros(1)
+        scales.append(scale_of(values[:, None], scale))
+    origin = np.concatenate([feature.origin for feature in scales])
+    unit = np.concatenate([feature.unit for feature in scales])
+    return Scale(origin, unit)
+
+
+def _span(low: Floats, high: Floats) -> Floats:
+    # In halves: the difference of two large numbers can overflow.
+    return 2.0 * (high / 2 - low / 2)
+
+
+def _scale(origin: Floats, unit: Floats) -> Scale:
+    """The scale with these units, but 1 where one is no length."""
     return Scale(origin, np.where((unit > 0) & np.isfinite(unit), unit, 1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleState(SavedState):
+    """A scale that is decided."""
+
+    origin: Annotated[Floats, FloatArray("d")]
+    unit: Annotated[Floats, FloatArray("d")]
+
+    def check(self) -> None:
+        require(bool((self.unit > 0).all()), "a unit is not above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledFederationState(SavedState):
+    """Everything that further learning depends on: the rows that wait for a scale, or the scale and
+    the federation."""
+
+    version: ClassVar[int] = 2
+
+    waiting: Annotated[Floats, FloatArray("n", "d", gaps=True)]
+    waiting_names: list[str]
+    scale: ScaleState | None
+    federation: Annotated[State | None, Opaque()]
+
+    def check(self) -> None:
+        n = len(self.waiting)
+        require(len(self.waiting_names) == n, "not as many names as rows that wait")
+        require(n < SCALE_ROWS, "too many rows wait for a scale")
+        require(
+            (self.federation is None) == (self.scale is None),
+            "rows are learnt once there is a scale, and only then",
+        )
+        require(self.scale is None or n == 0, "rows wait though the scale is decided")
 
 
 class ScaledFederation:
@@ -108,10 +154,10 @@ class ScaledFederation:
 
     With bounds it is known at once. Otherwise the rows of a single call that is the last one
     decide, or the first `SCALE_ROWS` of a stream, however they are divided into calls; until then
-    they are held, and nothing is learnt.
+    they wait, and nothing is learnt.
     """
 
-    def __init__(self, federation: InMemoryFederation, scale: str, bounds: Any = None) -> None:
+    def __init__(self, federation: StreamingFederation, scale: str, bounds: Any = None) -> None:
         """Raises `SettingsError` for another scale, and for bounds that are not."""
         check_scale(scale)
         self._federation = federation
@@ -121,15 +167,17 @@ class ScaledFederation:
         self.scale: Scale | None = None
         if scale == BOUNDS and bounds is not None:
             self.scale = scale_of(np.empty((0, width)), scale, bounds)
-        self._held: Floats = np.empty((0, width))
-        self._held_names = np.empty(0, dtype=np.str_)
+        self._waiting: Floats = np.empty((0, width))
+        self._waiting_names = np.empty(0, dtype=np.str_)
 
     @property
     def width(self) -> int:
+        """Number of features, d."""
         return self._federation.width
 
     @property
     def server(self) -> ServerHalf:
+        """The half that predicts, in scaled coordinates."""
         return self._federation.server
 
     def learn(
@@ -137,27 +185,31 @@ class ScaledFederation:
         rows: Floats,
         client_names: ArrayLike | None,
         is_last: bool = False,
-        progress: Progress | None = None,
+        advance: Advance = to_the_end,
     ) -> None:
-        """See `InMemoryFederation.learn`."""
+        """See `shoal.simulation.federation.Federation.learn`."""
         if self.scale is None:
-            names = self._federation.names_of(len(rows), client_names, first=len(self._held))
-            self._held = np.concatenate([self._held, rows])
-            self._held_names = np.concatenate([self._held_names, names])
-            if not len(self._held) or (len(self._held) < SCALE_ROWS and not is_last):
+            # Clients are named now: those of rows without a name follow from how many came before.
+            n_before = len(self._waiting)
+            names = self._federation.names_of(len(rows), client_names, first=n_before)
+            rows = np.concatenate([self._waiting, rows])
+            names = np.concatenate([self._waiting_names, names])
+            n_deciding = len(rows) if is_last else SCALE_ROWS
+            if len(rows) < max(n_deciding, 1):
+                self._waiting = rows
+                self._waiting_names = names
                 return
-            deciding = len(self._held) if is_last else SCALE_ROWS
-            self.scale = scale_of(self._held[:deciding], self._kind, self._bounds)
-            first = self._held[:deciding]
-            first_names = self._held_names[:deciding]
-            rows = self._held[deciding:]
-            client_names = self._held_names[deciding:]
-            self._held = self._held[:0]
-            self._held_names = self._held_names[:0]
-            self._federation.learn(self.scale.apply(first), first_names, is_last, progress)
-        self._federation.learn(
-            self.scale.apply(rows), client_names, is_last and len(rows) > 0, progress
-        )
+            self.scale = scale_of(rows[:n_deciding], self._kind, self._bounds)
+            self._waiting = self._waiting[:0]
+            self._waiting_names = self._waiting_names[:0]
+            # Learnt by themselves, so that the result does not depend on how a stream is divided
+            # into calls.
+            deciding = self.scale.apply(rows[:n_deciding])
+            self._federation.learn(deciding, names[:n_deciding], is_last, advance)
+            rows = rows[n_deciding:]
+            client_names = names[n_deciding:]
+        is_last = is_last and len(rows) > 0
+        self._federation.learn(self.scale.apply(rows), client_names, is_last, advance)
 
     def predict(self, rows: Floats) -> Ints:
         """rows (n, d) in their units -> (n,) cluster of each; -1 until the scale is decided."""
@@ -171,45 +223,20 @@ class ScaledFederation:
         return points if self.scale is None else self.scale.undo(points)
 
     def state(self) -> State:
-        """Everything that further learning depends on: rows that are held, the scale, and the
-        federation."""
-        return {
-            "version": STATE_VERSION,
-            "width": self.width,
-            "held": self._held.copy(),
-            "held_names": self._held_names.tolist(),
-            "origin": None if self.scale is None else self.scale.origin.copy(),
-            "unit": None if self.scale is None else self.scale.unit.copy(),
-            "inside": self._federation.state() if self.scale is not None else None,
-        }
+        """See `ScaledFederationState`."""
+        saved = ScaledFederationState(
+            waiting=self._waiting,
+            waiting_names=self._waiting_names.tolist(),
+            scale=None if self.scale is None else ScaleState(**self.scale._asdict()),
+            federation=None if self.scale is None else self._federation.state(),
+        )
+        return saved.saved(width=self.width)
 
     def restore(self, state: State) -> None:
-        """Become the saved federation, if this one has learnt nothing yet. Raises `InvalidState`."""
-        saved = StateReader(state, STATE_VERSION, width=self.width)
-        held = saved.read_floats("held", (None, self.width), gaps=True)
-        names = state.get("held_names")
-        saved.check(
-            isinstance(names, list) and all(isinstance(name, str) for name in names),
-            "held_names has no names",
-        )
-        assert isinstance(names, list)
-        saved.check(
-            len(names) == len(held) < SCALE_ROWS,
-            "held and held_names do not agree, or have too many rows",
-        )
-        inside = state.get("inside")
-        saved.check(
-            (inside is None) == (state.get("unit") is None),
-            "rows were learnt and there is no scale",
-        )
-        saved.check(inside is None or not len(held), "rows are held though the scale is decided")
-        if inside is not None:
-            saved.check(isinstance(inside, Mapping), "inside must be a mapping")
-            scale = Scale(
-                saved.read_floats("origin", (self.width,)), saved.read_floats("unit", (self.width,))
-            )
-            saved.check(bool((scale.unit > 0).all()), "a unit is not above 0")
-            self._federation.restore(inside)
-            self.scale = scale
-        self._held = held
-        self._held_names = np.array(names, dtype=np.str_)
+        """Become the saved federation; this one has learnt nothing. Raises `InvalidState`."""
+        saved = ScaledFederationState.read(state, {"d": self.width}, width=self.width)
+        if saved.scale is not None and saved.federation is not None:
+            self._federation.restore(saved.federation)
+            self.scale = Scale(saved.scale.origin, saved.scale.unit)
+        self._waiting = saved.waiting
+        self._waiting_names = np.array(saved.waiting_names, dtype=np.str_)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.registry import streaming_algorithm
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import State
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData
@@ -22,20 +22,18 @@ from shoal.estimators.base import (
     check_n_features,
     column_names,
     draw_view,
-    is_name_list,
     row_values,
     shortened,
     warn_of_scales,
 )
-from shoal.estimators.federation import Federation, InMemoryFederation
 from shoal.estimators.scaling import ScaledFederation
 from shoal.kernels.arrays import Floats, Ints, Objects
+from shoal.saved_state import Opaque, SavedState, Whole, require
+from shoal.simulation.counting import WindowFederation
+from shoal.simulation.streaming import StreamingFederation
 
-STATE_VERSION = 1
 WARNED_ROWS_MIN = 50
 """fewest rows of a call that say how wide a feature spreads"""
-
-
 OF_THE_ESTIMATOR: Final = ("verbose", "max_seconds")
 """parameters that change nothing that is learnt"""
 
@@ -44,7 +42,33 @@ def _plain(value: Any) -> Any:
     """A parameter as a saved state has it: arrays and tuples as lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorState(SavedState):
+    """What an estimator has learnt, and the names of the features."""
+
+    version: ClassVar[int] = 2
+
+    width: Annotated[int | None, Whole(least=1)]
+    """number of features; None: no row has been learnt"""
+    names: list[str] | None
+    federation: Annotated[State | None, Opaque()]
+
+    def check(self) -> None:
+        require(
+            (self.federation is None) == (self.width is None),
+            "there is a federation once rows were learnt, and only then",
+        )
+        require(
+            self.names is None or len(self.names) == self.width, "not as many names as features"
+        )
+
+
+LearntFederation = StreamingFederation | WindowFederation | ScaledFederation
 
 
 class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -61,7 +85,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     ALGORITHM: ClassVar[str]
     ROWS_MIN: ClassVar[int] = 1
     """fewest rows that `fit` takes"""
-    FEDERATION: ClassVar[type[InMemoryFederation]] = InMemoryFederation
+    FEDERATION: ClassVar[type[StreamingFederation]] = StreamingFederation
 
     _warned = False
     """whether a warning of these rows has been given"""
@@ -89,7 +113,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
         progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
         federation = self._new_federation(rows.shape[1])
-        federation.learn(self._to_learnt(rows), clients, is_last=True, progress=progress)
+        federation.learn(self._to_learnt(rows), clients, is_last=True, advance=progress.advance)
         self._federation = federation
         self._names = names
         self._warned = False
@@ -156,13 +180,8 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         self._require_rows("plot")
         names = self._feature_labels()
         view = self._view()
-        return draw_view(
-            view,
-            self._from_learnt(view.nodes.reshape(-1, self.n_features_in_)),
-            names,
-            features,
-            ax,
-        )
+        nodes = self._from_learnt(view.nodes.reshape(-1, self.n_features_in_))
+        return draw_view(view, nodes, names, features, ax)
 
     @property
     def centers(self) -> dict[int, dict[str, float]] | None:
@@ -171,10 +190,10 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         if not self._has_rows() or not len(self._labels()):
             return None
         names = self._feature_labels()
-        return {
-            int(label): dict(zip(names, centre.tolist(), strict=True))
-            for label, centre in zip(self._labels(), self.cluster_centers_, strict=True)
-        }
+        centres = {}
+        for label, centre in zip(self._labels(), self.cluster_centers_, strict=True):
+            centres[int(label)] = dict(zip(names, centre.tolist(), strict=True))
+        return centres
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -191,23 +210,22 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         If rows without names were learnt before, their features are taken to be in alphabetical
         order.
         """
-        names = (self._names if self._has_rows() else None) or sorted(map(str, x))
+        names = self._names_of_row(x)
         self._learn([row_values(x, names)], names, None)
 
     def learn_many(self, X: ArrayLike) -> None:
         """Learn the rows of a DataFrame, with names as in `learn_one`, or of an array (n, d)."""
         names = column_names(X)
         if names is not None and not self._has_rows():
-            # type: ignore[call-overload,index]  # a DataFrame
-            X = X[sorted(names)]
             names = sorted(names)
+            X = X[names]  # type: ignore[call-overload,index]  # a DataFrame
         self._learn(X, names, None)
 
     def predict_one(self, x: Mapping[str, Any]) -> int:
         """The cluster of one row, -1 as long as there is no cluster."""
         if not self._has_rows():
             return NO_CLUSTER
-        return int(self.predict([row_values(x, self._names or sorted(map(str, x)))])[0])
+        return int(self.predict([row_values(x, self._names_of_row(x))])[0])
 
     def predict_many(self, X: ArrayLike) -> Ints:
         """See `predict`."""
@@ -226,52 +244,51 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
     def state(self) -> State:
         """Everything that further learning depends on, for `shoal.protocol.codec.pack`; without
         `labels_`."""
-        return {
-            "version": STATE_VERSION,
-            "estimator": type(self).__name__,
-            "parameters": self._plain_parameters(),
-            "names": self._names if self._has_rows() else None,
-            "federation": self._federation.state() if self._has_rows() else None,
-        }
+        saved = EstimatorState(width=None, names=None, federation=None)
+        if self._has_rows():
+            saved = EstimatorState(
+                width=self._federation.width,
+                names=self._names,
+                federation=self._federation.state(),
+            )
+        return saved.saved(**self._identity())
 
     def restore(self, state: State) -> Self:
         """Become the saved estimator, which must have the same parameters.
 
         Raises `InvalidState`; then nothing has changed.
         """
-        saved = StateReader(
-            state, STATE_VERSION, estimator=type(self).__name__, parameters=self._plain_parameters()
-        )
-        names = state.get("names")
-        inside = state.get("federation")
-        saved.check(names is None or is_name_list(names), "names must be a list of strings")
-        saved.check(names is None or inside is not None, "there are names and no rows")
+        saved = EstimatorState.read(state, **self._identity())
         restored: dict[str, Any] = {}
-        if inside is not None:
-            saved.check(isinstance(inside, Mapping), "federation must be a mapping")
-            federation = self._new_federation(
-                StateReader(inside, inside.get("version", 0)).read_int("width", least=1)
-            )
-            federation.restore(inside)
-            saved.check(
-                names is None or len(names) == federation.width, "not as many names as features"
-            )
-            restored = {"_federation": federation, "_names": names, "_warned": False}
+        if saved.width is not None and saved.federation is not None:
+            federation = self._new_federation(saved.width)
+            federation.restore(saved.federation)
+            restored = {"_federation": federation, "_names": saved.names, "_warned": False}
         for attribute in ("_federation", "_names", "_warned", "labels_"):
             self.__dict__.pop(attribute, None)
         self.__dict__.update(restored)
         return self
 
+    def _identity(self) -> dict[str, Any]:
+        """What a state must agree on with the estimator that restores it."""
+        return {"estimator": type(self).__name__, "parameters": self._plain_parameters()}
+
     def _has_rows(self) -> bool:
         return hasattr(self, "_federation")
+
+    def _names_of_row(self, x: Mapping[str, Any]) -> list[str]:
+        """The names that were learnt, or else those of a row in alphabetical order."""
+        known = self._names if self._has_rows() else None
+        return known or sorted(map(str, x))
 
     def _require_rows(self, attribute: str) -> None:
         if not self._has_rows():
             raise AttributeError(
-                f"{attribute} does not exist before the first row; call fit, partial_fit or learn_one"
+                f"{attribute} does not exist before the first row; call fit, partial_fit or "
+                "learn_one"
             )
 
-    def _new_federation(self, width: int) -> Federation:
+    def _new_federation(self, width: int) -> LearntFederation:
         options = self.get_params(deep=False)
         clients = options.pop("clients")
         seed = options.pop("random_state")
@@ -285,24 +302,24 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
         rows = self._as_learnt(X, names)
-        federation = (
-            self._federation if self._has_rows() else self._new_federation(max(1, rows.shape[1]))
-        )
-        federation.learn(self._to_learnt(rows), clients, is_last=False)
-        if not self._has_rows() and len(rows):
-            self._federation = federation
-            self._names = names
-            self._warned = False
+        if self._has_rows():
+            self._federation.learn(self._to_learnt(rows), clients)
+        else:
+            # Kept only once it has learnt: rows that are refused leave the estimator as it was.
+            federation = self._new_federation(max(1, rows.shape[1]))
+            federation.learn(self._to_learnt(rows), clients)
+            if len(rows):
+                self._federation = federation
+                self._names = names
+                self._warned = False
         self._warn(rows)
         return rows
 
     def _warn(self, rows: Floats) -> None:
         """Warn once of rows (n, d) that can hardly be clustered as they are."""
-        if (
-            not self._warned
-            and len(rows) >= WARNED_ROWS_MIN
-            and getattr(self, "scale", None) is None
-        ):
+        if self._warned or len(rows) < WARNED_ROWS_MIN:
+            return
+        if getattr(self, "scale", None) is None:
             self._warned = warn_of_scales(rows, self._names)
 
     def _predict(self, rows: Floats) -> Ints:
@@ -345,13 +362,15 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
             raise InvalidData(
                 f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
             )
-        return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
+        columns = [names.index(name) for name in self._names]
+        return np.ascontiguousarray(rows[:, columns])
 
     def _plain_parameters(self) -> dict[str, Any]:
-        params = self.get_params(deep=False)
-        return {
-            name: _plain(value) for name, value in params.items() if name not in OF_THE_ESTIMATOR
-        }
+        parameters = {}
+        for name, value in self.get_params(deep=False).items():
+            if name not in OF_THE_ESTIMATOR:
+                parameters[name] = _plain(value)
+        return parameters
 
 
 if RiverClusterer is not None:
@@ -377,7 +396,7 @@ class IdentityEstimator(StreamingEstimator):
 
     @property
     def active_(self) -> Ints:
-        """Identities of the clusters to which readings fall at present, once a row has been learnt."""
+        """Identities of the clusters to which readings fall now, once a row has been learnt."""
         self._require_rows("active_")
         return self._identities()[self._view().active]
 
@@ -386,7 +405,8 @@ class IdentityEstimator(StreamingEstimator):
         number = super()._predict(rows)
         if not self._has_rows():
             return number
-        return np.append(self._identities(), NO_CLUSTER)[number]  # number -1 is the last entry
+        # Number -1, no cluster, takes the last entry.
+        return np.append(self._identities(), NO_CLUSTER)[number]
 
     def _labels(self) -> Ints:
         return self._identities()

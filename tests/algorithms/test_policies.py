@@ -10,11 +10,12 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
+from shoal.algorithms.rounds.iteration import converged
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
-from shoal.algorithms.rounds.simulation import bounding_box, converged, kfed_hint, run_rounds
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.matching import matched_distance
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 
 def answer(client: str, version: int, value: float) -> Answer:

@@ -18,12 +18,12 @@ from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
 from shoal.protocol.codec import pack
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 CORNERS = np.array([[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]])
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.rounds.base import InitHint, Params, Stats
 from shoal.algorithms.rounds.policies import Answer, Policy, PolicyState, select_answers
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.rounds.spectral import SPECTRAL
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.protocol.codec import pack
+from shoal.simulation.rounds import run_rounds
 from tests.examples import examples
 
 UNIT = InitHint(np.zeros(2), np.ones(2))

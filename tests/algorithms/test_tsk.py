@@ -13,12 +13,12 @@ from shoal.algorithms.regression import Regression, RuleBase, rules_of, written
 from shoal.algorithms.rounds.arrays import float_array
 from shoal.algorithms.rounds.base import InitHint, Params
 from shoal.algorithms.rounds.policies import Policy
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.algorithms.tsk.client import epoch, has_conditions, standardised, weighting
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.fuzzy import expand_gram, firing_strengths, solve_ridge
+from shoal.simulation.rounds import bounding_box, run_rounds
 
 assert TSK.regression is not None
 PREDICTION: Regression = TSK.regression

@@ -67,20 +67,24 @@ def spoil(state: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("version", 2),
+        ("version", 1),
         ("estimator", "KMeans"),
         ("parameters.clients", 4),
         ("names", ["a", "b"]),
         ("names", [1, 2, 3]),
         ("federation", "gone"),
+        ("federation", None),
+        ("width", None),
         ("federation.version", 9),
-        ("federation.calls", -1),
+        ("federation.absorptions", -1),
         ("federation.width", 5),
         ("federation.clients", {}),
         ("federation.clients", None),
         ("federation.server", None),
         ("federation.server.vigilance", float("nan")),
         ("federation.clients.0", FCAC().fit(np.eye(2)).state()["federation"]["clients"]["0"]),
+        ("federation.clients.0.half", None),
+        ("federation.clients.0.earlier", None),
     ],
 )
 def test_a_damaged_or_foreign_state_is_refused_and_changes_nothing(path: str, value: Any) -> None:

@@ -114,9 +114,10 @@ def test_what_is_no_scale_is_refused() -> None:
 def test_a_damaged_scale_is_refused() -> None:
     rows, _ = blobs(600)
     for learnt, key, value in (
-        (600, "unit", np.zeros(2)),
-        (600, "inside", None),
-        (20, "held_names", ["a"]),
+        (600, "scale", {"origin": np.zeros(2), "unit": np.zeros(2)}),
+        (600, "federation", None),
+        (600, "waiting", rows[:2]),
+        (20, "waiting_names", ["a"]),
     ):
         state = unpack(pack(shoal.ClusterTree(scale="robust").partial_fit(rows[:learnt]).state()))
         state["federation"][key] = value

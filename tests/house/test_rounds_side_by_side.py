@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
-from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.rounds.policies import Policy
 from shoal.client_nodes.bootstrap import open_client
@@ -32,6 +31,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.models.rounds import RoundsModel, init_hint_for, known_clusters
 from shoal.server_node.models.streaming import StreamingModel
+from shoal.simulation import rounds as federations
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation

@@ -12,7 +12,6 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import Params
-from shoal.algorithms.rounds.simulation import bounding_box
 from shoal.kernels import forms, gaussian
 from shoal.kernels.arrays import Floats, unpack_symmetric
 from shoal.kernels.cells import CellCounts
@@ -20,6 +19,7 @@ from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.gaussian import mixture_responsibilities, second_moments
 from shoal.kernels.landmarks import add_gram, nearest_weights
+from shoal.simulation.rounds import bounding_box
 from tests.kernels.both_forms import FORMS
 from tests.kernels.kinds import KINDS, N, blobs
 

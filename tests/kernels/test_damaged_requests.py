@@ -11,7 +11,6 @@ import pytest
 
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint, Params
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.view import Summary
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
@@ -19,6 +18,7 @@ from shoal.errors import InvalidData, MessageRejected
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.validation import Validator
+from shoal.simulation.rounds import run_rounds
 from tests.client_nodes.site import Site
 from tests.kernels.kinds import blobs
 from tests.small_plant import snapshot_with

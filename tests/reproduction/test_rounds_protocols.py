@@ -15,9 +15,9 @@ from reproduction.experiments import trials_experiment
 from reproduction.experiments.ffcm import CASES, errors, g2, g2_gap, gap, run_case
 from reproduction.experiments.gmm import blobs, by_scikit_learn
 from shoal.algorithms.rounds.gmm import GMM, mixing_weights
-from shoal.algorithms.rounds.simulation import bounding_box, kfed_hint, run_rounds
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
 from shoal.kernels.matching import matched_distance
+from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
 
 
 def mean(experiment: str, setting: Setting, trials: int) -> dict[str, float]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
-from shoal.algorithms.rounds import simulation as federations
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import MessageRejected
+from shoal.simulation import rounds as federations
 from tests.server_node.rounds_harness import (
     HEAPS,
     SITES,

@@ -21,7 +21,6 @@ from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import algorithm_names, load_algorithm, rounds_algorithm
 from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.rounds.simulation import bounding_box, run_rounds
 from shoal.algorithms.streaming import Contribution
 from shoal.config.contract import Feature, parse_contract
 from shoal.config.resolved import ResolvedContract, resolve
@@ -31,6 +30,7 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.outputs.snapshot_export import WRITERS, predictor_of, snapshot
+from shoal.simulation.rounds import bounding_box, run_rounds
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.laws.test_counting_laws import Federation, clustered

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from shoal.algorithms.rounds.base import InitHint
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
@@ -19,6 +18,7 @@ from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.server_node.report.types import StatusBoard
+from shoal.simulation.rounds import run_rounds
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes
 

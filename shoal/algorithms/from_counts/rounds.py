@@ -27,8 +27,8 @@ from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.gmm import GMM
+from shoal.algorithms.rounds.iteration import iterate
 from shoal.algorithms.rounds.kmeans import KMEANS
-from shoal.algorithms.rounds.simulation import run_rounds
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint, Predictor
@@ -178,8 +178,12 @@ class DrawnRowsServer:
         points = centres if self._own["clusters"] == "auto" else rows
         hint = InitHint(np.zeros(self._d), np.ones(self._d), points=points)
         params = self._learner.start(self._own, self._d, hint)
-        self._params = run_rounds(
-            self._learner, params, [rows], rounds_max=ROUNDS_MAX, tolerance=TOLERANCE
+        self._params = iterate(
+            self._learner,
+            params,
+            lambda newest: [self._learner.answer(newest, rows)],
+            rounds_max=ROUNDS_MAX,
+            tolerance=TOLERANCE,
         ).params
 
 

@@ -1,9 +1,12 @@
-"""Streams of named clients in one process: standardized, placed on a grid of time, learnt, and
-given their regimes."""
+"""The federation in memory of clients whose streams have regimes.
+
+Rows are standardized, placed on a grid of time, learnt, and given their regimes.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,9 +14,10 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.regimes.blocks import READING_MAX, SCALES, window_features
 from shoal.algorithms.regimes.client import RegimeClient
 from shoal.algorithms.regimes.exchange import Book, Candidate, Columns, Profiles, Sums, add_answer
-from shoal.algorithms.regimes.server import RegimeServer
+from shoal.algorithms.regimes.server import HYSTERESIS, RegimeServer
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints, Texts
+from shoal.simulation.federation import Advance, Federation, deal_by_name, to_the_end
 
 NO_REGIME: Final = -1
 """label of a row whose regime is not known"""
@@ -42,13 +46,43 @@ def columns_of(rows: Floats) -> Columns:
     return Columns(level, np.where(spread > 0, spread, 1.0))
 
 
-class RegimeStreams:
+class StreamRows(NamedTuple):
+    """Rows of clients, and their times."""
+
+    values: Floats
+    """(n, d)"""
+    names: Texts
+    """(n,) the client of each row"""
+    seconds: Floats | None
+    """(n,) the time of each row; None: rows have no times"""
+
+    def part(self, of: Bools | slice) -> StreamRows:
+        """Some of the rows."""
+        seconds = None if self.seconds is None else self.seconds[of]
+        return StreamRows(self.values[of], self.names[of], seconds)
+
+
+@dataclass
+class StreamingClient:
+    """The client half, and where on its grid of time the next rows belong."""
+
+    half: RegimeClient
+    latest: Floats
+    """its last rows, standardized: as many as a window of the largest scale may need"""
+    first_time: float | None = None
+    last_time: float = -np.inf
+    last_slot: int = -1
+
+
+class RegimeFederation(Federation[StreamingClient]):
     """Clients by name with the streams they have learnt, and the server they contribute to.
 
     Raises `SettingsError`.
     """
 
-    def __init__(self, pool: bool | None, interval: float | None, rebuild_readings: int) -> None:
+    def __init__(
+        self, width: int, pool: bool | None, interval: float | None, rebuild_readings: int
+    ) -> None:
         if not (pool is None or isinstance(pool, bool | np.bool_)):
             raise SettingsError(f"pool = {pool!r} must be True, False or None")
         if interval is not None and not (interval > 0 and np.isfinite(interval)):
@@ -58,83 +92,86 @@ class RegimeStreams:
             raise SettingsError(
                 f"rebuild_readings = {rebuild_readings!r} must be a whole number from 1 on"
             )
+        super().__init__(width)
         self.server = RegimeServer(None if pool is None else not pool)
         self._interval = interval
         self._rebuild_readings = int(rebuild_readings)
-        self._clients: dict[str, RegimeClient] = {}
-        self._latest: dict[str, Floats] = {}
-        """the last rows of each client, standardized: as many as a window of the largest scale may
-        need"""
-        self._first_time: dict[str, float] = {}
-        self._last_time: dict[str, float] = {}
-        self._last_slot: dict[str, int] = {}
-        self._collected: list[tuple[Floats, Texts, Floats | None]] = []
+        self._collected: list[StreamRows] = []
+        """rows that wait until the level and the spread of each column are known"""
         self._columns: Columns | None = None
-        self._n = 0
+        self._n_learnt = 0
         self._next_rebuild = int(rebuild_readings)
 
     def learn(
         self,
         rows: Floats,
-        clients: ArrayLike | None,
-        times: ArrayLike | None,
+        client_names: ArrayLike | None,
         is_last: bool = False,
+        advance: Advance = to_the_end,
+        times: ArrayLike | None = None,
     ) -> None:
         """Rows (n, d) of clients (n,) at times (n,); `is_last`: look for regimes at the end,
         whatever was learnt.
 
         Raises `InvalidData` before anything has changed.
         """
-        names = _client_names(clients, len(rows))
-        seconds = _seconds(times, len(rows))
-        self._check_times(names, seconds)
+        n = len(rows)
+        stream = StreamRows(rows, self.names_of(n, client_names), _seconds(times, n))
+        self._check_times(stream)
+        self._n_rows += n
         if self._columns is None:
-            self._collected.append((rows, names, seconds))
-            if sum(len(part[0]) for part in self._collected) < SCALING_ROWS and not is_last:
+            self._collected.append(stream)
+            if self._n_rows < SCALING_ROWS and not is_last:
                 return
-            rows, names, seconds = self._join_collected()
+            stream = self._join_collected()
             # Any division of the stream into calls gives the same scaling, except that `fit` knows
             # all of it.
-            known = slice(None) if is_last else slice(SCALING_ROWS)
-            self._columns = columns_of(rows[known])
-            if seconds is not None and self._interval is None:
-                self._interval = _usual_step(names[known], seconds[known])
-        standard = self._columns.standardize(rows)
+            known = stream if is_last else stream.part(slice(SCALING_ROWS))
+            self._columns = columns_of(known.values)
+            if known.seconds is not None and self._interval is None:
+                self._interval = _usual_step(known.names, known.seconds)
+        standard = stream._replace(values=self._columns.standardize(stream.values))
         if is_last:
-            self._learn_table(standard, names, seconds)
-            return
-        first = 0
-        while first < len(standard):
-            last = min(len(standard), first + self._next_rebuild - self._n)
-            self._add(
-                standard[first:last],
-                names[first:last],
-                None if seconds is None else seconds[first:last],
-            )
-            self._n += last - first
-            first = last
-            if self._n == self._next_rebuild:
-                self._plan_next_rebuild()
-                self.server.rebuild(list(self._clients.values()))
+            self._learn_table(standard)
+        else:
+            self._learn_on(standard)
+        advance(n)
 
-    def _learn_table(self, standard: Floats, names: Texts, seconds: Floats | None) -> None:
+    def _learn_on(self, standard: StreamRows) -> None:
+        """Rows that continue streams; regimes are looked for whenever it is time."""
+        first = 0
+        n = len(standard.values)
+        while first < n:
+            last = min(n, first + self._next_rebuild - self._n_learnt)
+            self._add(standard.part(slice(first, last)))
+            self._n_learnt += last - first
+            first = last
+            if self._n_learnt == self._next_rebuild:
+                self._plan_next_rebuild()
+                self._rebuild()
+
+    def _learn_table(self, standard: StreamRows) -> None:
         """A whole table is looked at twice, to see whether what its first three quarters show
         lasts."""
-        early = _early(names)
+        early = _early(standard.names)
         for part in (early, ~early):
-            self._add(standard[part], names[part], None if seconds is None else seconds[part])
-            self.server.rebuild(list(self._clients.values()), hysteresis=1.0)
-        self._n = len(standard)
+            self._add(standard.part(part))
+            self._rebuild(hysteresis=1.0)
+        self._n_learnt = len(standard.values)
         self._plan_next_rebuild()
 
+    def _rebuild(self, hysteresis: float = HYSTERESIS) -> None:
+        self.server.rebuild([client.half for client in self._clients.values()], hysteresis)
+
     def _plan_next_rebuild(self) -> None:
-        self._next_rebuild = int(max(self._n + self._rebuild_readings, self._n * REBUILD_GROWTH))
+        n = self._n_learnt
+        self._next_rebuild = int(max(n + self._rebuild_readings, n * REBUILD_GROWTH))
 
     def predict(
-        self, rows: Floats, clients: ArrayLike | None, times: ArrayLike | None, live: bool
+        self, rows: Floats, client_names: ArrayLike | None, times: ArrayLike | None, live: bool
     ) -> Ints:
         """rows (n, d) of clients (n,) at times (n,) -> (n,) identities. Raises `InvalidData`."""
-        names = _client_names(clients, len(rows))
+        dealt = self.deal(len(rows), client_names)
         seconds = _seconds(times, len(rows))
         labels = np.full(len(rows), NO_REGIME, dtype=np.int64)
         if self._columns is None or not self.server.n_readings:
@@ -144,15 +181,13 @@ class RegimeStreams:
             labels[:] = self.server.single
             return labels
         standard = self._columns.standardize(rows)
-        for name in np.unique(names):
-            own = np.flatnonzero(names == name)
+        for name, own in dealt.rows_of_clients():
             dense = standard[own]
             places = np.arange(len(own))
             if seconds is not None:
-                dense, places = _on_grid(
-                    dense, self._slots(seconds[own], float(seconds[own][0])), -1
-                )
-            labels[own] = self._labels(book, str(name), dense, live)[places]
+                slots = self._slots(seconds[own], float(seconds[own][0]))
+                dense, places = _on_grid(dense, slots, -1)
+            labels[own] = self._labels(book, name, dense, live)[places]
         return labels
 
     def predict_next(self, rows: Floats) -> int:
@@ -161,11 +196,13 @@ class RegimeStreams:
             return NO_REGIME
         if self.server.book is None:
             return self.server.single
-        before = self._latest.get(ONLY_CLIENT, np.empty((0, rows.shape[1])))
+        before = np.empty((0, rows.shape[1]))
+        if ONLY_CLIENT in self._clients:
+            before = self._clients[ONLY_CLIENT].latest
         dense = np.concatenate([before, self._columns.standardize(rows)])
         return int(self._labels(self.server.book, ONLY_CLIENT, dense, True)[-1])
 
-    def profiles(self, width: int) -> tuple[Floats, Floats]:
+    def profiles(self) -> tuple[Floats, Floats]:
         """(k, d) mean and standard deviation of each regime over the blocks that clients remember,
         in rows' units.
 
@@ -174,20 +211,18 @@ class RegimeStreams:
         book = self.server.book
         columns = self._columns
         if columns is None or not self.server.identities():  # nothing was looked at yet
-            return np.empty((0, width)), np.empty((0, width))
-        one = Candidate(1, False)
+            return np.empty((0, self.width)), np.empty((0, self.width))
+        shown = Candidate(1, False)
         if book is not None:
-            one = Candidate(book.w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
+            shown = Candidate(book.w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
         totals: Sums = {}
         for client in self._clients.values():
-            add_answer(
-                totals, {"0/level": client.level, "0/levels": np.ones(1)} | client.profile(0, one)
-            )
-        found = Profiles.of(totals, 0, one.centred)
+            level = {"0/level": client.half.level, "0/levels": np.ones(1)}
+            add_answer(totals, level | client.half.profile(0, shown))
+        profiles = Profiles.of(totals, 0, shown.centred)
         order = slice(None) if book is None else book.order()
-        return found.mean[order] * columns.spread + columns.level, found.spread[
-            order
-        ] * columns.spread
+        means = profiles.mean[order] * columns.spread + columns.level
+        return means, profiles.spread[order] * columns.spread
 
     def _labels(self, book: Book, name: str, dense: Floats, live: bool) -> Ints:
         """dense (n, d) standardized readings in a row -> (n,) identities."""
@@ -195,7 +230,8 @@ class RegimeStreams:
         w = book.w
         if n < w:
             return np.full(n, NO_REGIME, dtype=np.int64)
-        client = self._clients.get(name) or self._stranger(dense)
+        known_client = self._clients.get(name)
+        client = self._stranger(dense) if known_client is None else known_client.half
         features = window_features(np.clip(dense, -READING_MAX, READING_MAX), w)
         cells = book.plan.cells(client.levelled(features, book.plan.scaling.centred))
         known = np.flatnonzero(cells >= 0)
@@ -212,56 +248,64 @@ class RegimeStreams:
         client.begin(self.server.ask())
         return client
 
-    def _join_collected(self) -> tuple[Floats, Texts, Floats | None]:
-        rows = np.concatenate([part[0] for part in self._collected])
-        names = np.concatenate([part[1] for part in self._collected])
-        with_times = [part[2] for part in self._collected if part[2] is not None]
+    def _join_collected(self) -> StreamRows:
+        parts = self._collected
         self._collected = []
-        return rows, names, np.concatenate(with_times) if with_times else None
+        rows = np.concatenate([part.values for part in parts])
+        names = np.concatenate([part.names for part in parts])
+        with_times = [part.seconds for part in parts if part.seconds is not None]
+        return StreamRows(rows, names, np.concatenate(with_times) if with_times else None)
 
-    def _add(self, standard: Floats, names: Texts, seconds: Floats | None) -> None:
-        """Standardized rows (n, d) are learnt by their clients."""
-        for name in np.unique(names).tolist():
-            own = names == name
-            rows = standard[own]
+    def _new_client(self, name: str) -> StreamingClient:
+        return StreamingClient(RegimeClient(self.width), np.empty((0, self.width)))
+
+    def _add(self, standard: StreamRows) -> None:
+        """Standardized rows are learnt by their clients."""
+        values, names, seconds = standard
+        for name, own in deal_by_name(len(values), names).rows_of_clients():
+            client = self.client(name)
+            rows = values[own]
             if seconds is not None:
-                slots = self._slots(
-                    seconds[own], self._first_time.setdefault(name, float(seconds[own][0]))
-                )
-                rows, _ = _on_grid(rows, slots, self._last_slot.get(name, -1))
-                self._last_slot[name], self._last_time[name] = (
-                    int(slots[-1]),
-                    float(seconds[own][-1]),
-                )
-            client = self._clients.setdefault(name, RegimeClient(standard.shape[1]))
-            client.memory.add(rows)
-            before = self._latest.get(name, np.empty((0, standard.shape[1])))
-            self._latest[name] = np.concatenate([before, rows])[-SCALES[-1] :]
+                times = seconds[own]
+                if client.first_time is None:
+                    client.first_time = float(times[0])
+                slots = self._slots(times, client.first_time)
+                rows, _ = _on_grid(rows, slots, client.last_slot)
+                client.last_slot = int(slots[-1])
+                client.last_time = float(times[-1])
+            client.half.memory.add(rows)
+            client.latest = np.concatenate([client.latest, rows])[-SCALES[-1] :]
 
     def _slots(self, seconds: Floats, origin: float) -> Ints:
         return np.round((seconds - origin) / (self._interval or 1.0)).astype(np.int64)
 
-    def _check_times(self, names: Texts, seconds: Floats | None) -> None:
+    def _check_times(self, stream: StreamRows) -> None:
         """Times must be given always or never, and not decrease within a client. Raises
         `InvalidData`."""
-        known = [part[2] is not None for part in self._collected] + [bool(self._last_time)] * bool(
-            self._n
-        )
-        if known and known[0] != (seconds is not None):
+        if self._n_rows and self._has_times() != (stream.seconds is not None):
             raise InvalidData("times must be given in every call, or in none")
-        if seconds is None:
+        if stream.seconds is None:
             return
-        for name in np.unique(names).tolist():
-            before = [part[2][part[1] == name] for part in self._collected if part[2] is not None]
-            steps = np.diff(
-                np.concatenate(
-                    [[self._last_time.get(name, -np.inf)], *before, seconds[names == name]]
-                )
-            )
-            if (steps < 0).any():
+        for name, own in deal_by_name(len(stream.names), stream.names).rows_of_clients():
+            times = [self._last_time_of(name), *stream.seconds[own].tolist()]
+            if (np.diff(times) < 0).any():
                 raise InvalidData(
                     "times decrease within a client; give its rows in the order of time"
                 )
+
+    def _has_times(self) -> bool:
+        """Whether the rows before had times; there are some."""
+        if self._collected:
+            return self._collected[0].seconds is not None
+        return any(client.first_time is not None for client in self._clients.values())
+
+    def _last_time_of(self, name: str) -> float:
+        """The time of the newest row of a client; minus infinity before the first."""
+        for part in reversed(self._collected):
+            own = part.names == name
+            if part.seconds is not None and own.any():
+                return float(part.seconds[own][-1])
+        return self._clients[name].last_time if name in self._clients else -np.inf
 
 
 def _early(names: Texts) -> Bools:
@@ -271,17 +315,6 @@ def _early(names: Texts) -> Bools:
         own = np.flatnonzero(names == name)
         early[own[: len(own) * 3 // 4]] = True
     return early
-
-
-def _client_names(clients: ArrayLike | None, n: int) -> Texts:
-    if clients is None:
-        return np.full(n, ONLY_CLIENT)
-    names = np.asarray(clients)
-    if names.shape != (n,):
-        raise InvalidData(
-            f"clients has shape {names.shape}, it must name the client of each of the {n} rows"
-        )
-    return names.astype(str)
 
 
 def _seconds(times: ArrayLike | None, n: int) -> Floats | None:

@@ -1,17 +1,15 @@
-"""A federation in memory: the functions that the service runs on clients and server, called one
-after the other."""
+"""The federation in memory of an algorithm in rounds: each client is the table of its rows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm
+from shoal.algorithms.rounds.base import InitHint, Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.choice import Landmarks
 from shoal.algorithms.rounds.initialization import starting_centres
+from shoal.algorithms.rounds.iteration import Run, iterate
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.algorithms.rounds.policies import (
     Answer,
@@ -22,14 +20,6 @@ from shoal.algorithms.rounds.policies import (
 )
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
-
-
-class Run(NamedTuple):
-    """The result of `run_rounds`."""
-
-    params: Params
-    shifts: list[float]
-    """distance by which each round moved the model"""
 
 
 def run_rounds(  # noqa: PLR0913 - options by name
@@ -50,33 +40,67 @@ def run_rounds(  # noqa: PLR0913 - options by name
     each round, with how far it moved the model, whether to stop there. Raises `InvalidData` and
     `SettingsError`.
     """
-    if not 0 < fraction <= 1:
-        raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")
-    policy = policy or Policy()
-    policy.check(algorithm)
-    generator = np.random.default_rng(seed)
-    n_sampled = max(1, round(fraction * len(clients)))
-    names = [f"{number:09}" for number in range(len(clients))]
-    state = PolicyState()
-    shifts = list[float]()
-    for number in range(1 if algorithm.one_shot else rounds_max):
-        sampled: Sequence[int] = range(len(clients))
-        if n_sampled < len(clients):
-            sampled = sorted(generator.choice(len(clients), size=n_sampled, replace=False).tolist())
+    answers = _Answers(algorithm, clients, fraction, policy or Policy(), seed)
+    return iterate(
+        algorithm,
+        params,
+        answers.to,
+        rounds_max=1 if algorithm.one_shot else rounds_max,
+        tolerance=tolerance,
+        is_over=is_over,
+    )
+
+
+class _Answers:
+    """The answers that count in each round: those of the clients that were drawn, and what the
+    policy keeps of earlier ones."""
+
+    def __init__(
+        self,
+        algorithm: RoundsAlgorithm,
+        clients: Sequence[Rows],
+        fraction: float,
+        policy: Policy,
+        seed: int,
+    ) -> None:
+        if not 0 < fraction <= 1:
+            raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")
+        policy.check(algorithm)
+        self._algorithm = algorithm
+        self._clients = clients
+        self._policy = policy
+        self._state = PolicyState()
+        self._generator = np.random.default_rng(seed)
+        self._n_drawn = max(1, round(fraction * len(clients)))
+        self._round = 0
+        self._asked: Params | None = None
+        """the parameters of the round before"""
+
+    def to(self, params: Params) -> list[Stats]:
+        """The statistics to combine in the next round, which has these parameters."""
+        if self._asked is not None and epoch_changed(self._algorithm, self._asked, params):
+            self._state = self._state.without_earlier_answers()
+        self._asked = params
+        # Names of equal length: the policy takes answers in the order of the names.
         answers = [
-            Answer(names[client], number, algorithm.answer(params, clients[client]))
-            for client in sampled
+            Answer(
+                f"{client:09}", self._round, self._algorithm.answer(params, self._clients[client])
+            )
+            for client in self._draw()
         ]
-        state, counted = select_answers(policy, state, answers, number, algorithm.robust)
-        before = params
-        params = algorithm.combine(params, counted)
-        if epoch_changed(algorithm, before, params):
-            state = state.without_earlier_answers()
-        shifts.append(algorithm.shift(before, params))
-        # It is asked in any case: it counts the rounds too.
-        if is_over(shifts[-1]) or shifts[-1] < tolerance or shifts[-1] == 0.0:
-            break
-    return Run(params, shifts)
+        self._state, counted = select_answers(
+            self._policy, self._state, answers, self._round, self._algorithm.robust
+        )
+        self._round += 1
+        return counted
+
+    def _draw(self) -> Sequence[int]:
+        """The clients that answer in a round."""
+        n = len(self._clients)
+        if self._n_drawn >= n:
+            return range(n)
+        drawn: list[int] = self._generator.choice(n, size=self._n_drawn, replace=False).tolist()
+        return sorted(drawn)
 
 
 def bounding_box(clients: Sequence[Rows], seed: int = 0) -> InitHint:
@@ -90,11 +114,6 @@ def bounding_box(clients: Sequence[Rows], seed: int = 0) -> InitHint:
     return InitHint(low, high, seed)
 
 
-def converged(shifts: Sequence[float], tolerance: float) -> bool:
-    """Whether the last round moved the model less than `tolerance`."""
-    return bool(shifts) and math.isfinite(shifts[-1]) and shifts[-1] < tolerance
-
-
 def kfed_landmarks(
     clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0
 ) -> Landmarks:
@@ -104,9 +123,9 @@ def kfed_landmarks(
     """
     start = KFED.start({"clusters": clusters, "local_clusters": local}, len(box.low), box)
     answers = [KFED.answer(start, rows) for rows in clients]
-    return Landmarks(
-        *(np.concatenate([each[name] for each in answers]) for name in ("prototype", "count"))
-    )
+    prototypes = np.concatenate([answer["prototype"] for answer in answers])
+    counts = np.concatenate([answer["count"] for answer in answers])
+    return Landmarks(prototypes, counts)
 
 
 def kfed_hint(clusters: int, clients: Sequence[Rows], box: InitHint, local: int = 0) -> InitHint:

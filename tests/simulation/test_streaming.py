@@ -8,8 +8,8 @@ import pytest
 from shoal.algorithms.registry import counting_names, streaming_algorithm, streaming_names
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidState
-from shoal.estimators.federation import InMemoryFederation
 from shoal.protocol.codec import pack, unpack
+from shoal.simulation.streaming import StreamingFederation
 
 ROWS = np.random.default_rng(0).normal(size=(240, 2)) * 0.1 + np.repeat(
     [[0.0, 0.0], [1.0, 1.0]], 120, axis=0
@@ -23,7 +23,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_it_is_the_client_halves_and_the_server_half_of_the_algorithm(name: str) -> None:
     algorithm = streaming_algorithm(name)
-    federation = InMemoryFederation(name, {}, 2, n_clients=2, seed=5)
+    federation = StreamingFederation(name, {}, 2, n_clients=2, seed=5)
     clients = [algorithm.client({}, 2) for _ in range(2)]
     server = algorithm.server({}, 2)
     for call, rows in enumerate(np.split(ROWS, 4)):
@@ -39,7 +39,7 @@ def test_it_is_the_client_halves_and_the_server_half_of_the_algorithm(name: str)
 
 
 def test_a_restored_federation_continues_bit_for_bit(name: str) -> None:
-    federation, restored = (InMemoryFederation(name, {}, 2, n_clients=3, seed=1) for _ in range(2))
+    federation, restored = (StreamingFederation(name, {}, 2, n_clients=3, seed=1) for _ in range(2))
     federation.learn(ROWS[:120], None)
     restored.restore(unpack(pack(federation.state())))
     for each in (federation, restored):
@@ -48,7 +48,7 @@ def test_a_restored_federation_continues_bit_for_bit(name: str) -> None:
 
 
 def test_a_federation_of_another_width_is_refused(name: str) -> None:
-    federation = InMemoryFederation(name, {}, 2, n_clients=1, seed=0)
+    federation = StreamingFederation(name, {}, 2, n_clients=1, seed=0)
     federation.learn(ROWS, None)
     with pytest.raises(InvalidState, match="width"):
-        InMemoryFederation(name, {}, 3, n_clients=1, seed=0).restore(federation.state())
+        StreamingFederation(name, {}, 3, n_clients=1, seed=0).restore(federation.state())
