@@ -174,9 +174,12 @@ def markdown(result: dict[str, Any]) -> str:
             "# The chances that `shoal changes` and `shoal history cycles` state\n",
             f"Made by `{result['made_by']}`; do not edit.\n",
             table(["bins of each span", "correlation of neighbours", *levels, *moved], rows),
-            f"Percent of {result['series']} series whose chance is below each level, where nothing has changed and "
-            "where the later span has moved by deviations of a bin's mean. All but the longest have a day of three "
-            "deviations. On a page, chances are multiplied by the number of comparisons.\n",
+            (
+                f"Percent of {result['series']} series whose chance is below each level, where"
+                " nothing has changed and where the later span has moved by deviations of a bin's"
+                " mean. All but the longest have a day of three deviations. On a page, chances are"
+                " multiplied by the number of comparisons.\n"
+            ),
             "## Those of `shoal history cycles`\n",
             table(
                 [

@@ -140,9 +140,11 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# A whole client step\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
-            "Shares are of the processor time; the wait for the disk, for every checkpoint and update, is only "
-            "in the wall-clock figure. `shoal client` has NumPy's form of the kernels by default; the compiled one, "
-            "with `SHOAL_KERNELS`, was loaded before.\n",
+            (
+                "Shares are of the processor time; the wait for the disk, for every checkpoint and"
+                " update, is only in the wall-clock figure. `shoal client` has NumPy's form of the"
+                " kernels by default; the compiled one, with `SHOAL_KERNELS`, was loaded before.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

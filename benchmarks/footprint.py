@@ -40,8 +40,10 @@ STAGES = 5
     "--install",
     "fresh",
     is_flag=True,
-    help="Install shoal without extras into a fresh environment first (from the package index, half a minute), "
-    "weigh it, and measure the client there.",
+    help=(
+        "Install shoal without extras into a fresh environment first (from the package index, half"
+        " a minute), weigh it, and measure the client there."
+    ),
 )
 @out_option("footprint")
 def main(quick: bool, fresh: bool, out: Path) -> None:
@@ -158,16 +160,19 @@ def markdown(result: dict[str, Any]) -> str:
     parts = [
         f"# One client process\n\nMade by `{result['made_by']}`; do not edit.\n",
         table(head, [_line(case) for case in result["cases"]]),
-        "RSS is resident memory in MiB. The client runs with default settings and formal privacy; the CPU time is all "
-        "of the process, with its log, its checkpoint and its updates. Its producer is another process and not "
-        "counted.\n",
+        (
+            "RSS is resident memory in MiB. The client runs with default settings and formal"
+            " privacy; the CPU time is all of the process, with its log, its checkpoint and its"
+            " updates. Its producer is another process and not counted.\n"
+        ),
     ]
     installation = result["installation"]
     if installation is not None:
         weights = sorted(installation["of_which_mb"].items(), key=lambda pair: -pair[1])
         parts.append(
-            f"`pip install .` without extras brings {installation['distributions']} distributions, shoal's own "
-            f"among them: {installation['mb']} MB ({', '.join(f'{name} {mb}' for name, mb in weights)}).\n"
+            f"`pip install .` without extras brings {installation['distributions']} distributions,"
+            f" shoal's own among them: {installation['mb']} MB"
+            f" ({', '.join(f'{name} {mb}' for name, mb in weights)}).\n"
         )
     import_ms = rounded(1000 * result["import_s"])
     parts.append(f"`import shoal` takes {import_ms} ms in a fresh process; it loads no NumPy.\n")
@@ -180,7 +185,10 @@ def _goals(goal: dict[str, Any]) -> str:
     each = ", ".join(
         f"{name} {rounded(GOAL[name])}: {verdicts[goal['reached'][name]]}" for name in GOAL
     )
-    return f"Goals, at most (MB are 10^6 bytes, MiB 2^20; 100 000 readings are an hour of 28 a second): {each}.\n"
+    return (
+        "Goals, at most (MB are 10^6 bytes, MiB 2^20; 100 000 readings are an hour of 28 a"
+        f" second): {each}.\n"
+    )
 
 
 def _line(case: dict[str, Any]) -> list[str]:
@@ -198,6 +206,7 @@ def _line(case: dict[str, Any]) -> list[str]:
 
 def _progress(case: dict[str, Any]) -> str:
     return (
-        f"{case['name']}: {case['nodes']} nodes, {rounded(case['rss_start_mib'])} MiB at start, "
-        f"{rounded(case['rss_max_mib'])} at most, {rounded(case['cpu_s_per_1000_readings'])} CPU s per 1000 readings"
+        f"{case['name']}: {case['nodes']} nodes, {rounded(case['rss_start_mib'])} MiB at start,"
+        f" {rounded(case['rss_max_mib'])} at most, {rounded(case['cpu_s_per_1000_readings'])} CPU s"
+        " per 1000 readings"
     )

@@ -209,9 +209,10 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
         ),
     ]
     return (
-        f"# Learning from counts on a grid\n\nMade by `{made_by}`: {READINGS} readings of {CLIENTS} clients in windows "
-        f"of {WINDOW}; mean adjusted Rand index on {JUDGED} more of them, and in brackets the mean number of clusters, "
-        f"over {len(measured[0]['ari'])} seeds.\n\n{table(head, lines)}\n{one_line(machine)}\n"
+        f"# Learning from counts on a grid\n\nMade by `{made_by}`: {READINGS} readings of {CLIENTS}"
+        f" clients in windows of {WINDOW}; mean adjusted Rand index on {JUDGED} more of them, and"
+        f" in brackets the mean number of clusters, over {len(measured[0]['ari'])}"
+        f" seeds.\n\n{table(head, lines)}\n{one_line(machine)}\n"
     )
 
 

@@ -130,7 +130,8 @@ def markdown(result: dict[str, Any]) -> str:
     head = ["whole rows", "with gaps", "difference", "labels of rows with gaps"]
     return (
         f"# Missing values\n\nMade by `{result['made_by']}`: adjusted Rand index, mean of seeds "
-        f"{', '.join(map(str, result['seeds']))}. {SHARE:.0%} of all values are missing at random. The first three "
+        f"{', '.join(map(str, result['seeds']))}. {SHARE:.0%} of all values are missing at random."
+        " The first three "
         "columns are of labels of whole rows.\n\n"
         f"{table(['all streams', *head], summary)}\n{table(['stream', *head], lines)}\n{one_line(result['machine'])}\n"
     )
@@ -158,7 +159,8 @@ def main(quick: bool, choosing: bool, out: Path) -> None:
             for cell in measure(seed, quick):
                 cells.append(cell)
                 click.echo(
-                    f"{cell['stream']}, {cell['learner']}: {cell['whole']:.3f} -> {cell['gaps']:.3f}"
+                    f"{cell['stream']}, {cell['learner']}: {cell['whole']:.3f} ->"
+                    f" {cell['gaps']:.3f}"
                 )
     made_by += " --quick" * quick + " --choosing" * choosing
     result = {"made_by": made_by, "machine": machine, "seeds": list(seeds), "cells": cells}

@@ -282,18 +282,21 @@ def _federation_file(size: Size, name: str) -> str:
         for number in range(size.features)
     )
     models = "".join(
-        f'[[models]]\nname = "model-{number}"\nalgorithm = "fcac"\noptions = {{ nodes_max = {size.nodes} }}\n'
+        f'[[models]]\nname = "model-{number}"\nalgorithm = "fcac"\noptions = {{ nodes_max ='
+        f" {size.nodes} }}\n"
         for number in range(1, size.models + 1)
     )
     return (
         f'[federation]\nname = "{name}"\n{features}'
-        f'[privacy]\nmode = "formal"\nepsilon_per_reading = {size.epsilon_per_feature * size.features}\n{models}'
+        '[privacy]\nmode = "formal"\nepsilon_per_reading ='
+        f" {size.epsilon_per_feature * size.features}\n{models}"
         '[log]\naddress = "sqlite:federation.db"\n'
         f'[client]\nfolder = "clients"\npublish_readings = {UPDATE_ROWS}\npublish_s = 86400.0\n'
         # By number alone: the work must not depend on how fast the machine is.
         '[server]\nfolder = "server"\nport = 0\npool_clients = 1\n'
         f"snapshot_updates = {SNAPSHOT_UPDATES}\nsnapshot_s = 86400.0\n"
-        f"regions = {json.dumps([f'federation-{number}' for number in range(1, size.regions + 1)])}\n"
+        "regions ="
+        f" {json.dumps([f'federation-{number}' for number in range(1, size.regions + 1)])}\n"
     )
 
 

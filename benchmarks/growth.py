@@ -162,7 +162,8 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
         size = replace(base, **{axis.size: number})
         points.append({"size": number, "readings": size.readings_total} | run(size, kernels))
         click.echo(
-            f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f} CPU s"
+            f"{time.strftime('%H:%M:%S')} {axis.size} = {number}: {points[-1]['client_s']:.2f}"
+            " CPU s"
         )
     slopes = {cost: slope(sizes, [point[cost] for point in points]) for cost in axis.exponents}
     return {
@@ -207,8 +208,11 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     parts = [
         f"# Growth\n\nMade by `{result['made_by']}`; do not edit.\n",
-        "Slopes are powers: at 1 a cost doubles with the size, at 0 it stays; the largest three sizes count. *May* is "
-        f"the most that a cost may grow; beyond it by more than {TOLERANCE:g} it grows faster than it must.\n",
+        (
+            "Slopes are powers: at 1 a cost doubles with the size, at 0 it stays; the largest"
+            " three sizes count. *May* is the most that a cost may grow; beyond it by more than"
+            f" {TOLERANCE:g} it grows faster than it must.\n"
+        ),
         (
             "Faster than they must: " + "; ".join(faster)
             if faster
@@ -217,11 +221,14 @@ def markdown(result: dict[str, Any]) -> str:
         + "\n",
         "![Costs by size](growth.svg)\n",
         *(_axis_table(axis) for axis in result["axes"]),
-        "A federation of FCAC with formal privacy on the embedded log, in one process: each client learns readings of "
-        "one day in blocks of 20 000, and the server absorbs what it has published. Each region has four clients and "
-        f"contributes after {rounded(CONTRIBUTE_READINGS)} readings; times and states of servers, and logs, are those "
-        "of all regions, nodes and clusters the upstream server's. Memory is the peak of the "
-        f"process; state is what is on the disk. Kernels: {result['kernels']}.\n",
+        (
+            "A federation of FCAC with formal privacy on the embedded log, in one process: each"
+            " client learns readings of one day in blocks of 20 000, and the server absorbs what"
+            " it has published. Each region has four clients and contributes after"
+            f" {rounded(CONTRIBUTE_READINGS)} readings; times and states of servers, and logs, are"
+            " those of all regions, nodes and clusters the upstream server's. Memory is the peak"
+            f" of the process; state is what is on the disk. Kernels: {result['kernels']}.\n"
+        ),
         one_line(result["machine"]) + "\n",
     ]
     return "\n".join(parts)
@@ -255,7 +262,10 @@ def _axis_table(axis: dict[str, Any]) -> str:
     lines.append(["may", *(f"{may[cost]:g}" if cost in may else "" for cost in heads), "", ""])
     heading = [axis["axis"], *heads.values(), "nodes of the server", "clusters"]
     machine = axis["machine"]
-    made = f"`{axis['made_by']}`, {machine['measured_at']}, {machine['cpu']}, load {machine['load_average_1min']} before"
+    made = (
+        f"`{axis['made_by']}`, {machine['measured_at']}, {machine['cpu']}, load"
+        f" {machine['load_average_1min']} before"
+    )
     return f"## {axis['axis'].capitalize()}\n\n{table(heading, lines)}\n{made}.\n"
 
 

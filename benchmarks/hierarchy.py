@@ -207,8 +207,10 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# FCAC on two levels\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, [line(name, *kinds) for name, kinds in streams.items()]),
-            f"{REGIONS} regions of {CLIENTS_EACH} clients; mean (standard deviation) of {seeds} seeds. Inputs: nodes "
-            "that the server at the top has learnt.\n",
+            (
+                f"{REGIONS} regions of {CLIENTS_EACH} clients; mean (standard deviation) of {seeds}"
+                " seeds. Inputs: nodes that the server at the top has learnt.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

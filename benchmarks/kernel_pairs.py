@@ -315,10 +315,16 @@ def main(quick: bool, out: Path) -> None:
         for pair in pairs
     ]
     parts = [
-        f"# What the compiled form of each kernel gains\n\nMade by `{result['made_by']}`; do not edit.\n",
+        (
+            f"# What the compiled form of each kernel gains\n\nMade by `{result['made_by']}`; do"
+            " not edit.\n"
+        ),
         table(["kernel", *(f"d = {d}" for d in widths)], summary(pairs)),
         table(["kernel and size", "gain", "quartiles", "compiled, µs"], each),
-        "Processor time of one thread; a gain is the median of the ratios of turns that follow each other.\n",
+        (
+            "Processor time of one thread; a gain is the median of the ratios of turns that follow"
+            " each other.\n"
+        ),
         one_line(machine) + "\n",
     ]
     write(out, "kernel_pairs", result, "\n".join(parts))

@@ -31,9 +31,9 @@ def one_line(machine: dict[str, Any]) -> str:
     """The facts as a sentence below a table."""
     versions = ", ".join(f"{package} {number}" for package, number in machine["versions"].items())
     return (
-        f"Measured {machine['measured_at']} on {machine['cores']} cores of {machine['cpu']} "
-        f"(SIMD {', '.join(machine['simd']) or 'baseline'}), load {machine['load_average_1min']} at the start; "
-        f"{machine['system']}, Python {machine['python']}, {versions}."
+        f"Measured {machine['measured_at']} on {machine['cores']} cores of {machine['cpu']} (SIMD"
+        f" {', '.join(machine['simd']) or 'baseline'}), load {machine['load_average_1min']} at the"
+        f" start; {machine['system']}, Python {machine['python']}, {versions}."
     )
 
 

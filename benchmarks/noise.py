@@ -126,9 +126,11 @@ def markdown(result: dict[str, Any]) -> str:
                 rows,
             ),
             table(["noise of a window of counts", "µs"], counts),
-            f"Processor time of one thread, the median of all turns; {CHUNK_ROWS} readings at once. Both forms gave "
-            "the same bits. The noise of counts has one form: one digest makes all of its bits, so that nothing can be "
-            "computed side by side.\n",
+            (
+                f"Processor time of one thread, the median of all turns; {CHUNK_ROWS} readings at"
+                " once. Both forms gave the same bits. The noise of counts has one form: one"
+                " digest makes all of its bits, so that nothing can be computed side by side.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

@@ -72,7 +72,10 @@ new PerformanceObserver(list => list.getEntries().forEach(({duration}) => measur
 tasks over 50 ms"""
 VERSION_SHOWN = "Number(document.getElementById('counters').lastChild.children[1].textContent)"
 """version of the snapshot, the last of the counters"""
-SETTLED = "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() => done(true)), 50)))"
+SETTLED = (
+    "new Promise(done => requestAnimationFrame(() => setTimeout(() => requestIdleCallback(() =>"
+    " done(true)), 50)))"
+)
 
 
 def press(tab: Tab, element: str) -> None:
@@ -345,14 +348,24 @@ def markdown(result: dict[str, Any]) -> str:
                 ["interaction", "median, ms", "most, ms", f"over {GOAL_MS:g} ms", "where, ms"],
                 lines,
             ),
-            f"{shown['nodes']} nodes in {shown['clusters']} clusters, {shown['clients']} clients, {len(MODELS)} models "
-            f"and a month of history in {result['browser']}, a window of {WIDTH} x {HEIGHT}. From the event to the end "
-            "of the frame that shows it, which comes up to 17 ms later by itself; of a zoom or a move the frame that "
-            "shows what was chosen, as bands and nodes come with the server's answer. Frames over 50 ms in all turns: "
-            f"{sum(each['long_frames'] for each in result['interactions'].values())}. Where: milliseconds of "
-            "a turn within these functions, by a profile of other turns.\n",
-            f"Tasks over 50 ms in {updates['number']} updates of all nodes: {updates['long_tasks']}.\n",
-            f"Goal, under {GOAL_MS:g} ms: {'reached' if result['goal']['reached'] else 'missed'}.\n",
+            (
+                f"{shown['nodes']} nodes in {shown['clusters']} clusters, {shown['clients']}"
+                f" clients, {len(MODELS)} models and a month of history in {result['browser']}, a"
+                f" window of {WIDTH} x {HEIGHT}. From the event to the end of the frame that shows"
+                " it, which comes up to 17 ms later by itself; of a zoom or a move the frame that"
+                " shows what was chosen, as bands and nodes come with the server's answer. Frames"
+                " over 50 ms in all turns:"
+                f" {sum(each['long_frames'] for each in result['interactions'].values())}. Where:"
+                " milliseconds of a turn within these functions, by a profile of other turns.\n"
+            ),
+            (
+                f"Tasks over 50 ms in {updates['number']} updates of all nodes:"
+                f" {updates['long_tasks']}.\n"
+            ),
+            (
+                f"Goal, under {GOAL_MS:g} ms:"
+                f" {'reached' if result['goal']['reached'] else 'missed'}.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

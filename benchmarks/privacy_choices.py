@@ -129,7 +129,8 @@ def measure(quick: bool) -> Iterator[dict[str, Any]]:
             for stream, seed in zip(streams[case.stream], seeds, strict=True)
         ]
         click.echo(
-            f"{case.stream}, {case.learner}, epsilon {case.epsilon or 'none'}: {mean(agreement):.3f}"
+            f"{case.stream}, {case.learner}, epsilon {case.epsilon or 'none'}:"
+            f" {mean(agreement):.3f}"
         )
         yield {**case._asdict(), "ari": agreement}
 
@@ -142,12 +143,14 @@ def markdown(result: dict[str, Any]) -> str:
         for part in ("rounds", "users")
     )
     return (
-        f"# Two choices of privacy\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients; mean "
-        f"adjusted Rand index over {seeds} seeds.\n\n## Algorithms in rounds on rows drawn from counts\n\nAll but "
-        "density_tree are given K. Those without `_from_counts` learn all noisy rows in one place, or rows without "
-        f"noise.\n\n{rounds}\n## A user as the privacy unit\n\ndensity_tree with noise for so many readings of a user "
-        "in a window; epsilon is that of a user in a window. No user has more readings than are counted. One reading "
-        f"in windows of 400 is the same as a unit of readings.\n\n{users}\n{one_line(result['machine'])}\n"
+        f"# Two choices of privacy\n\nMade by `{result['made_by']}`: {READINGS} readings of"
+        f" {CLIENTS} clients; mean adjusted Rand index over {seeds} seeds.\n\n## Algorithms in"
+        " rounds on rows drawn from counts\n\nAll but density_tree are given K. Those without"
+        f" `_from_counts` learn all noisy rows in one place, or rows without noise.\n\n{rounds}\n##"
+        " A user as the privacy unit\n\ndensity_tree with noise for so many readings of a user in"
+        " a window; epsilon is that of a user in a window. No user has more readings than are"
+        " counted. One reading in windows of 400 is the same as a unit of"
+        f" readings.\n\n{users}\n{one_line(result['machine'])}\n"
     )
 
 

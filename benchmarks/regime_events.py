@@ -337,16 +337,17 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     total = sum(one["readings"] for one in result["nulls"])
     text = (
-        f"# Site events of regimes\n\nMade by `{result['made_by']}`, with the default settings. Delays are median "
-        "readings from what was so to when the client reports it.\n\n## Streams whose regimes keep their ways\n\n"
-        "Of the changes, *true* are in the stream; a reported one is *false* if there was none since the one reported "
-        "before. Every other event is false.\n\n"
+        f"# Site events of regimes\n\nMade by `{result['made_by']}`, with the default settings."
+        " Delays are median readings from what was so to when the client reports it.\n\n## Streams"
+        " whose regimes keep their ways\n\nOf the changes, *true* are in the stream; a reported"
+        " one is *false* if there was none since the one reported before. Every other event is"
+        " false.\n\n"
         + table(["stream", "readings", "true", "reported", "false", "delay", *rest], steady)
-        + "\n## Planted once in each client\n\nThree regimes in turn, 150 readings each: a change back, a stay of "
-        "eight times the mean, twelve readings of another regime.\n\n"
+        + "\n## Planted once in each client\n\nThree regimes in turn, 150 readings each: a change"
+        " back, a stay of eight times the mean, twelve readings of another regime.\n\n"
         + table(["event", "found", "delay", "other events"], planted)
-        + f"\n## Streams without regimes\n\n{len(result['nulls'])} kinds, {total} readings; those with any event.\n\n"
-        + table(["stream", "readings", *KINDS], nulls)
+        + f"\n## Streams without regimes\n\n{len(result['nulls'])} kinds, {total} readings; those"
+        " with any event.\n\n" + table(["stream", "readings", *KINDS], nulls)
     )
     if sensors:
         text += "\n## Sensors\n\nEach as one client.\n\n" + table(
@@ -380,15 +381,17 @@ def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> N
     own = seeds or SEEDS
     chosen = own[:1] if quick else own
     result = {
-        "made_by": "python -m benchmarks regime_events"
-        + " --quick" * quick
-        + " --data FOLDER" * (data is not None),
+        "made_by": (
+            "python -m benchmarks regime_events"
+            + " --quick" * quick
+            + " --data FOLDER" * (data is not None)
+        ),
         "machine": facts(("shoal", "numpy")),
         "steady": list(measure_steady(chosen, settings)),
         "planted": list(measure_planted(chosen, settings)),
-        "nulls": []
-        if quick
-        else list(measure_nulls([seed % 1000 + 9_101 for seed in chosen], settings)),
+        "nulls": (
+            [] if quick else list(measure_nulls([seed % 1000 + 9_101 for seed in chosen], settings))
+        ),
         "sensors": [] if data is None else list(measure_sensors(data, settings)),
     }
     write(out, "regime_events", result, markdown(result))

@@ -446,7 +446,8 @@ def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
             counted = [len(np.unique(found.of_row)) for found in labels]
             delays = [delay(one, found.live) for one, found in pairs if found.live is not None]
             click.echo(
-                f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted}, {spent / len(own):.1f} s"
+                f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted},"
+                f" {spent / len(own):.1f} s"
             )
             yield {
                 "stream": data[0].name,
@@ -528,12 +529,16 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     of_seeds = "; ".join(f"{name} over {len(by_stream[streams[0], name]['ari'])}" for name in names)
     text = (
-        f"# Regimes\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients, {FEATURES} features, "
-        f"if the line does not say otherwise. Mean adjusted Rand index over seeds ({of_seeds}), and how often "
-        f"`Regimes` finds which number without being told.\n\n{table(['stream', *names, 'found'], lines)}\n"
+        f"# Regimes\n\nMade by `{result['made_by']}`: {READINGS} readings of {CLIENTS} clients,"
+        f" {FEATURES} features, if the line does not say otherwise. Mean adjusted Rand index over"
+        f" seeds ({of_seeds}), and how often `Regimes` finds which number without being"
+        f" told.\n\n{table(['stream', *names, 'found'], lines)}\n"
     )
     if "HMM told K" in names:
-        text += f"A hidden Markov model that is told K is ahead by more than .02 on: {'; '.join(ahead) or 'none'}.\n\n"
+        text += (
+            "A hidden Markov model that is told K is ahead by more than .02 on:"
+            f" {'; '.join(ahead) or 'none'}.\n\n"
+        )
     text += _delays(cells, names, streams) + _costs(cells, names) + _nulls(result["nulls"])
     return text + _sensors(result["sensors"]) + f"\n{one_line(result['machine'])}\n"
 
@@ -558,9 +563,10 @@ def _delays(cells: list[dict[str, Any]], names: list[str], streams: list[str]) -
 
     lines = [[stream, *(entry(stream, name) for name in with_delay)] for stream in streams]
     return (
-        f"## Delay of a change\n\nReadings from a change until {NOTICED} in a row have the new regime's label, by what "
-        "was read up to each (median), and the share of changes that are noticed before the next one; a label that "
-        f"changes all the time soon is right by chance.\n\n{table(['stream', *with_delay], lines)}\n"
+        f"## Delay of a change\n\nReadings from a change until {NOTICED} in a row have the new"
+        " regime's label, by what was read up to each (median), and the share of changes that are"
+        " noticed before the next one; a label that changes all the time soon is right by"
+        f" chance.\n\n{table(['stream', *with_delay], lines)}\n"
     )
 
 
@@ -569,7 +575,10 @@ def _costs(cells: list[dict[str, Any]], names: list[str]) -> str:
         [name, f"{mean(cell['seconds'] for cell in cells if cell['learner'] == name):.2f}"]
         for name in names
     ]
-    return f"## Cost\n\nProcessor time a stream, labels included.\n\n{table(['learner', 'seconds'], lines)}\n"
+    return (
+        "## Cost\n\nProcessor time a stream, labels"
+        f" included.\n\n{table(['learner', 'seconds'], lines)}\n"
+    )
 
 
 def _nulls(measured: list[dict[str, Any]]) -> str:
@@ -582,8 +591,9 @@ def _nulls(measured: list[dict[str, Any]]) -> str:
         f"{cell['stream']} {cell['false']}" for cell in measured if cell["learner"] == "regimes"
     ]
     return (
-        f"## Streams without regimes\n\nStreams of {len(worst)} kinds that were taken for several regimes.\n\n"
-        f"{table(['learner', 'false'], lines)}\nOf `Regimes`, by kind: {'; '.join(worst)}.\n"
+        f"## Streams without regimes\n\nStreams of {len(worst)} kinds that were taken for several"
+        f" regimes.\n\n{table(['learner', 'false'], lines)}\nOf `Regimes`, by kind:"
+        f" {'; '.join(worst)}.\n"
     )
 
 
@@ -600,9 +610,10 @@ def _sensors(measured: list[dict[str, Any]]) -> str:
     ]
     head = ["sensor", "rows", "found", "changes", "ARI", "halves", *measured[0]["peers"]]
     return (
-        "\n## Sensors\n\nRegimes found in sensors in the order of time, changes seen, agreement with the classes of "
-        "the file where it has any, and agreement of models of its two halves (1 too where both find one). Of peers: "
-        f"agreement with the classes, and their number of regimes. Classes need not be regimes.\n\n{table(head, lines)}"
+        "\n## Sensors\n\nRegimes found in sensors in the order of time, changes seen, agreement"
+        " with the classes of the file where it has any, and agreement of models of its two halves"
+        " (1 too where both find one). Of peers: agreement with the classes, and their number of"
+        f" regimes. Classes need not be regimes.\n\n{table(head, lines)}"
     )
 
 

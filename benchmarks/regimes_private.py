@@ -229,16 +229,20 @@ def markdown(result: dict[str, Any]) -> str:
     return (
         "# Regimes from private counts\n\n"
         f"Made by `{result['made_by']}`; do not edit.\n\n"
-        f"Two regimes (in one row three) among {FEATURES} features, autocorrelated by .5 within them: adjusted Rand "
-        f"index of blocks of {BLOCK} readings, mean over {len(result['seeds'])} new seeds, and in how "
+        f"Two regimes (in one row three) among {FEATURES} features, autocorrelated by .5 within"
+        " them: adjusted Rand "
+        f"index of blocks of {BLOCK} readings, mean over {len(result['seeds'])} new seeds, and in"
+        " how "
         "many two were found; in brackets the index of single readings, as labels are of. "
-        f"{CLIENTS} clients, {READINGS} readings. ε is of a reading; after it, window_readings. Last line: "
-        "streams in which nothing stays (17 kinds, several levels and bounds) that show two at any look.\n\n"
+        f"{CLIENTS} clients, {READINGS} readings. ε is of a reading; after it, window_readings."
+        " Last line: "
+        "streams in which nothing stays (17 kinds, several levels and bounds) that show two at any"
+        " look.\n\n"
         f"{table(['stream', *(one.name for one in OWN)], [*rows(OWN), ['false', *false]])}\n"
         + (
-            f"Masked counts of {MANY} clients with {MANY_READINGS // MANY} readings each, windows of 400, clip 6.25; "
-            f"ε is of all readings of a client in a window, at δ {DELTA:g}:\n\n"
-            f"{table(['stream', *(one.name for one in MASKED)], masked)}\n"
+            f"Masked counts of {MANY} clients with {MANY_READINGS // MANY} readings each, windows"
+            " of 400, clip 6.25; ε is of all readings of a client in a window, at δ"
+            f" {DELTA:g}:\n\n{table(['stream', *(one.name for one in MASKED)], masked)}\n"
             if masked
             else ""
         )

@@ -223,9 +223,9 @@ def main(quick: bool, bootstrap: str | None, seed: int, out: Path) -> None:
         "regions": regions,
         **found,
         "goal": {"takeover_s": TAKEOVER_S},
-        "reached": max(found["takeovers_s"]) <= TAKEOVER_S
-        and found["same_bits"]
-        and not found["twice"],
+        "reached": (
+            max(found["takeovers_s"]) <= TAKEOVER_S and found["same_bits"] and not found["twice"]
+        ),
     }
     write(out, "regions", result, markdown(result))
     click.echo(f"written to {out}/regions.json and {out}/regions.md")
@@ -248,19 +248,29 @@ def markdown(result: dict[str, Any]) -> str:
             "",
             f"Made by `{result['made_by']}` in {result['took_s']} s. {one_line(result['machine'])}",
             "",
-            f"{result['regions']} regions with a model each, one broker, all on this machine. In each step updates are "
-            "fed to all regions while it happens; the seconds are until every update shows in a committed snapshot.",
+            (
+                f"{result['regions']} regions with a model each, one broker, all on this machine."
+                " In each step updates are fed to all regions while it happens; the seconds are"
+                " until every update shows in a committed snapshot."
+            ),
             "",
             table(("step", "s"), [(one["step"], rounded(one["s"])) for one in result["steps"]]),
-            f"After a kill: {min(takeovers):.1f} to {max(takeovers):.1f} s, median {statistics.median(takeovers):.1f} "
-            f"s (goal: at most {TAKEOVER_S:.0f} s).",
+            (
+                f"After a kill: {min(takeovers):.1f} to {max(takeovers):.1f} s, median"
+                f" {statistics.median(takeovers):.1f} s (goal: at most {TAKEOVER_S:.0f} s)."
+            ),
             "",
-            f"{result['updates']} updates, {result['snapshots']} snapshots committed, {result['twice']} of them twice; "
-            f"{'all' if result['same_bits'] else 'NOT all'} are, bit for bit and in order, those of one process that "
-            "is never killed.",
+            (
+                f"{result['updates']} updates, {result['snapshots']} snapshots committed,"
+                f" {result['twice']} of them twice; {'all' if result['same_bits'] else 'NOT all'}"
+                " are, bit for bit and in order, those of one process that is never killed."
+            ),
             "",
-            f"To absorb an update takes {cost['ms']:.2f} ms of the processor, with the whole state of the model as "
-            f"bytes ({cost['state_bytes'] / 1024:.0f} KiB) before and after it.",
+            (
+                f"To absorb an update takes {cost['ms']:.2f} ms of the processor, with the whole"
+                f" state of the model as bytes ({cost['state_bytes'] / 1024:.0f} KiB) before and"
+                " after it."
+            ),
             "",
         ]
     )

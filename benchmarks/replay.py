@@ -111,7 +111,10 @@ def measurable(cases: Sequence[Case]) -> tuple[list[Case], list[str]]:
 def _why_not(engine: str) -> str:
     package = PACKAGES.get(engine)
     if package is not None and find_spec(package) is None:
-        return f"the engine {engine}, which is not installed: pip install '.[{engine}]' in a clone of shoal"
+        return (
+            f"the engine {engine}, which is not installed: pip install '.[{engine}]' in a clone of"
+            " shoal"
+        )
     if engine == "spark" and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         return (
             "the engine spark, which needs Java 17; on Debian: apt install openjdk-17-jre-headless"
@@ -281,10 +284,10 @@ def federation(rounds: bool) -> str:
     )
     means = '[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = { clusters = 10 }\n'
     return (
-        f'[federation]\nname = "plant"\n{features}'
-        f'[privacy]\nmode = "formal"\nepsilon_per_reading = {EPSILON_PER_FEATURE * DIMENSIONS}\n'
-        f'[[models]]\nname = "clusters"\nalgorithm = "fcac"\n{means * rounds}[client]\npublish_s = {PUBLISH_S}\n'
-        '[log]\naddress = "sqlite:plant.db"\n[server]\nfolder = "server"\nport = 0\n'
+        f'[federation]\nname = "plant"\n{features}[privacy]\nmode = "formal"\nepsilon_per_reading ='
+        f' {EPSILON_PER_FEATURE * DIMENSIONS}\n[[models]]\nname = "clusters"\nalgorithm ='
+        f' "fcac"\n{means * rounds}[client]\npublish_s = {PUBLISH_S}\n[log]\naddress ='
+        ' "sqlite:plant.db"\n[server]\nfolder = "server"\nport = 0\n'
     )
 
 
@@ -299,9 +302,12 @@ def markdown(result: dict[str, Any]) -> str:
             table(head, [_line(case) for case in result["cases"]]),
             *(f"Not measured: {why}.\n" for why in result.get("left_out", ())),
             *_served(result["cases"]),
-            "A k-means model in rounds runs beside FCAC where the number of clients has a +. Processor time and memory "
-            "are those of all processes together, Spark's Java and Ray's services included; pages that several share "
-            f"count once. d = {DIMENSIONS}, {CENTRES} blobs, formal privacy, updates of 500 readings.\n",
+            (
+                "A k-means model in rounds runs beside FCAC where the number of clients has a +."
+                " Processor time and memory are those of all processes together, Spark's Java and"
+                f" Ray's services included; pages that several share count once. d = {DIMENSIONS},"
+                f" {CENTRES} blobs, formal privacy, updates of 500 readings.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

@@ -148,9 +148,10 @@ def markdown(result: dict[str, Any]) -> str:
         "checkpoint, MiB",
     ]
     return (
-        f"# Restarts of a server\n\nMade by `{result['made_by']}`; do not edit.\n\n{table(heads, cells)}\n"
-        f"An FCAC model of 100 nodes and 16 features; each client has {READINGS} readings. It restarts from its "
-        "checkpoint, and rebuilds from the log, until its status has all readings.\n\n"
-        f"Load average {result['machine']['load_average_1min']} before, {result['load_after']} after.\n\n"
-        f"{one_line(result['machine'])}\n"
+        f"# Restarts of a server\n\nMade by `{result['made_by']}`; do not"
+        f" edit.\n\n{table(heads, cells)}\nAn FCAC model of 100 nodes and 16 features; each client"
+        f" has {READINGS} readings. It restarts from its checkpoint, and rebuilds from the log,"
+        " until its status has all readings.\n\nLoad average"
+        f" {result['machine']['load_average_1min']} before, {result['load_after']}"
+        f" after.\n\n{one_line(result['machine'])}\n"
     )

@@ -233,7 +233,10 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"# Unusual shares: delay and false alarms\n\nMade by `{result['made_by']}`; do not edit.\n",
+            (
+                f"# Unusual shares: delay and false alarms\n\nMade by `{result['made_by']}`; do not"
+                " edit.\n"
+            ),
             table(
                 [
                     "stream",
@@ -244,13 +247,17 @@ def markdown(result: dict[str, Any]) -> str:
                 rows,
             ),
             summary(result, names),
-            f"Each stream is replayed once, in order, evenly over {DAYS} days: its own days are not those of the "
-            "replay. Alarms a month after the first weeks in the stream as it is, which changes by itself: not all are "
-            f"false. Delay in hours until an alarm after a quarter of the features shift by {SIZES[0]:g} / "
-            f"{SIZES[1]:g} deviations for {SHIFT_DAYS} days; -: none within these. `shoal 1` aims at 1 false alarm a "
-            "month, and sees the shares of the clusters of cluster_tree only; the others see every feature, with "
-            "river's defaults, and alarms within a day are one: with one nearly every day, a delay says little. * the "
-            "method was chosen on this stream, with other shifts.\n",
+            (
+                f"Each stream is replayed once, in order, evenly over {DAYS} days: its own days are"
+                " not those of the replay. Alarms a month after the first weeks in the stream as"
+                " it is, which changes by itself: not all are false. Delay in hours until an alarm"
+                f" after a quarter of the features shift by {SIZES[0]:g} / {SIZES[1]:g} deviations"
+                f" for {SHIFT_DAYS} days; -: none within these. `shoal 1` aims at 1 false alarm a"
+                " month, and sees the shares of the clusters of cluster_tree only; the others see"
+                " every feature, with river's defaults, and alarms within a day are one: with one"
+                " nearly every day, a delay says little. * the method was chosen on this stream,"
+                " with other shifts.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

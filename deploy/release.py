@@ -73,11 +73,13 @@ def notes_of(changelog: str, version: str, *, draft: bool = False) -> str:
     ]
     if not titles or not sections[titles[0]]:
         raise ReleaseError(
-            f"CHANGELOG.md has no section '## [{version}] - DATE'; name the changes of this version there"
+            f"CHANGELOG.md has no section '## [{version}] - DATE'; name the changes of this version"
+            " there"
         )
     if sections.get("[Unreleased]"):
         raise ReleaseError(
-            f"CHANGELOG.md has changes under [Unreleased]; move them into [{version}], or to a later one"
+            f"CHANGELOG.md has changes under [Unreleased]; move them into [{version}], or to a"
+            " later one"
         )
     return sections[titles[0]]
 

@@ -55,7 +55,10 @@ host = "{host}"
 port = {port}
 topic = "alerts/{{event}}"
 """
-ALERTS = '[[rule]]\nname = "something new in the house"\nevents = ["birth", "parted"]\nshare_min = 0.02\n'
+ALERTS = (
+    '[[rule]]\nname = "something new in the house"\nevents = ["birth", "parted"]\nshare_min ='
+    " 0.02\n"
+)
 STATES = {"night": (17.0, 45.0), "day": (22.0, 55.0), "laundry": (24.0, 85.0)}
 READINGS = {"night": 12_000, "day": 12_000, "laundry": 8_000}
 

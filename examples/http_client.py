@@ -67,7 +67,8 @@ def main(url: str) -> None:
     clusters = client.get_clusters()
     for cluster in clusters["clusters"]:
         print(
-            f"cluster {cluster['identity']}: {cluster['share']:.0%}, {cluster['name'] or cluster['label']}"
+            f"cluster {cluster['identity']}: {cluster['share']:.0%},"
+            f" {cluster['name'] or cluster['label']}"
         )
     centres = [cluster["centre"] for cluster in clusters["clusters"] if cluster["centre"]]
     names = [feature["name"] for feature in clusters["features"]]

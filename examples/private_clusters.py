@@ -26,7 +26,8 @@ def main() -> None:
             found.append(model.n_clusters_)
         price = "no noise" if epsilon is None else f"epsilon {epsilon:g}"
         print(
-            f"{price:>12}: clusters after every 2,000 rows {found}, of the four centres {model.predict(CENTRES)}"
+            f"{price:>12}: clusters after every 2,000 rows {found}, of the four centres"
+            f" {model.predict(CENTRES)}"
         )
 
 

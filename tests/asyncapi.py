@@ -117,7 +117,9 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Topics of a shoal federation",
             "version": __version__,
-            "description": "docs/reference/protocol.md says how values are packed, signed and checked.",
+            "description": (
+                "docs/reference/protocol.md says how values are packed, signed and checked."
+            ),
             "license": {"name": "Apache-2.0"},
         },
         "channels": channels,

@@ -31,7 +31,8 @@ def authority(folder: Path, name: str) -> Path:
     """A certificate authority: NAME.crt and NAME.key in `folder`; the certificate's path."""
     openssl(
         folder,
-        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt",
+        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out"
+        f" {name}.crt",
     )
     return folder / f"{name}.crt"
 

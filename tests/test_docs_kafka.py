@@ -55,8 +55,8 @@ def test_the_table_of_topics_agrees_with_the_declarations() -> None:
     events = (EVENTS.retain_bytes or 0) // MIB
     assert f"| model | 1 | newest {events} MiB | {EVENTS.record_bytes_max // 1024} KiB |" in PAGE
     assert (
-        f"| model/seconds/start | 1 | newest per bin (compacted) | {HISTORY.record_bytes_max // 1024} KiB |"
-        in PAGE
+        "| model/seconds/start | 1 | newest per bin (compacted) |"
+        f" {HISTORY.record_bytes_max // 1024} KiB |" in PAGE
     )
     kept = (REJECTED.retain_bytes or 0) // MIB
     assert f"| topic/partition/offset | 1 | newest per key, {kept} MiB | {largest[2]} KiB |" in PAGE
@@ -74,8 +74,8 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
 def test_the_limits_of_chunked_updates_are_those_of_the_code() -> None:
     assert f"An update may have {UPDATE_BYTES_MAX // MIB} MiB in {CHUNKS_MAX} chunks" in PAGE
     assert (
-        f"At most {WAITING_UPDATES_MAX} incomplete updates and {WAITING_BYTES_MAX // MIB} MiB are kept"
-        in PAGE
+        f"At most {WAITING_UPDATES_MAX} incomplete updates and {WAITING_BYTES_MAX // MIB} MiB are"
+        " kept" in PAGE
     )
     assert f"got no chunk among the last {STALE_AFTER_CHUNKS} chunks" in PAGE
 

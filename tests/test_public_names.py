@@ -19,7 +19,10 @@ def printed_by(program: str) -> list[str]:
 
 
 def test_importing_shoal_loads_no_other_module_of_it_and_no_numpy() -> None:
-    program = "import sys; before = set(sys.modules); import shoal; print(*sorted(set(sys.modules) - before))"
+    program = (
+        "import sys; before = set(sys.modules); import shoal; print(*sorted(set(sys.modules) -"
+        " before))"
+    )
     loaded = [
         name for name in printed_by(program) if name.split(".")[0] not in sys.stdlib_module_names
     ]
@@ -27,7 +30,10 @@ def test_importing_shoal_loads_no_other_module_of_it_and_no_numpy() -> None:
 
 
 def test_every_public_name_is_there_in_a_fresh_process() -> None:
-    program = "import shoal; from shoal import *; print(*(name for name in shoal.__all__ if name in globals()))"
+    program = (
+        "import shoal; from shoal import *; print(*(name for name in shoal.__all__ if name in"
+        " globals()))"
+    )
     assert printed_by(program) == shoal.__all__
     assert set(dir(shoal)) == set(shoal.__all__)
 

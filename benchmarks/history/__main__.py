@@ -81,8 +81,10 @@ def reached(result: dict[str, Any]) -> dict[str, bool | None]:
     return {
         "file_mib": result["year"]["file_mib"] <= GOALS["file_mib"] if whole else None,
         "added_mib": result["memory"]["added_mib"] <= GOALS["added_mib"],
-        "ms_of_update": max(ms for spans in result["spans"].values() for ms in spans.values())
-        <= GOALS["ms_of_update"],
+        "ms_of_update": (
+            max(ms for spans in result["spans"].values() for ms in spans.values())
+            <= GOALS["ms_of_update"]
+        ),
         **{what: live[what]["median"] <= GOALS["ms"] for what in WORK},
     }
 
@@ -103,9 +105,14 @@ def markdown(result: dict[str, Any]) -> str:
     )
     return "\n".join(
         [
-            f"# What history and page cost the server\n\nMade by `{result['made_by']}`; do not edit.\n",
-            f"{model['clusters']} clusters of {model['nodes']} nodes, {model['clients']} clients, all of which send "
-            "readings of all clusters.\n",
+            (
+                f"# What history and page cost the server\n\nMade by `{result['made_by']}`; do not"
+                " edit.\n"
+            ),
+            (
+                f"{model['clusters']} clusters of {model['nodes']} nodes, {model['clients']}"
+                " clients, all of which send readings of all clusters.\n"
+            ),
             table(
                 ["", "MiB"],
                 [
@@ -121,10 +128,16 @@ def markdown(result: dict[str, Any]) -> str:
                 ],
             ),
             f"A bin of 30 minutes takes {year['coarse_bytes_per_bin']:.0f} bytes.\n",
-            "Memory is the median of five runs, with a history of a month, all of which the browser reads.\n",
+            (
+                "Memory is the median of five runs, with a history of a month, all of which the"
+                " browser reads.\n"
+            ),
             table(head, lines),
-            "20 updates are those of one snapshot with default settings, 200 those of a step that catches up. Each has "
-            f"{model['clusters']} points, some of which are looked at (docs/reference/history.md).\n",
+            (
+                "20 updates are those of one snapshot with default settings, 200 those of a step"
+                f" that catches up. Each has {model['clusters']} points, some of which are looked"
+                " at (docs/reference/history.md).\n"
+            ),
             table(
                 [
                     "milliseconds of processor time an update, by the hours that its readings span",
@@ -138,8 +151,11 @@ def markdown(result: dict[str, Any]) -> str:
                     for together, spans in result["spans"].items()
                 ],
             ),
-            f"Goals: the file {GOALS['file_mib']:g} MiB, memory {GOALS['added_mib']:g} MiB, each part of a step "
-            f"{GOALS['ms']:g} ms at 20 updates, an update {GOALS['ms_of_update']:g} ms: {goals}.\n",
+            (
+                f"Goals: the file {GOALS['file_mib']:g} MiB, memory {GOALS['added_mib']:g} MiB,"
+                f" each part of a step {GOALS['ms']:g} ms at 20 updates, an update"
+                f" {GOALS['ms_of_update']:g} ms: {goals}.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )

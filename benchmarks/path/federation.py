@@ -154,7 +154,8 @@ class FederationProcesses:
         while not reached():
             if time.monotonic() > until:
                 raise TimeoutError(
-                    f"not within {PATIENCE_S:g} s; the last lines of the server:\n{self._last_lines(SERVER)}"
+                    f"not within {PATIENCE_S:g} s; the last lines of the"
+                    f" server:\n{self._last_lines(SERVER)}"
                 )
             self.sample()
             time.sleep(POLL_S)

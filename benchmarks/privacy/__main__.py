@@ -57,7 +57,10 @@ QUICK = ("blobs d=2", "moons d=2")
     "--data",
     envvar="SHOAL_DATA",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are none.",
+    help=(
+        "Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are"
+        " none."
+    ),
 )
 @click.option(
     "--diffprivlib",
@@ -99,13 +102,15 @@ def main(
         )
     learners = run.learners()
     result = {
-        "made_by": "python -m benchmarks privacy"
-        + " --quick" * quick
-        + " --choosing" * choosing
-        + " --ours" * ours_alone
-        + "".join(f" --stream {name!r}" for name in wanted)
-        + " --data FOLDER" * (data is not None)
-        + " --diffprivlib PYTHON" * (diffprivlib is not None),
+        "made_by": (
+            "python -m benchmarks privacy"
+            + " --quick" * quick
+            + " --choosing" * choosing
+            + " --ours" * ours_alone
+            + "".join(f" --stream {name!r}" for name in wanted)
+            + " --data FOLDER" * (data is not None)
+            + " --diffprivlib PYTHON" * (diffprivlib is not None)
+        ),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "seeds": list(seeds),

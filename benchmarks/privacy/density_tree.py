@@ -160,14 +160,22 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 TITLES: Final = {
-    "mixtures": "Adjusted Rand index at ε 1, mean (lowest), and in how many runs the number of clusters is right. "
-    f"Goals: a mean of {MEAN_GOAL}, no line below {LEAST_GOAL}, the number right in {RIGHT_GOAL:.0%}.",
-    "coarse": f"Whole numbers, four clusters in 2 and 3 features, {READINGS} readings of {CLIENTS} clients: adjusted "
-    "Rand index, mean (lowest), and the numbers of clusters found.",
-    "streams": "Real sensors and tables in the order of their files, dealt to five clients in turn: the number of "
-    "clusters that readings fall to, least to most of the seeds, and behind it the mean adjusted Rand index with the "
-    "classes of the file where it has some. *With steps*: features of few values are spread over them, as a contract "
-    "would declare. cluster_tree learns from rows without noise.",
+    "mixtures": (
+        "Adjusted Rand index at ε 1, mean (lowest), and in how many runs the number of clusters is"
+        f" right. Goals: a mean of {MEAN_GOAL}, no line below {LEAST_GOAL}, the number right in"
+        f" {RIGHT_GOAL:.0%}."
+    ),
+    "coarse": (
+        f"Whole numbers, four clusters in 2 and 3 features, {READINGS} readings of {CLIENTS}"
+        " clients: adjusted Rand index, mean (lowest), and the numbers of clusters found."
+    ),
+    "streams": (
+        "Real sensors and tables in the order of their files, dealt to five clients in turn: the"
+        " number of clusters that readings fall to, least to most of the seeds, and behind it the"
+        " mean adjusted Rand index with the classes of the file where it has some. *With steps*:"
+        " features of few values are spread over them, as a contract would declare. cluster_tree"
+        " learns from rows without noise."
+    ),
 }
 
 
@@ -222,7 +230,10 @@ def _mean_and_least(cells: list[dict[str, Any]]) -> str:
     "--data",
     envvar="SHOAL_DATA",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are none.",
+    help=(
+        "Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are"
+        " none."
+    ),
 )
 @out_option("density_tree")
 def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:

@@ -179,7 +179,8 @@ ON_A_GRID = Learner(
 FCAC_ROWS = Learner(
     "FCAC on noisy rows",
     fcac,
-    f"formal noise on every reading, nodes_max 2000, 10 clients, the first {FCAC_READINGS_MAX} readings",
+    f"formal noise on every reading, nodes_max 2000, 10 clients, the first {FCAC_READINGS_MAX}"
+    " readings",
     1,
     epsilons=(4.0,),
 )

@@ -265,9 +265,10 @@ def markdown(result: dict[str, Any]) -> str:
     """The whole page."""
     parts = [f"# Clusters from masked sums\n\nMade by `{result['made_by']}`; do not edit.\n"]
     parts.append(
-        "Adjusted Rand index between the true clusters and those found in rows that were not learnt, mean over "
-        f"{len(result['seeds'])} seeds. Noise protects all readings of a client in a window, at delta 10⁻⁶; windows "
-        f"have {WINDOW} readings, in a month {MONTH_WINDOW}. d features, K clusters.\n"
+        "Adjusted Rand index between the true clusters and those found in rows that were not"
+        f" learnt, mean over {len(result['seeds'])} seeds. Noise protects all readings of a client"
+        f" in a window, at delta 10⁻⁶; windows have {WINDOW} readings, in a month {MONTH_WINDOW}. d"
+        " features, K clusters.\n"
     )
     parts += [f"## {title}\n\n{body}" for title, body in _tables(result["cells"])]
     lines = [[one["scheme"], str(one["clients"]), str(one["d"]), f"{one['ari']:.3f}", f"{one['least']:g}",

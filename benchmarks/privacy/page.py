@@ -17,8 +17,9 @@ def markdown(result: dict[str, Any]) -> str:
     cells = result["cells"]
     parts = [f"# Clusters from private readings\n\nMade by `{result['made_by']}`; do not edit.\n"]
     parts.append(
-        "Adjusted Rand index (ARI) between the true clusters and the labels of the readings as measured: the mean over "
-        "the seeds, and the lowest in brackets. Only learners given K know the number of clusters.\n"
+        "Adjusted Rand index (ARI) between the true clusters and the labels of the readings as"
+        " measured: the mean over the seeds, and the lowest in brackets. Only learners given K know"
+        " the number of clusters.\n"
     )
     for learner in result["learners"]:
         own = [cell for cell in cells if cell["learner"] == learner and cell["ari"]]
@@ -105,11 +106,12 @@ def costs(measured: Sequence[dict[str, Any]], goal: dict[str, float]) -> str:
     ]
     return (
         table(head, lines)
-        + f"\nA window is 400 readings at an epsilon of 4: counted, made private, and made an update. Goals: "
-        f"{goal['window_ms']:g} ms with 16 features and 40 leaves, {goal['compiled_window_ms']:g} ms in the compiled "
-        f"form of the kernels, fewer than {goal['bytes_per_reading']:g} bytes per reading. Growing: the server looks "
-        "for valleys in all leaves, changes the tree and makes a snapshot. Memory: for a window, in the NumPy form. "
-        "Compressed: by zlib, as a broker with compression does.\n"
+        + "\nA window is 400 readings at an epsilon of 4: counted, made private, and made an"
+        f" update. Goals: {goal['window_ms']:g} ms with 16 features and 40 leaves,"
+        f" {goal['compiled_window_ms']:g} ms in the compiled form of the kernels, fewer than"
+        f" {goal['bytes_per_reading']:g} bytes per reading. Growing: the server looks for valleys"
+        " in all leaves, changes the tree and makes a snapshot. Memory: for a window, in the"
+        " NumPy form. Compressed: by zlib, as a broker with compression does.\n"
     )
 
 

@@ -121,5 +121,6 @@ def main(
         for d, k in SHAPES:
             found = [agreement(peer, seed, d, k, epsilon, clients) for seed in REPORTING[:seeds]]
             click.echo(
-                f"{name}, epsilon {epsilon:g}, d={d} K={k}: {np.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+                f"{name}, epsilon {epsilon:g}, d={d} K={k}: {np.mean(found):.2f} ({min(found):.2f}"
+                f" to {max(found):.2f})"
             )

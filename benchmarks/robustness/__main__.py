@@ -77,20 +77,20 @@ def measured_case(
 
 def markdown(measured: Mapping[str, Any]) -> str:
     return (
-        f"# Robustness\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        "Ten clients, five clusters in the unit square. *Price*: how far the farthest centre is from the exact sums "
-        "without a malicious client. *1, 2, 3*: how far that many malicious clients move the farthest centre, by the "
-        f"worst of {measured['attacks']} attacks, from where the others alone would have it. *Recovery*: rounds after "
-        "the quarantine until every centre is within "
-        f"{RECOVERED} of it. All in sides of the box, the worst of {measured['seeds']} seeds.\n\n"
-        f"{_rounds_table(measured['rounds'])}\n"
-        "`alike`: every client has rows of all clusters. `dirichlet`: the clusters are divided among the clients with "
-        "alpha = 0.5. `few`: three of the five clusters on each client, and up to eight times as many rows.\n\n"
-        "## Bridges between FCAC's clusters\n\n"
-        "Six clients, each with rows of four of six clusters; from half of the stream on, one more client sends 200 "
-        "nodes on the line between two clusters in each of its updates. Agreement with the true clusters (ARI), and "
-        "clusters of more than one node; the worst of the seeds.\n\n"
-        f"{_bridge_table(measured['bridges'])}\n{one_line(measured['machine'])}\n"
+        f"# Robustness\n\nMade by `{measured['made_by']}`; do not edit.\n\nTen clients, five"
+        " clusters in the unit square. *Price*: how far the farthest centre is from the exact sums"
+        " without a malicious client. *1, 2, 3*: how far that many malicious clients move the"
+        f" farthest centre, by the worst of {measured['attacks']} attacks, from where the others"
+        " alone would have it. *Recovery*: rounds after the quarantine until every centre is"
+        f" within {RECOVERED} of it. All in sides of the box, the worst of {measured['seeds']}"
+        f" seeds.\n\n{_rounds_table(measured['rounds'])}\n`alike`: every client has rows of all"
+        " clusters. `dirichlet`: the clusters are divided among the clients with alpha = 0.5."
+        " `few`: three of the five clusters on each client, and up to eight times as many"
+        " rows.\n\n## Bridges between FCAC's clusters\n\nSix clients, each with rows of four of"
+        " six clusters; from half of the stream on, one more client sends 200 nodes on the line"
+        " between two clusters in each of its updates. Agreement with the true clusters (ARI), and"
+        " clusters of more than one node; the worst of the"
+        f" seeds.\n\n{_bridge_table(measured['bridges'])}\n{one_line(measured['machine'])}\n"
     )
 
 

@@ -299,15 +299,22 @@ def markdown(measured: Mapping[str, Any]) -> str:
         for case in cases
     ]
     return (
-        f"# Streaming algorithms and one hostile client\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        f"Nine honest clients send {measured['updates']} updates of {ROWS} rows each, of six clusters; a tenth sends "
-        f"rows of its choice: {ALONE} messages alone after them (*alone*), or at the rate of the others in the second "
-        "half (*among*). *Uniform*: in the whole box. *Bridges*: on lines between clusters. *Claims*: it claims "
-        f"{CLAIM} times its readings (a window of private counts cannot). Agreement with the true clusters (ARI): "
-        f"median (worst) of {measured['seeds']} seeds.\n\n{table(['algorithm', 'no attack', *ATTACKS], lines)}\n"
+        f"# Streaming algorithms and one hostile client\n\nMade by `{measured['made_by']}`; do not"
+        " edit.\n\n"
+        f"Nine honest clients send {measured['updates']} updates of {ROWS} rows each, of six"
+        " clusters; a tenth sends "
+        f"rows of its choice: {ALONE} messages alone after them (*alone*), or at the rate of the"
+        " others in the second "
+        "half (*among*). *Uniform*: in the whole box. *Bridges*: on lines between clusters."
+        " *Claims*: it claims "
+        f"{CLAIM} times its readings (a window of private counts cannot). Agreement with the true"
+        " clusters (ARI): "
+        f"median (worst) of {measured['seeds']}"
+        f" seeds.\n\n{table(['algorithm', 'no attack', *ATTACKS], lines)}\n"
         "## FCAC: bridges, and the order of updates\n\n"
         "ARI by `client_share_max`: lowest, median, highest. Honest clients: the same updates in "
-        f"{measured['orders']} orders, {measured['seeds']} seeds. A bound applies to four or more clients.\n\n"
+        f"{measured['orders']} orders, {measured['seeds']} seeds. A bound applies to four or more"
+        " clients.\n\n"
         f"{table(['case', *(f'{share:g}' for share in SHARES)], spread)}\n{one_line(measured['machine'])}\n"
     )
 

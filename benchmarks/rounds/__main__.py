@@ -199,9 +199,11 @@ def markdown(measured: Mapping[str, Any]) -> str:
     )
     return (
         f"# Rounds\n\nMade by `{measured['made_by']}`; do not edit.\n\n"
-        'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its compiled form where '
+        'An answer, one thread; medians of turns. "x" is how many times as fast ours is, in its'
+        " compiled form where "
         f"there is one ({', '.join(COMPILED_FORM)}).\n\n"
-        f"{answers}\nA round in one process. The server's share is its time relative to the clients'."
+        f"{answers}\nA round in one process. The server's share is its time relative to the"
+        " clients'."
         f"\n\n{rounds}\n{service_tables(measured['service'], measured['live'])}\n"
         f"{_memory(measured)}\n{one_line(measured['machine'])}\n"
     )
@@ -217,7 +219,10 @@ def _memory(measured: Mapping[str, Any]) -> str:
         for each in measured["memory"]
     ]
     head = ["algorithm", "rows, d = 2", "the rows, MiB", "beyond them, MiB", "CPU s"]
-    return f"{table(head, lines)}\nThe peak memory of an answer besides its rows, in a process of its own.\n"
+    return (
+        f"{table(head, lines)}\nThe peak memory of an answer besides its rows, in a process of its"
+        " own.\n"
+    )
 
 
 @click.command()

@@ -78,12 +78,12 @@ def _config(folder: Path, clients: int, rows: int) -> Config:
     features = "".join(f'[[features]]\nname = "x{n}"\nlow = 0.0\nhigh = 1.0\n' for n in range(D))
     file = folder / "federation.toml"
     file.write_text(
-        f'[federation]\nname = "measured"\n{features}[privacy]\nmode = "off"\n'
-        f'[[models]]\nname = "clusters"\nalgorithm = "{ALGORITHM}"\noptions = {{ clusters = {K} }}\n'
-        "[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance = 0.0\nrounds_max = 10000\n"
-        f'[log]\naddress = "sqlite:federation.db"\n'
-        f'[client]\nfolder = "clients"\nwindow_rows = {rows}\nbatch_readings_max = {rows}\n'
-        f'[server]\nfolder = "server"\npool_clients = {clients}\npool_s = 86400\n',
+        f'[federation]\nname = "measured"\n{features}[privacy]\nmode = "off"\n[[models]]\nname ='
+        f' "clusters"\nalgorithm = "{ALGORITHM}"\noptions = {{ clusters = {K}'
+        " }\n[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance = 0.0\nrounds_max ="
+        ' 10000\n[log]\naddress = "sqlite:federation.db"\n[client]\nfolder ='
+        f' "clients"\nwindow_rows = {rows}\nbatch_readings_max = {rows}\n[server]\nfolder ='
+        f' "server"\npool_clients = {clients}\npool_s = 86400\n',
         encoding="utf-8",
     )
     return load_config(file)

@@ -259,13 +259,14 @@ def service_tables(measured: Sequence[Mapping[str, Any]], live: Mapping[str, Any
         *(each["algorithm"] for each in measured),
     ]
     return (
-        f"{table(head, rounds)}\nA round through the service in one process: every client reads the request from the "
-        "embedded log, validates it, answers, validates its answer and stores it with a flush of its own; the server "
-        "reads, validates, combines, saves and publishes the next request. The arithmetic is the answers and their sum "
-        "alone, in turn.\n\n"
-        f"{table(title, parts)}"
-        f"\nThe parts of the same rounds. A whole client node with {live['rows']} rows in its window, as "
-        f"`shoal client` runs it, takes {rounded(live['answer_us']['median'])} µs of processor time for an answer of "
-        f"{live['algorithm']}, arithmetic included: it also looks for readings, stores its state and the answer in its "
-        f"own checkpoint, and flushes both. {live['clients']} of them answered in turn.\n"
+        f"{table(head, rounds)}\nA round through the service in one process: every client reads the"
+        " request from the embedded log, validates it, answers, validates its answer and stores it"
+        " with a flush of its own; the server reads, validates, combines, saves and publishes the"
+        " next request. The arithmetic is the answers and their sum alone, in"
+        f" turn.\n\n{table(title, parts)}\nThe parts of the same rounds. A whole client node with"
+        f" {live['rows']} rows in its window, as `shoal client` runs it, takes"
+        f" {rounded(live['answer_us']['median'])} µs of processor time for an answer of"
+        f" {live['algorithm']}, arithmetic included: it also looks for readings, stores its state"
+        f" and the answer in its own checkpoint, and flushes both. {live['clients']} of them"
+        " answered in turn.\n"
     )

@@ -45,7 +45,10 @@ QUICK = ("blobs K=5 d=2", "births")
     "--peers-from",
     "earlier",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="steadiness.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree is run.",
+    help=(
+        "steadiness.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree"
+        " is run."
+    ),
 )
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @click.option(
@@ -93,12 +96,14 @@ def main(
                 measured += judged(stream, seed, (OURS, *beside))
         costs = speed.measure((2,) if quick else (2, 16, 64), 3 if quick else 9)
     result = {
-        "made_by": "python -m benchmarks steadiness"
-        + " --quick" * quick
-        + " --choosing" * choosing
-        + " --ours" * ours_alone
-        + " --peers-from FILE" * (kept is not None)
-        + " --data FOLDER" * (data is not None),
+        "made_by": (
+            "python -m benchmarks steadiness"
+            + " --quick" * quick
+            + " --choosing" * choosing
+            + " --ours" * ours_alone
+            + " --peers-from FILE" * (kept is not None)
+            + " --data FOLDER" * (data is not None)
+        ),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "judged": judged_by,
@@ -195,14 +200,16 @@ def markdown(result: dict[str, Any]) -> str:
             parts.append(_of_growth(ours))
     parts.append("## Cost\n\n" + speed.cost_table(result["speed"]))
     parts.append(
-        f"Checked every {result['judged']['step_rows']} rows, the first {result['judged']['warm_rows']} not counted. "
-        "Count error: how far the number shown is outside of what is true (clusters of the last 1 000 rows to "
-        "clusters so far), as a share of the former. Changes: of the number shown, per 1 000 rows. Still: spans of "
-        "1 000 rows without one. Switches: a true cluster received another label; peers without lasting labels are "
-        "judged by the labels they give. Delay: rows until a birth, split or merge is shown (rows of that cluster); "
-        "blobs that move are two while 6 standard deviations apart, and the second number is counted from the moment "
-        "when the density has another number of modes, 2 apart. Repeated: the rows of a table again and again, each "
-        "time in another order.\n"
+        f"Checked every {result['judged']['step_rows']} rows, the first"
+        f" {result['judged']['warm_rows']} not counted. Count error: how far the number shown is"
+        " outside of what is true (clusters of the last 1 000 rows to clusters so far), as a share"
+        " of the former. Changes: of the number shown, per 1 000 rows. Still: spans of 1 000 rows"
+        " without one. Switches: a true cluster received another label; peers without lasting"
+        " labels are judged by the labels they give. Delay: rows until a birth, split or merge is"
+        " shown (rows of that cluster); blobs that move are two while 6 standard deviations apart,"
+        " and the second number is counted from the moment when the density has another number of"
+        " modes, 2 apart. Repeated: the rows of a table again and again, each time in another"
+        " order.\n"
     )
     parts.append(
         "".join(f"- **{name}**: {parameters}.\n" for name, parameters in result["learners"].items())
@@ -306,6 +313,7 @@ def _figures(verdicts: list[dict[str, Any]]) -> list[str]:
 
 def _progress(stream: Stream, peer: Peer, verdict: Verdict, took: float) -> str:
     return (
-        f"{stream.name}, {peer.name}: ARI {verdict.ari:.3f}, {verdict.count_end} clusters, "
-        f"{verdict.changes:.2f} changes, {verdict.switches} of {verdict.switches_possible} switches; {took:.1f} s"
+        f"{stream.name}, {peer.name}: ARI {verdict.ari:.3f}, {verdict.count_end} clusters,"
+        f" {verdict.changes:.2f} changes, {verdict.switches} of {verdict.switches_possible}"
+        f" switches; {took:.1f} s"
     )

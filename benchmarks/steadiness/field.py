@@ -173,9 +173,10 @@ def markdown(result: dict[str, Any]) -> str:
     return (
         f"# Streams as installations have them\n\nMade by `{result['made_by']}`; do not edit.\n\n"
         + table(head, lines)
-        + f"\nSeeds {', '.join(map(str, result['seeds']))}. Rows are labelled when the {BATCH_ROWS} with them have "
-        f"been learnt; the first {WARM_ROWS} are not judged. Changes: of the number shown, per 1 000 rows. Scattered "
-        f"rows are a class of their own.\n\n{one_line(result['machine'])}\n"
+        + f"\nSeeds {', '.join(map(str, result['seeds']))}. Rows are labelled when the {BATCH_ROWS}"
+        f" with them have been learnt; the first {WARM_ROWS} are not judged. Changes: of the"
+        " number shown, per 1 000 rows. Scattered rows are a class of their"
+        f" own.\n\n{one_line(result['machine'])}\n"
     )
 
 
@@ -188,7 +189,10 @@ def markdown(result: dict[str, Any]) -> str:
     "--peers-from",
     "earlier",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="field.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree is run.",
+    help=(
+        "field.json of an earlier run, whose verdicts on the peers are kept: only cluster_tree is"
+        " run."
+    ),
 )
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
 @out_option("field")

@@ -83,9 +83,12 @@ def come_go_move(generator: np.random.Generator, k: int, d: int) -> Drawn:
     truth = (generator.random((ROWS, k)) * there).argmax(axis=1)
     way = generator.standard_normal((k, d))
     way *= (np.arange(k) % 3 == 1)[:, None] * 5.0 * SD / np.linalg.norm(way, axis=1, keepdims=True)
-    return centres[truth] + (at / ROWS)[:, None] * way[truth] + SD * generator.standard_normal(
-        (ROWS, d)
-    ), truth
+    return (
+        centres[truth]
+        + (at / ROWS)[:, None] * way[truth]
+        + SD * generator.standard_normal((ROWS, d)),
+        truth,
+    )
 
 
 def scattered(generator: np.random.Generator, share: float, k: int, d: int) -> Drawn:

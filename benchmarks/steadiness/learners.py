@@ -189,8 +189,8 @@ PEERS = (
             ),
             lambda model: len(model.clusters),
         ),
-        "river; clustering_threshold a tenth of the spread of 500 rows, fading_factor 1e-4, cleanup_interval 1000; "
-        "streams of at most 4 features and 10 000 rows",
+        "river; clustering_threshold a tenth of the spread of 500 rows, fading_factor 1e-4,"
+        " cleanup_interval 1000; streams of at most 4 features and 10 000 rows",
         features_max=4,
         rows_max=10_000,
     ),
@@ -200,8 +200,8 @@ PEERS = (
             DenStream(epsilon=radius(stream), decaying_factor=0.01, n_samples_init=500),
             lambda model: model.n_clusters,
         ),
-        "river; epsilon a tenth of the spread of 500 rows, decaying_factor 0.01, n_samples_init 500; streams of "
-        "blobs with at most 2 features",
+        "river; epsilon a tenth of the spread of 500 rows, decaying_factor 0.01, n_samples_init"
+        " 500; streams of blobs with at most 2 features",
         features_max=2,
         rows_max=10_000,
         named="blobs",
@@ -217,8 +217,8 @@ PEERS = (
             ),
             lambda model: len(model.centers),
         ),
-        "river; n_macro_clusters the true number, max_micro_clusters 100, time_window 1000; streams of at most 4 "
-        "features and 10 000 rows",
+        "river; n_macro_clusters the true number, max_micro_clusters 100, time_window 1000; streams"
+        " of at most 4 features and 10 000 rows",
         features_max=4,
         rows_max=10_000,
     ),

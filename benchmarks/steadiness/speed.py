@@ -146,16 +146,18 @@ def cost_table(costs: list[dict[str, Any]]) -> str:
         "cells, later",
     ]
     reached = [
-        f"d = {cost['d']}: {_word(cost['sketched_rows_per_s'][COMPILED]['median'] >= GOAL['sketched_rows_per_s'])}, "
-        f"{_word(cost['rebuild_ms'][COMPILED]['median'] <= GOAL['rebuild_ms'])}"
+        f"d = {cost['d']}:"
+        f" {_word(cost['sketched_rows_per_s'][COMPILED]['median'] >= GOAL['sketched_rows_per_s'])},"
+        f" {_word(cost['rebuild_ms'][COMPILED]['median'] <= GOAL['rebuild_ms'])}"
         for cost in costs
     ]
     return (
         table(head, lines)
-        + f"\nNumPy form, then the compiled one, in turns. Later: after {rounded(ROWS)} readings, when cells have been "
-        "merged, just before a rebuild, with the readings of several clients since the last one. Goals of the compiled "
-        f"form: {rounded(GOAL['sketched_rows_per_s'])} rows/s, and a rebuild within {GOAL['rebuild_ms']:g} ms with "
-        f"{rounded(CELLS)} cells ({'; '.join(reached)}).\n"
+        + f"\nNumPy form, then the compiled one, in turns. Later: after {rounded(ROWS)} readings,"
+        " when cells have been merged, just before a rebuild, with the readings of several"
+        " clients since the last one. Goals of the compiled form:"
+        f" {rounded(GOAL['sketched_rows_per_s'])} rows/s, and a rebuild within"
+        f" {GOAL['rebuild_ms']:g} ms with {rounded(CELLS)} cells ({'; '.join(reached)}).\n"
     )
 
 

@@ -97,7 +97,10 @@ class Cell(NamedTuple):
 @click.option(
     "--reference",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="A checkout of the published program (github.com/Masuyama-lab/FCAC), measured too. It needs networkx.",
+    help=(
+        "A checkout of the published program (github.com/Masuyama-lab/FCAC), measured too. It needs"
+        " networkx."
+    ),
 )
 def main(
     quick: bool, widths: tuple[str, ...], centres: str | None, out: Path, reference: Path | None
@@ -122,11 +125,13 @@ def main(
             measured.append(measure(cell))
             click.echo(_progress(measured[-1]))
     result = {
-        "made_by": "python -m benchmarks streaming"
-        + " --quick" * quick
-        + "".join(f" --d {width}" for width in widths)
-        + (f" --centres {centres}" if centres else "")
-        + " --reference CHECKOUT" * (reference is not None),
+        "made_by": (
+            "python -m benchmarks streaming"
+            + " --quick" * quick
+            + "".join(f" --d {width}" for width in widths)
+            + (f" --centres {centres}" if centres else "")
+            + " --reference CHECKOUT" * (reference is not None)
+        ),
         "took_s": round(time.monotonic() - started),
         "machine": machine,
         "timing": {
@@ -234,13 +239,14 @@ def markdown(result: dict[str, Any]) -> str:
         parts.append(f"## {network}\n\n" + table(head, [_line(cell, names) for cell in cells]))
     parts.append(goal_table(result["goals"]))
     parts.append(
-        f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns: median (lowest to "
-        "highest), CPU time of one thread, compiled kernels. A peer's column: its rows/s on the same rows (how many "
-        "prototypes it had), and how many times as many rows ours learnt per second in the same turns. CA+ has default "
-        "options; of CAEFC's, diversity_nodes_min is 10 by default.\n\n"
-        f"The number of ours is the mean of those before and after the turns with each peer. {SLOW} take the first "
-        "rows of each turn only, so ours has learnt less in their turns; the NumPy form has as many nodes as ours "
-        "after whole turns, MiniBatchKMeans as many as ours before them.\n"
+        f"{rounded(result['timing']['turn_rows'])} rows a turn, {result['timing']['turns']} turns:"
+        " median (lowest to highest), CPU time of one thread, compiled kernels. A peer's column:"
+        " its rows/s on the same rows (how many prototypes it had), and how many times as many"
+        " rows ours learnt per second in the same turns. CA+ has default options; of CAEFC's,"
+        " diversity_nodes_min is 10 by default.\n\nThe number of ours is the mean of those before"
+        f" and after the turns with each peer. {SLOW} take the first rows of each turn only, so"
+        " ours has learnt less in their turns; the NumPy form has as many nodes as ours after"
+        " whole turns, MiniBatchKMeans as many as ours before them.\n"
     )
     parts.append(
         "".join(f"- **{name}**: {description}.\n" for name, description in result["peers"].items())
@@ -277,8 +283,10 @@ def _turns_for(peer: Peer, slices: Sequence[list[Batch]]) -> list[list[Batch]]:
 def _line(cell: dict[str, Any], names: Sequence[str]) -> list[str]:
     own = f"**{_span(cell['rows_per_s'])}**"
     beside = {
-        peer["name"]: f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), "
-        f"×{rounded(peer['ratio']['median'])}"
+        peer["name"]: (
+            f"{rounded(peer['rows_per_s']['median'])} ({peer['prototypes']}), "
+            f"×{rounded(peer['ratio']['median'])}"
+        )
         for peer in cell["peers"]
     }
     stream = (cell["d"], cell["centres"], *cell["options"].values())

@@ -183,14 +183,16 @@ KMEANS_BY_ROW = Peer(
 DBSTREAM_PEER = Peer(
     "DBSTREAM",
     dbstream,
-    f"river, learn_one; clustering_threshold {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), fading_factor {FADING:g} "
-    "and cleanup_interval 1000 (with the defaults it forgets nine of ten blobs), else defaults",
+    f"river, learn_one; clustering_threshold {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d),"
+    f" fading_factor {FADING:g} and cleanup_interval 1000 (with the defaults it forgets nine of ten"
+    " blobs), else defaults",
     rows_of_turn=2000,
 )
 DENSTREAM_PEER = Peer(
     "DenStream",
     denstream,
-    f"river, learn_one; epsilon {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), decaying_factor {100 * FADING:g} per tick "
-    "of 100 readings, n_samples_init all rows before the first turn, else defaults",
+    f"river, learn_one; epsilon {RADIUS_SPREADS:g} * {SPREAD:g} * sqrt(d), decaying_factor"
+    f" {100 * FADING:g} per tick of 100 readings, n_samples_init all rows before the first turn,"
+    " else defaults",
     rows_of_turn=2000,
 )

@@ -28,7 +28,8 @@ def published(folder: Path) -> Peer:
     return Peer(
         "published program",
         lambda d, k, n: Published(module.FCAC()),
-        "the client of the authors' Python program, input_signal_client with a call for every row; ours in batches",
+        "the client of the authors' Python program, input_signal_client with a call for every row;"
+        " ours in batches",
         rows_of_turn=4000,
     )
 

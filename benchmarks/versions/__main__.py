@@ -112,10 +112,12 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
     write(out, "versions", result, markdown(result))
     for part, (name, _) in PARTS.items():
         click.echo(
-            f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the reference"
+            f"{name}: {parts[part]['ratio']['median']:.3f} times the processor time of the"
+            " reference"
         )
     click.echo(
-        f"the whole path: {path['path']['ratio']['median']:.3f} times the processor time of the reference"
+        f"the whole path: {path['path']['ratio']['median']:.3f} times the processor time of the"
+        " reference"
     )
     click.echo(f"written to {out}/versions.json and {out}/versions.md")
 
@@ -214,22 +216,28 @@ def markdown(result: dict[str, Any]) -> str:
         [
             f"# The path in two versions\n\nMade by `{result['made_by']}`; do not edit.\n",
             table(head, lines),
-            f"{work.DIMENSIONS} features. Updates: FCAC, formal privacy, {work.CLIENTS} clients, "
-            f"{work.UPDATE_READINGS} readings in each. "
-            f"Answers: k-means, {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows. "
-            f"{result['updates']} of each in each of {result['turns']} turns; medians of the turns. "
-            f"NumPy's form of the kernels. {same_work(result['nodes'])}\n",
+            (
+                f"{work.DIMENSIONS} features. Updates: FCAC, formal privacy, {work.CLIENTS}"
+                f" clients, {work.UPDATE_READINGS} readings in each. Answers: k-means,"
+                f" {work.ANSWERING} clients, windows of {work.WINDOW_ROWS} rows."
+                f" {result['updates']} of each in each of {result['turns']} turns; medians of the"
+                f" turns. NumPy's form of the kernels. {same_work(result['nodes'])}\n"
+            ),
             "## A reading from a file to the model\n",
             table(path_head, ways),
-            f"{result['readings']} readings of {work.PATH_DIMENSIONS} features from a CSV file through a producer, "
-            f"{work.CLIENTS} clients and a server, on the embedded log, by default settings (an update is of "
-            f"{work.PATH_UPDATE_READINGS} readings), one process after the other; "
-            f"{result['path_kernels']} kernels. What is alone is a part of the others' work that none of them can do "
-            "without: numbers by `numpy.loadtxt`; noise and FCAC by the estimator, without message, log or disk; "
-            "readings stored and read once, as producer and client do. A write to the disk that waits until it is "
-            f"there took {1e3 * result['sync_s']['median']:.1f} ms (median; {1e3 * result['sync_s']['low']:.1f} to "
-            f"{1e3 * result['sync_s']['high']:.1f} in single turns). {same_work(result['path_nodes'])} "
-            f"Load {result['load_after']} at the end.\n",
+            (
+                f"{result['readings']} readings of {work.PATH_DIMENSIONS} features from a CSV file"
+                f" through a producer, {work.CLIENTS} clients and a server, on the embedded log, by"
+                f" default settings (an update is of {work.PATH_UPDATE_READINGS} readings), one"
+                f" process after the other; {result['path_kernels']} kernels. What is alone is a"
+                " part of the others' work that none of them can do without: numbers by"
+                " `numpy.loadtxt`; noise and FCAC by the estimator, without message, log or disk;"
+                " readings stored and read once, as producer and client do. A write to the disk"
+                f" that waits until it is there took {1e3 * result['sync_s']['median']:.1f} ms"
+                f" (median; {1e3 * result['sync_s']['low']:.1f} to"
+                f" {1e3 * result['sync_s']['high']:.1f} in single turns)."
+                f" {same_work(result['path_nodes'])} Load {result['load_after']} at the end.\n"
+            ),
             one_line(result["machine"]) + "\n",
         ]
     )
@@ -240,4 +248,7 @@ def same_work(nodes: list[list[int]]) -> str:
     ours, theirs = nodes
     if ours == theirs:
         return "Both learnt models of the same size in every turn."
-    return f"Their models differ, and with them their work: {ours} nodes, and {theirs} in the reference."
+    return (
+        f"Their models differ, and with them their work: {ours} nodes, and {theirs} in the"
+        " reference."
+    )

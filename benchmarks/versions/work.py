@@ -67,8 +67,9 @@ ANSWERING = 20
 """clients in rounds"""
 WINDOW_ROWS = 200
 ROUNDS = (
-    f'[privacy]\nmode = "off"\n[[models]]\nname = "{MODEL}"\nalgorithm = "kmeans"\noptions = {{ clusters = 10 }}\n'
-    "[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance = 0.0\nrounds_max = 10000\n"
+    f'[privacy]\nmode = "off"\n[[models]]\nname = "{MODEL}"\nalgorithm = "kmeans"\noptions = {{'
+    " clusters = 10 }\n[models.rounds]\nquorum = 1.0\ndeadline_s = 86400\ntolerance ="
+    " 0.0\nrounds_max = 10000\n"
 )
 
 
@@ -177,8 +178,9 @@ def _path(folder: Path, file: Path, readings: int, seed: int) -> dict[str, Any]:
     )
     federation = folder / "federation.toml"
     federation.write_text(
-        f'[federation]\nname = "measured"\n{features}{PATH_MODEL}[log]\naddress = "sqlite:federation.db"\n'
-        f'[client]\nfolder = "clients"\n[server]\nfolder = "server"\npool_clients = {CLIENTS}\n',
+        f'[federation]\nname = "measured"\n{features}{PATH_MODEL}[log]\naddress ='
+        ' "sqlite:federation.db"\n[client]\nfolder = "clients"\n[server]\nfolder ='
+        f' "server"\npool_clients = {CLIENTS}\n',
         encoding="utf-8",
     )
     config = load_config(federation)
@@ -283,9 +285,10 @@ def _config(folder: Path, name: str, clients: int, terms: str, server: str = "")
     )
     file = folder / f"{name}.toml"
     file.write_text(
-        f'[federation]\nname = "measured"\n{features}{terms}[log]\naddress = "sqlite:{name}.db"\n'
-        f'[client]\nfolder = "clients"\npublish_readings = {UPDATE_READINGS}\nbatch_readings_max = {UPDATE_READINGS}\n'
-        f'[server]\nfolder = "{name}"\npool_clients = {clients}\n{server}',
+        f'[federation]\nname = "measured"\n{features}{terms}[log]\naddress ='
+        f' "sqlite:{name}.db"\n[client]\nfolder = "clients"\npublish_readings ='
+        f" {UPDATE_READINGS}\nbatch_readings_max = {UPDATE_READINGS}\n[server]\nfolder ="
+        f' "{name}"\npool_clients = {clients}\n{server}',
         encoding="utf-8",
     )
     return load_config(file)

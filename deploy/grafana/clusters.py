@@ -93,7 +93,8 @@ CLUSTERS = Dashboard(
         stat_panel(
             "Epsilon",
             NUMBER,
-            "What this model costs each reading (or unit, see below), and all models together. Smaller protects more.",
+            "What this model costs each reading (or unit, see below), and all models together."
+            " Smaller protects more.",
             Query('shoal_model_epsilon{model="$model"}', "this model"),
             Query("shoal_models_epsilon", "all models"),
         ),
@@ -135,7 +136,8 @@ CLUSTERS = Dashboard(
         list_panel(
             "Stays in regimes",
             NUMBER,
-            "Readings of a client that each regime lasts at a stretch, of a model whose clusters are regimes.",
+            "Readings of a client that each regime lasts at a stretch, of a model whose clusters"
+            " are regimes.",
             or_none(
                 'sum by (cluster, name) (shoal_regime_stay_readings{model="$model"})',
                 "name",
@@ -170,7 +172,8 @@ CLUSTERS = Dashboard(
         list_panel(
             "Privacy",
             NUMBER,
-            "The epsilon of each model, of what it is, and of all together: models that share noise count once.",
+            "The epsilon of each model, of what it is, and of all together: models that share noise"
+            " count once.",
             EPSILONS,
             {"model": "model", "Value": "epsilon", "unit": "of each"},
         ),

@@ -42,7 +42,8 @@ ONE_CLIENT = Dashboard(
             PER_SECOND,
             "Learned.",
             Query(
-                'sum(rate(shoal_readings_total{client="$client", result="learned"}[$__rate_interval]))',
+                'sum(rate(shoal_readings_total{client="$client",'
+                ' result="learned"}[$__rate_interval]))',
                 "learned",
             ),
         ),
@@ -71,7 +72,8 @@ ONE_CLIENT = Dashboard(
         time_series_panel(
             "Readings",
             PER_SECOND,
-            "By result. Clipped ones are learned too; repeated ones were learned again after an error.",
+            "By result. Clipped ones are learned too; repeated ones were learned again after an"
+            " error.",
             Query(
                 'sum by (result) (rate(shoal_readings_total{client="$client"}[$__rate_interval]))',
                 "{{result}}",
@@ -88,11 +90,13 @@ ONE_CLIENT = Dashboard(
         time_series_panel(
             "Missing values",
             SHARE,
-            'Share of the readings that are learnt without a value of a feature, with missing = "learn".',
+            "Share of the readings that are learnt without a value of a feature, with missing ="
+            ' "learn".',
             Query(
-                'sum by (feature) (rate(shoal_values_missing_total{client="$client"}[$__rate_interval])) '
-                "/ on () group_left () "
-                'sum(rate(shoal_readings_total{client="$client", result="read"}[$__rate_interval]))',
+                "sum by (feature)"
+                ' (rate(shoal_values_missing_total{client="$client"}[$__rate_interval])) / on ()'
+                ' group_left () sum(rate(shoal_readings_total{client="$client",'
+                ' result="read"}[$__rate_interval]))',
                 "{{feature}}",
             ),
         ),
@@ -101,7 +105,8 @@ ONE_CLIENT = Dashboard(
             PER_SECOND,
             "Readings that are not learnt, by reason and by the feature that has the fault.",
             Query(
-                'sum by (reason, feature) (rate(shoal_readings_rejected_total{client="$client"}[$__rate_interval]))',
+                "sum by (reason, feature)"
+                ' (rate(shoal_readings_rejected_total{client="$client"}[$__rate_interval]))',
                 "{{reason}} {{feature}}",
             ),
         ),
@@ -185,7 +190,8 @@ FEDERATION = Dashboard(
         stat_panel(
             "Epsilon per reading",
             NUMBER,
-            "The most that any client spends on a reading. Noise is added to a reading once, so it does not grow.",
+            "The most that any client spends on a reading. Noise is added to a reading once, so it"
+            " does not grow.",
             Query("max(shoal_privacy_epsilon_spent)", "epsilon"),
         ),
         time_series_panel(
@@ -198,23 +204,27 @@ FEDERATION = Dashboard(
         time_series_panel(
             "Cluster events",
             NUMBER,
-            "birth and parted add a known cluster, merged and gone remove one; an active one may turn quiet.",
+            "birth and parted add a known cluster, merged and gone remove one; an active one may"
+            " turn quiet.",
             Query(
-                'sum by (model, event) (increase(shoal_cluster_events_total{model=~"$model"}[$__rate_interval]))',
+                "sum by (model, event)"
+                ' (increase(shoal_cluster_events_total{model=~"$model"}[$__rate_interval]))',
                 "{{model}} {{event}}",
             ),
         ),
         time_series_panel(
             "Share of each cluster",
             SHARE,
-            "Of the recent readings of its model, by name; a cluster without a name by its identity.",
+            "Of the recent readings of its model, by name; a cluster without a name by its"
+            " identity.",
             Query('shoal_cluster_share{model=~"$model", name!=""}', "{{model}} {{name}}"),
             Query('shoal_cluster_share{model=~"$model", name=""}', "{{model}} {{cluster}}"),
         ),
         time_series_panel(
             "Clusters as the algorithm counts them",
             NUMBER,
-            "In the newest snapshot, before they are confirmed; for FCAC single nodes are among them.",
+            "In the newest snapshot, before they are confirmed; for FCAC single nodes are among"
+            " them.",
             Query('shoal_clusters_published{model=~"$model"}', "{{model}}"),
         ),
         time_series_panel(
@@ -231,7 +241,8 @@ FEDERATION = Dashboard(
             PER_SECOND,
             "Learned by each client, and behind the updates that the server absorbed.",
             Query(
-                'sum by (client) (rate(shoal_readings_total{job="shoal-client", result="learned"}[$__rate_interval]))',
+                'sum by (client) (rate(shoal_readings_total{job="shoal-client",'
+                ' result="learned"}[$__rate_interval]))',
                 "{{client}}",
             ),
             Query(LEARNED, "server"),
@@ -252,7 +263,8 @@ FEDERATION = Dashboard(
         time_series_panel(
             "Epsilon per reading",
             NUMBER,
-            "Spent by the noise tables in use, and allowed by the contract; infinite without a guarantee.",
+            "Spent by the noise tables in use, and allowed by the contract; infinite without a"
+            " guarantee.",
             Query("shoal_privacy_epsilon_spent", "{{client}} spent"),
             Query("shoal_privacy_epsilon_limit", "{{client}} limit"),
         ),
@@ -334,7 +346,8 @@ OPERATIONS = Dashboard(
         time_series_panel(
             "Rounds of masked counts",
             NUMBER,
-            "By result, and the helpers whose sums they wait for or that are wrong. All 0 in other modes.",
+            "By result, and the helpers whose sums they wait for or that are wrong. All 0 in other"
+            " modes.",
             Query(
                 "sum by (result) (increase(shoal_masked_rounds_total[$__rate_interval]))",
                 "{{result}}",
@@ -365,7 +378,8 @@ OPERATIONS = Dashboard(
             PER_SECOND,
             "Of a wrong width, not numbers, or not finite. They are kept on their client.",
             Query(
-                'sum by (client) (rate(shoal_readings_total{job="shoal-client", result="rejected"}[$__rate_interval]))',
+                'sum by (client) (rate(shoal_readings_total{job="shoal-client",'
+                ' result="rejected"}[$__rate_interval]))',
                 "{{client}}",
             ),
         ),

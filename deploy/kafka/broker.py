@@ -84,7 +84,10 @@ def what_is_missing() -> str | None:
     ).stderr
     version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < JAVA_MIN:
-        return f"Kafka needs Java {JAVA_MIN} or later; `java -version` prints {output.splitlines()[:1]}"
+        return (
+            f"Kafka needs Java {JAVA_MIN} or later; `java -version` prints"
+            f" {output.splitlines()[:1]}"
+        )
     return None
 
 
@@ -321,7 +324,8 @@ def _wait_until_ready(node: Node, broker: subprocess.Popen[bytes]) -> None:
     while b"Kafka Server started" not in log.read_bytes():
         if broker.poll() is not None:
             raise BrokerError(
-                f"the broker ended with {broker.returncode}: {log.read_text(errors='replace')[-2000:]}"
+                f"the broker ended with {broker.returncode}:"
+                f" {log.read_text(errors='replace')[-2000:]}"
             )
         if time.monotonic() > until:
             broker.kill()

@@ -171,12 +171,12 @@ def updates_of(algorithm: StreamingAlgorithm, number: int) -> list[Arrays]:
     """Updates of one client."""
     if algorithm is DENSITY_TREE:
         server = DensityTreeServer(3)
-        (rows, _) = blobs(number * WINDOW, CORNERS, seed=2)
+        rows, _ = blobs(number * WINDOW, CORNERS, seed=2)
         return [
             counted(rows[one * WINDOW : (one + 1) * WINDOW], server, one) for one in range(number)
         ]
     client = algorithm.client({}, 3)
-    (rows, _) = blobs(number * WINDOW, CORNERS, seed=2)
+    rows, _ = blobs(number * WINDOW, CORNERS, seed=2)
     updates = []
     for one in range(number):
         client.learn(rows[one * WINDOW : (one + 1) * WINDOW])
@@ -266,7 +266,7 @@ def test_merged_points_stand_for_every_reading_once_and_keep_its_mean() -> None:
 def test_only_one_update_of_a_contribution_may_stand_for_earlier_readings() -> None:
     """The receiver allows for the history of one client, not of many."""
     client = CLUSTER_TREE.client({}, 3)
-    (rows, _) = blobs(1000, CORNERS, seed=2)
+    rows, _ = blobs(1000, CORNERS, seed=2)
     client.learn(rows)
     plain = client.contribute()
     client.reset_published()

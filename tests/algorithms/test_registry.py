@@ -80,8 +80,8 @@ def test_shoal_check_marks_them_too(tmp_path: Path) -> None:
         for name in ("kmeans", "kmeans_local")
     )
     file.write_text(
-        '[federation]\nname = "plant"\n[[features]]\nname = "t"\nlow = 0\nhigh = 1\n[privacy]\nmode = "off"\n'
-        + models
+        '[federation]\nname = "plant"\n[[features]]\nname = "t"\nlow = 0\nhigh = 1\n[privacy]\nmode'
+        ' = "off"\n' + models
     )
     result = CliRunner().invoke(check, [str(file)], catch_exceptions=False)
     lines = [line for line in result.output.splitlines() if line.startswith("model ")]

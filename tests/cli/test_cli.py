@@ -221,8 +221,9 @@ def test_check_prints_the_settings_that_differ_from_their_defaults(
 ) -> None:
     file = example.with_name("changed.toml")
     more = (
-        '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n[events]\nfolder = "data/events"\n'
-        '[events.webhook]\nurl = "http://127.0.0.1:9"\n[mqtt]\nport = 0\ntls = true\n'
+        '\n[replica]\ncommit_s = 2\n[readings]\naddress = "kafka://127.0.0.1:9"\n[events]\nfolder ='
+        ' "data/events"\n[events.webhook]\nurl = "http://127.0.0.1:9"\n[mqtt]\nport = 0\ntls ='
+        " true\n"
     )
     text = example.read_text(encoding="utf-8").replace(
         "[client]\n", "[client]\npublish_readings = 50\n"
@@ -345,7 +346,10 @@ def test_a_command_that_cannot_be_imported_breaks_neither_the_help_nor_the_other
 
 
 def test_without_the_extras_the_other_commands_still_run(example: Path) -> None:
-    blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'starlette', 'matplotlib', 'sklearn', 'scipy']));"
+    blocked = (
+        "import sys; sys.modules.update(dict.fromkeys(['rich', 'starlette', 'matplotlib',"
+        " 'sklearn', 'scipy']));"
+    )
     for arguments, code in ((["--help"], 0), (["check", str(example)], 0)):
         program = f"{blocked} sys.argv[1:] = {arguments!r}; from shoal.cli.main import main; main()"
         result = subprocess.run(
@@ -430,8 +434,8 @@ def test_every_option_of_every_command_can_be_given_in_the_environment() -> None
 def test_an_option_of_a_source_is_read_from_the_environment(shoal: Shoal, tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text(
-        '[federation]\nname = "one"\n[[features]]\nname = "a"\nlow = 0\nhigh = 9\n[privacy]\nmode = "off"\n'
-        '[[models]]\nname = "m"\nalgorithm = "fcac"\n'
+        '[federation]\nname = "one"\n[[features]]\nname = "a"\nlow = 0\nhigh = 9\n[privacy]\nmode ='
+        ' "off"\n[[models]]\nname = "m"\nalgorithm = "fcac"\n'
     )
     rows = tmp_path / "rows.csv"
     rows.write_text("a\n1\n2\n3\n4\n")

@@ -108,7 +108,10 @@ def test_noisy_rows_and_counts_are_limited_together(tmp_path: Path) -> None:
 
 
 def test_models_that_share_counts_reach_the_limit_as_one_does(tmp_path: Path) -> None:
-    models = '[[models]]\nname = "noise"\nalgorithm = "cluster_tree_from_counts"\noptions = { noise = true }'
+    models = (
+        '[[models]]\nname = "noise"\nalgorithm = "cluster_tree_from_counts"\noptions = { noise ='
+        " true }"
+    )
     file = create(
         tmp_path, READINGS, models=models, first="cluster_tree_from_counts", clients=("attic",)
     )

@@ -175,7 +175,7 @@ def test_the_server_learns_from_windows_that_close_by_the_clock(tmp_path: Path) 
         assert server.status().rejected == {}
         (absorbed,) = server.models()["clusters"].clients.totals()
         assert absorbed[2] == 60 * absorbed[1] >= 9 * 60
-    (first, *_) = updates_by_client(feed.config)[CLIENT].values()
+    first, *_ = updates_by_client(feed.config)[CLIENT].values()
     assert first[0].privacy["hides_presence"]
 
 

@@ -184,8 +184,8 @@ def test_shoal_check_says_what_hidden_presence_costs(
     file.write_text(HIDDEN.format(more) + "[client]\nreadings_per_day = 4800\n", encoding="utf-8")
     text = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
     assert (
-        f"Windows close by the clock, 24 a day, empty ones too, and the ledger charges each as full: epsilon {charged}"
-        in text
+        "Windows close by the clock, 24 a day, empty ones too, and the ledger charges each as"
+        f" full: epsilon {charged}" in text
     )
     # 200 readings of an hour at random in 400 places: 400 (1 - (399 / 400)^200) = 157.5 are
     # counted.

@@ -69,7 +69,10 @@ def written(folder: Path, text: str | bytes) -> Path:
 def test_an_empty_file_is_an_error_that_lists_everything_missing() -> None:
     with pytest.raises(SettingsError) as rejected:
         parse_contract({}, "x.toml")
-    expected = "x.toml: federation.name: is missing; features: is missing; privacy: is missing; models: is missing"
+    expected = (
+        "x.toml: federation.name: is missing; features: is missing; privacy: is missing; models: is"
+        " missing"
+    )
     assert str(rejected.value) == expected
 
 

@@ -130,6 +130,7 @@ def run(
     )
     if ended.returncode != 0:
         raise EngineError(
-            f"{' '.join(command)} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-3000:]}"
+            f"{' '.join(command)} ended with {ended.returncode}:"
+            f" {(ended.stdout + ended.stderr)[-3000:]}"
         )
     return ended.stdout

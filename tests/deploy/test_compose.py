@@ -230,7 +230,10 @@ def test_containers_have_no_privileges_and_publish_ports_on_loopback_only(projec
     for service in ("kafka", "prometheus", "alertmanager", "mosquitto", *SHOAL_SERVICES):
         for bound in project.inspect(service)["HostConfig"]["PortBindings"].values():
             assert [place["HostIp"] for place in bound] == ["127.0.0.1"], service
-    rejected = "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no: print(no.strerror)"
+    rejected = (
+        "import pathlib\ntry: pathlib.Path('/opt/shoal/x').touch()\nexcept OSError as no:"
+        " print(no.strerror)"
+    )
     assert project.run_in("server", rejected).strip() == "Read-only file system"
 
 

@@ -17,7 +17,10 @@ import shoal
 from deploy.release import NAMESPACE, ReleaseError, normalised, notes_of, version_of
 
 ROOT = Path(__file__).parent.parent.parent
-CHANGELOG = "# Changelog\n\n## [Unreleased]\n{}\n## [1.1.0] - 2026-02-01\n\n- new\n\n## [1.0.0] - 2026-01-01\n\n- first\n"
+CHANGELOG = (
+    "# Changelog\n\n## [Unreleased]\n{}\n## [1.1.0] - 2026-02-01\n\n- new\n\n## [1.0.0] -"
+    " 2026-01-01\n\n- first\n"
+)
 
 
 def packed(names: list[str], moment: int, user: str) -> bytes:

@@ -251,7 +251,10 @@ def test_the_process_of_a_unit_runs_when_it_can_write_its_own_folders_only(
 def test_the_confinement_of_these_tests_works(
     confined: list[str], state: Path, tmp_path: Path
 ) -> None:
-    script = f"touch {state}/inside && ! touch {tmp_path}/outside 2>/dev/null && grep -q 'CapEff:.*0000$' /proc/self/status"
+    script = (
+        f"touch {state}/inside && ! touch {tmp_path}/outside 2>/dev/null && grep -q"
+        " 'CapEff:.*0000$' /proc/self/status"
+    )
     assert subprocess.run([*confined, str(state), "sh", "-c", script], check=False).returncode == 0
     assert (state / "inside").exists()
     assert not (tmp_path / "outside").exists()

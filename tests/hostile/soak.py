@@ -208,10 +208,12 @@ class Soak:
         }
         flat = all(value is not None and value <= GROWTH_MAX for value in growth.values())
         return {
-            "passed": flat
-            and not self.ended
-            and set(codes.values()) == {0}
-            and set(newest) == {"clusters", "centres"},
+            "passed": (
+                flat
+                and not self.ended
+                and set(codes.values()) == {0}
+                and set(newest) == {"clusters", "centres"}
+            ),
             "kills": self.kills,
             "hostile_messages": self.hostile,
             "ended_by_themselves": self.ended,
@@ -304,12 +306,13 @@ def page_of(report: dict[str, Any], minutes: float) -> str:
     ]
     part, growth = max(report["growth"].items(), key=lambda item: item[1] or 0.0)
     return (
-        f"# Soak\n\nMade by `python -m tests.hostile.soak --minutes {minutes:g} --out benchmarks/results`; "
-        f"do not edit.\n\n{'Passed' if report['passed'] else 'Failed'}: {report['hostile_messages']} hostile "
-        f"messages, {report['kills']} kills in the first half; {len(report['ended_by_themselves'])} processes ended "
-        f"by themselves.\nThe last quarter beside the third: at most {100 * (growth or 0.0):+.1f} % ({part}), where "
-        f"{100 * GROWTH_MAX:.0f} % are allowed. A server that is no longer killed grows once, by 145 MiB: it\n"
-        "loads the compiled kernels (Numba) after the work of 5,000 rows.\n\n"
+        f"# Soak\n\nMade by `python -m tests.hostile.soak --minutes {minutes:g} --out"
+        f" benchmarks/results`; do not edit.\n\n{'Passed' if report['passed'] else 'Failed'}:"
+        f" {report['hostile_messages']} hostile messages, {report['kills']} kills in the first"
+        f" half; {len(report['ended_by_themselves'])} processes ended by themselves.\nThe last"
+        f" quarter beside the third: at most {100 * (growth or 0.0):+.1f} % ({part}), where"
+        f" {100 * GROWTH_MAX:.0f} % are allowed. A server that is no longer killed grows once, by"
+        " 145 MiB: it\nloads the compiled kernels (Numba) after the work of 5,000 rows.\n\n"
         + table(["minute", *columns], lines)
     )
 

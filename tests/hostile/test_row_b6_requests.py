@@ -79,9 +79,10 @@ def test_a_name_that_is_published_again_changes_nothing(tmp_path: Path, keyed: b
     assert (name_of(site), site.reasons()) == ("south", ["repeated"] * 3)
     site.delete_checkpoint()
     site.run(rebuild=True)
-    assert (name_of(site), site.reasons()) == ("south", ["repeated"] * 3), (
-        "and in a rebuild the same"
-    )
+    assert (name_of(site), site.reasons()) == (
+        "south",
+        ["repeated"] * 3,
+    ), "and in a rebuild the same"
     ask(site, "attic", "unlearn")
     site.run()
     assert site.reasons() == ["repeated"] * 3, (

@@ -94,7 +94,10 @@ def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
 
 
 def test_no_process_leaves_a_dump_of_its_memory() -> None:
-    ask = "from shoal.cli.main import main; import resource, sys; sys.argv = ['shoal', 'check', '--example']"
+    ask = (
+        "from shoal.cli.main import main; import resource, sys; sys.argv = ['shoal', 'check',"
+        " '--example']"
+    )
     end = "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     run = subprocess.run(
         [sys.executable, "-c", f"{ask}\ntry: main()\nfinally: {end}"],
@@ -196,7 +199,9 @@ def test_no_secret_is_printed_logged_served_or_stored(
             )
         )
         headers = {
-            "authorization": f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"
+            "authorization": (
+                f"Bearer {(file.parent / 'page.token').read_text(encoding='ascii').strip()}"
+            )
         }
         answers = [
             web.get(path, headers=headers)

@@ -64,17 +64,28 @@ publish_readings = 150
 publish_s = {publish_s}
 """
 MODELS = {
-    "cells": '[[models]]\nname = "cells"\nalgorithm = "density_tree"\noptions = { grow_readings = 300 }',
+    "cells": (
+        '[[models]]\nname = "cells"\nalgorithm = "density_tree"\noptions = { grow_readings = 300 }'
+    ),
     "points": '[[models]]\nname = "points"\nalgorithm = "cluster_tree"',
     "nodes": '[[models]]\nname = "nodes"\nalgorithm = "fcac"',
 }
 _ROUNDS = 'rounds = { between = "fresh", rounds_max = 4, tolerance = 0 }'
 REGIMES = {"states": '[[models]]\nname = "states"\nalgorithm = "regimes"'}
 IN_ROUNDS = {
-    "means": f'[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
-    "fuzzy": f'[[models]]\nname = "fuzzy"\nalgorithm = "fcm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
-    "mixture": f'[[models]]\nname = "mixture"\nalgorithm = "gmm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}',
-    "rules": f'[[models]]\nname = "rules"\nalgorithm = "tsk"\noptions = {{ target = "damp", clusters = 3 }}\n{_ROUNDS}',
+    "means": (
+        f'[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = {{ clusters = 3 }}\n{_ROUNDS}'
+    ),
+    "fuzzy": (
+        f'[[models]]\nname = "fuzzy"\nalgorithm = "fcm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}'
+    ),
+    "mixture": (
+        f'[[models]]\nname = "mixture"\nalgorithm = "gmm"\noptions = {{ clusters = 3 }}\n{_ROUNDS}'
+    ),
+    "rules": (
+        '[[models]]\nname = "rules"\nalgorithm = "tsk"\noptions = { target = "damp", clusters = 3'
+        f" }}\n{_ROUNDS}"
+    ),
 }
 """models in rounds, in which no answer of an earlier round counts again"""
 REGIONS = {"north": ("attic", "cellar"), "south": ("garden", "shed")}

@@ -70,8 +70,10 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
         tmp_path,
         1000,
         privacy="counts_epsilon = 4\nepsilon_per_reading = 200",
-        models='[[models]]\nname = "published"\nalgorithm = "fcac"\n'
-        '[[models]]\nname = "careful"\nalgorithm = "density_tree"\ncounts_epsilon = 1',
+        models=(
+            '[[models]]\nname = "published"\nalgorithm = "fcac"\n'
+            '[[models]]\nname = "careful"\nalgorithm = "density_tree"\ncounts_epsilon = 1'
+        ),
     )
     run(file)
     config = load_config(file)

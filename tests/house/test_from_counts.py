@@ -21,12 +21,18 @@ from tests.house.counting_federation import CLIENTS, create, run
 from tests.house.power_cut import cut_at_every_call
 from tests.house.small_federation import clock, contents, give_noise_keys, updates_by_client
 
-WITH_NOISE = '[[models]]\nname = "with_noise"\nalgorithm = "cluster_tree_from_counts"\noptions = { noise = true }\n'
+WITH_NOISE = (
+    '[[models]]\nname = "with_noise"\nalgorithm = "cluster_tree_from_counts"\noptions = { noise ='
+    " true }\n"
+)
 CAREFUL = (
     '[[models]]\nname = "careful"\nalgorithm = "cluster_tree_from_counts"\ncounts_epsilon = 2\n'
     '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
 )
-STATES = '[[models]]\nname = "states"\nalgorithm = "regimes_from_counts"\noptions = { block_readings = 4 }\n'
+STATES = (
+    '[[models]]\nname = "states"\nalgorithm = "regimes_from_counts"\noptions = { block_readings ='
+    " 4 }\n"
+)
 MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]
 
 
@@ -62,7 +68,10 @@ def test_both_models_find_three_clusters_in_one_stream_of_counts_at_an_epsilon_o
 def test_k_means_on_rows_drawn_from_counts_finds_as_many_clusters_as_it_is_told(
     tmp_path: Path,
 ) -> None:
-    models = '[[models]]\nname = "told"\nalgorithm = "kmeans_from_counts"\noptions = { clusters = 3, grow_readings = 500 }\n'
+    models = (
+        '[[models]]\nname = "told"\nalgorithm = "kmeans_from_counts"\noptions = { clusters = 3,'
+        " grow_readings = 500 }\n"
+    )
     file = create(tmp_path, 3000, window=200, models=models)
     run(file)
     config = load_config(file)

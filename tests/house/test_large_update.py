@@ -41,8 +41,14 @@ def wide_federation(folder: Path, address: str) -> Config:
     """A federation with so many features that a few hundred readings give an update of 8 MiB."""
     features = "".join(f'[[features]]\nname = "f{n}"\nlow = 0\nhigh = 1\n' for n in range(FEATURES))
     name = f"wide-{uuid.uuid4().hex}"
-    text = f'[federation]\nname = "{name}"\n{features}[privacy]\nmode = "off"\n[[models]]\nname = "clusters"\n'
-    text += f'algorithm = "fcac"\n[log]\naddress = "{address}"\n[client]\npublish_readings = {READINGS}\n'
+    text = (
+        f'[federation]\nname = "{name}"\n{features}[privacy]\nmode = "off"\n[[models]]\nname ='
+        ' "clusters"\n'
+    )
+    text += (
+        f'algorithm = "fcac"\n[log]\naddress = "{address}"\n[client]\npublish_readings ='
+        f" {READINGS}\n"
+    )
     text += "publish_s = 3600\n[server]\npool_clients = 1\nsnapshot_updates = 1\n"
     (folder / "wide.toml").write_text(text, encoding="utf-8")
     return load_config(folder / "wide.toml")

@@ -269,9 +269,11 @@ def test_a_message_published_again_as_another_window_spoils_its_sum_and_shows_no
     federation.feed(1, federation.names[1:], first=1)
     federation.run()
     closes = decoded(federation, CloseRound)
-    assert [only_invented(federation, one) for one in closes] == [False, False, True], (
-        "then helpers are checked"
-    )
+    assert [only_invented(federation, one) for one in closes] == [
+        False,
+        False,
+        True,
+    ], "then helpers are checked"
     with federation.server() as server:
         snapshot = server.models()["clusters"].snapshot
         assert snapshot is not None

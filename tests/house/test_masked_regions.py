@@ -73,7 +73,8 @@ class World:
             own = region.config.contract.federation
             for helper in region.config.contract.privacy.helpers:
                 tables.append(
-                    f'[[privacy.helpers]]\nname = "{helper.name}"\nkey = "{helper.key}"\nregion = "{own}"'
+                    f'[[privacy.helpers]]\nname = "{helper.name}"\nkey = "{helper.key}"\nregion ='
+                    f' "{own}"'
                 )
         names = [one.config.contract.federation for one in self.regions.values()]
         text = FILE.format(

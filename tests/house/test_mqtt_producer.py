@@ -61,7 +61,10 @@ def own_broker(can_run_mosquitto: None, tmp_path: Path) -> Iterator[Mosquitto]:
 def with_sensors(folder: Path, port: int, settings: str = "") -> Config:
     """A federation of two features whose sensors publish to an MQTT broker."""
     file = write_federation(folder, pool_clients=1)
-    topics = f'[mqtt.topics]\nwarm = "{folder.name}/{{client}}/warm"\ndamp = "{folder.name}/{{client}}/damp"\n'
+    topics = (
+        f'[mqtt.topics]\nwarm = "{folder.name}/{{client}}/warm"\ndamp ='
+        f' "{folder.name}/{{client}}/damp"\n'
+    )
     # The values have their times of arrival: also those before and after a kill must make one
     # reading.
     settings += "\ntolerance_s = 3600"

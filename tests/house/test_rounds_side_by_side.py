@@ -61,7 +61,10 @@ def model_of(algorithm: str) -> str:
     options = (
         "options = { clusters = 3 }\n" if rounds_algorithm(algorithm).takes("clusters") else ""
     )
-    return f'[[models]]\nname = "{algorithm}"\nalgorithm = "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
+    return (
+        f'[[models]]\nname = "{algorithm}"\nalgorithm ='
+        f' "{algorithm}"\n{options}[models.rounds]\nquorum = 1\n'
+    )
 
 
 ALL = FCAC + "".join(model_of(algorithm) for algorithm in rounds_names())

@@ -16,10 +16,16 @@ import pytest
 
 PROMISED = sorted((Path(__file__).parent / "promised").glob("*.tar.gz"))
 REFUSED = {
-    "server --until-idle 1 --no-page": "the server's checkpoint is of another version of shoal; run that one",
-    "client --name client-1 --until-idle 1": "was written by another version of shoal; run that version",
+    "server --until-idle 1 --no-page": (
+        "the server's checkpoint is of another version of shoal; run that one"
+    ),
+    "client --name client-1 --until-idle 1": (
+        "was written by another version of shoal; run that version"
+    ),
     "privacy report": "was written by another version of shoal",
-    "snapshot export --out clusters.json": "the newest snapshot of clusters in the log is not valid",
+    "snapshot export --out clusters.json": (
+        "the newest snapshot of clusters in the log is not valid"
+    ),
 }
 """commands that the versions before the first release are refused by, with what they say"""
 READ = {

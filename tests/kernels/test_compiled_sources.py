@@ -75,6 +75,9 @@ def test_what_divides_says_itself_that_the_result_may_be_infinite(name: str) -> 
 
 
 def test_functions_that_divide_are_found() -> None:
-    source = "@njit\ndef one(a):\n    return 1 / a\n\n@njit(error_model='numpy')\ndef two(a):\n    a %= a\n"
+    source = (
+        "@njit\ndef one(a):\n    return 1 / a\n\n@njit(error_model='numpy')\ndef two(a):\n    a"
+        " %= a\n"
+    )
     assert dividing(source) == {"one": False, "two": True}
     assert dividing((FOLDER / "screen.py").read_text(encoding="utf-8"))["slope"]

@@ -61,7 +61,8 @@ def test_what_numba_cannot_compile_is_reported_and_numpy_computes_on(
     monkeypatch.setattr(ca_plus, "kernel", uncompilable)
     (why,) = reported_by(Forms(AUTO))
     assert re.fullmatch(
-        'Numba cannot compile the kernels: .*no_such_attribute.*; SHOAL_KERNELS="numpy" computes .*',
+        'Numba cannot compile the kernels: .*no_such_attribute.*; SHOAL_KERNELS="numpy"'
+        " computes .*",
         why,
     )
     assert "NUMBA_CACHE_DIR" not in why

@@ -181,7 +181,8 @@ def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_some
     summary = json.loads(output)
     assert (
         summary["price"]
-        == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is published."
+        == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is"
+        " published."
     )
     assert summary["epsilon_total"] == 1.0
     assert (summary["readings"], list(summary["known"]), summary["rounds"]) == (ROWS, ["rooms"], {})
@@ -189,9 +190,10 @@ def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_some
     exported = CliRunner().invoke(
         shoal, ["history", "export", "--config", str(tmp_path / "demo" / "office.toml")]
     )
-    assert {line.split(",")[2] for line in exported.output.splitlines()[1:]} > {"0", "1"}, (
-        "clusters of the readings"
-    )
+    assert {line.split(",")[2] for line in exported.output.splitlines()[1:]} > {
+        "0",
+        "1",
+    }, "clusters of the readings"
     config = load_config(tmp_path / "demo" / "office.toml")
     with closing(open_log(config.log)) as log_:
         first, end = log_.bounds(config.contract.updates_topic)[0]

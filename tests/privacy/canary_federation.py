@@ -185,7 +185,10 @@ def _models(names: list[str]) -> str:
         table = f'[[models]]\nname = "{name.replace("_", "-")}"\nalgorithm = "{name}"\n'
         if name in rounds_names():
             asked = "clusters = 3" if rounds_algorithm(name).takes("clusters") else ""
-            table += f"options = {{ {asked} }}\nrounds = {{ rows_min = 5, deadline_s = 2.0, wake_s = 5.0 }}\n"
+            table += (
+                f"options = {{ {asked} }}\nrounds = {{ rows_min = 5, deadline_s = 2.0, wake_s = 5.0"
+                " }\n"
+            )
         elif name == "regimes_from_counts":
             table += "options = { block_readings = 4 }\n"
         tables.append(table)

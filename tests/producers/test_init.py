@@ -312,7 +312,8 @@ def test_words_among_numbers_that_repeat_stand_for_no_value(folder: Path) -> Non
 def test_an_export_of_a_spreadsheet_is_understood(folder: Path) -> None:
     scrap = ["#DIV/0!" if n % 50 == 0 else f"{3 * n % 7}" for n in range(400)]
     cells = [
-        f"{5 * n % 17}.5,{5 * n % 6}.25,{7 * n % 23}%,{scrap[n]},{1 + n % 9}/{13 + n % 9}/2024 2:05 PM"
+        f"{5 * n % 17}.5,{5 * n % 6}.25,{7 * n % 23}%,{scrap[n]},{1 + n % 9}/{13 + n % 9}/2024"
+        " 2:05 PM"
         for n in range(400)
     ]
     header = 'Oil Temp (\u00b0C),Oil Temp (\u00b0C),Load,Scrap,"Time\nStamp"'

@@ -433,7 +433,10 @@ def test_what_means_nothing_with_mqtt_is_refused(config: Path, words: list[str],
 def test_without_the_library_the_error_is_the_command_to_install_it(config: Path) -> None:
     config.write_text(FEDERATION + '[mqtt.topics]\na = "x"\nb = "y"\n')
     words = ["producer", "--config", str(config), "--mqtt", "--name", "attic"]
-    program = f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main import main; main()"
+    program = (
+        f"import sys; sys.modules['paho'] = None; sys.argv[1:] = {words}; from shoal.cli.main"
+        " import main; main()"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )

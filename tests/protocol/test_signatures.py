@@ -151,8 +151,9 @@ def test_only_the_holder_of_a_clients_key_can_publish_as_that_client(tmp_path: P
     assert reason(keys, "attic", b"v", signature(KEY, "other.updates", b"v")) == not_its
     assert reason(keys, "attic", b"v", b"") == not_its
     assert reason(keys, "attic", b"v", None) == "signature: it is not signed"
-    assert reason(keys, "garden", b"v", signature(KEY, TOPIC, b"v")) == (
-        "signature: there is no key for the client it names"
+    assert (
+        reason(keys, "garden", b"v", signature(KEY, TOPIC, b"v"))
+        == "signature: there is no key for the client it names"
     )
 
 

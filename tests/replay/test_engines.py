@@ -241,7 +241,7 @@ def test_an_error_of_a_worker_is_the_error_of_the_replay(tmp_path: Path, engine:
 
 
 def _with_a_time_that_cannot_be(folder: Path) -> list[Path]:
-    (file, *_) = write_files(folder)
+    file, *_ = write_files(folder)
     table = parquet.read_table(file)
     times = table.column("time").to_pylist()
     times[len(times) // 2] = 1e300

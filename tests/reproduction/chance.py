@@ -45,5 +45,8 @@ CHANCE = Experiment(
     run=run,
     published=lambda setting: {"ari": Figure(0.0)},
     agrees=within(band),
-    text="Published: L. Hubert and P. Arabie (1985). The band is three standard errors of the mean.\n",
+    text=(
+        "Published: L. Hubert and P. Arabie (1985). The band is three standard errors of the"
+        " mean.\n"
+    ),
 )

@@ -114,9 +114,11 @@ def test_the_printed_ranks_are_those_of_the_printed_figures() -> None:
         for dataset, by_score in published.RANKS[split].items():
             for score, digits in zip(("ari", "ami", "nmi"), by_score, strict=True):
                 means = [
-                    FCAC[split][dataset][score].mean
-                    if name == "fcac"
-                    else COMPARED[columns.get(name, name)][split][dataset][score].mean
+                    (
+                        FCAC[split][dataset][score].mean
+                        if name == "fcac"
+                        else COMPARED[columns.get(name, name)][split][dataset][score].mean
+                    )
                     for name in published.COLUMNS
                 ]
                 ordered = [means[digits.index(str(place))] for place in range(1, 6)]

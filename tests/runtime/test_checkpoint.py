@@ -303,7 +303,10 @@ def test_another_format_version_is_refused_whatever_tables_it_has(
             file.execute(f"DROP TABLE {table}")
         file.execute("PRAGMA journal_mode=DELETE")
     before = path.read_bytes()
-    advice = r"run that version\. .* a client under a new name, and a server in a new folder with --rebuild"
+    advice = (
+        r"run that version\. .* a client under a new name, and a server in a new folder with"
+        r" --rebuild"
+    )
     with pytest.raises(InvalidState, match=f"written by another version of shoal; {advice}"):
         Checkpoint(path, OWNER)
     assert path.read_bytes() == before, "and nothing is written to it"
@@ -391,10 +394,9 @@ def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(
 def test_a_kill_while_the_file_is_created_leaves_none_or_a_whole_one(path: Path, call: str) -> None:
     module, name = call.split(".")
     program = (
-        f"import os, secrets, sqlite3, sys; from pathlib import Path; from shoal.runtime.checkpoint import Checkpoint\n"
-        f"real = {call}\n"
-        f"{module}.{name} = lambda *a, **k: (real(*a, **k), os._exit(9))\n"
-        f"Checkpoint(Path(sys.argv[1]), sys.argv[2])"
+        "import os, secrets, sqlite3, sys; from pathlib import Path; from shoal.runtime.checkpoint"
+        f" import Checkpoint\nreal = {call}\n{module}.{name} = lambda *a, **k: (real(*a, **k),"
+        " os._exit(9))\nCheckpoint(Path(sys.argv[1]), sys.argv[2])"
     )
     assert subprocess.run([sys.executable, "-c", program, path, OWNER], check=False).returncode == 9
     with Checkpoint(path, OWNER) as checkpoint:

@@ -147,9 +147,10 @@ def test_everything_but_the_rates_is_restored() -> None:
     other = Clients()
     other.restore(unpack(pack(clients.state())))
     assert other.totals() == clients.totals()
-    assert (other.rejected("a"), other.rejected("b")) == (7, None), (
-        "updates may come in another order"
-    )
+    assert (other.rejected("a"), other.rejected("b")) == (
+        7,
+        None,
+    ), "updates may come in another order"
     assert pack(other.state()) == pack(clients.state())
     assert not other.take("a", 9, 3, 0.0)
     assert other.take("a", 3, 3, 0.0)

@@ -288,7 +288,10 @@ def test_a_rule_matches_events_that_meet_all_its_conditions(
 
 
 def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> None:
-    rules = '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname = "end"\nevents = ["gone"]\n'
+    rules = (
+        '[[rule]]\nname = "large"\nevents = ["birth"]\nshare_min = 0.02\n[[rule]]\nname ='
+        ' "end"\nevents = ["gone"]\n'
+    )
     (tmp_path / "alerts.toml").write_text(rules)
     config = configured(
         tmp_path, f'[events]\nrules = "alerts.toml"\n[events.webhook]\nurl = "{receiver.url}"'

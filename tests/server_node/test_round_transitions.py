@@ -147,7 +147,7 @@ def test_the_deadline_closes_a_round_with_answers_and_reopens_one_without() -> N
     closed = due_transition(rules, answered(rules, state, "attic"), at(10.0, "attic", "cellar"))
     assert kinds(closed) == [RoundClosed, RoundOpened]
     assert closed is not None
-    (event, _) = closed.events
+    event, _ = closed.events
     assert isinstance(event, RoundClosed)
     assert (event.by, event.answers, event.expected, event.duration_s) == ("deadline", 1, 2, 10.0)
 

@@ -122,8 +122,8 @@ def test_shoal_check_names_the_target_and_refuses_one_that_is_no_feature(
 def test_one_feature_cannot_be_predicted_from_others(tmp_path: Path) -> None:
     file = tmp_path / "alone.toml"
     file.write_text(
-        '[federation]\nname = "plant"\n[[features]]\nname = "t"\nlow = 0\nhigh = 1\n[privacy]\nmode = "off"\n'
-        '[[models]]\nname = "t"\nalgorithm = "tsk"\noptions = { clusters = 2 }\n'
+        '[federation]\nname = "plant"\n[[features]]\nname = "t"\nlow = 0\nhigh = 1\n[privacy]\nmode'
+        ' = "off"\n[[models]]\nname = "t"\nalgorithm = "tsk"\noptions = { clusters = 2 }\n'
     )
     assert "there is only one" in str(CliRunner().invoke(check, [str(file)]).exception)
 

@@ -111,7 +111,8 @@ def _shows_a_snapshot(tab: Tab) -> None:
     assert tab.value_of("document.querySelector('#clients img') === null")
     tab.shows("<img src=x onerror=alert(1)>")
     tab.until(
-        "document.getElementById('map').getAttribute('aria-label') === 'Map of 120 nodes in 6 clusters'"
+        "document.getElementById('map').getAttribute('aria-label') === 'Map of 120 nodes in 6"
+        " clusters'"
     )
     assert [points > 100 for points in tab.value_of(NODE_COLOURS)] == [True] * 6 + [False] * 4
     assert tab.value_of("document.querySelector('#history .steps').getAttribute('d').includes('H')")
@@ -169,7 +170,8 @@ def _chooses_another_model(tab: Tab) -> None:
     for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
         tab.press(key)
         tab.until(
-            f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement === {tabs}[{selected}]"
+            f"{tabs}[{selected}].ariaSelected === 'true' && document.activeElement ==="
+            f" {tabs}[{selected}]"
         )
 
 
@@ -197,7 +199,8 @@ def _notices_a_stalled_stream(tab: Tab) -> None:
 
 def _shows_when_the_server_has_stopped(tab: Tab) -> None:
     tab.until(
-        "/^disconnected since \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)"
+        "/^disconnected since"
+        " \\d\\d:\\d\\d:\\d\\d$/.test(document.getElementById('connection').textContent)"
     )
     tab.until("document.body.classList.contains('stale')")
     assert tab.value_of("document.title").startswith("disconnected · greenhouse")
@@ -209,7 +212,8 @@ def _enforces_the_content_security_policy(browser: Browser, port: int) -> None:
     tab.open(f"http://127.0.0.1:{port}/")
     tab.shows("greenhouse")
     tab.value_of(
-        "void document.body.append(Object.assign(document.createElement('script'), {textContent: 'hacked = 1'}))"
+        "void document.body.append(Object.assign(document.createElement('script'), {textContent:"
+        " 'hacked = 1'}))"
     )
     assert tab.value_of("typeof hacked") == "undefined"
     assert any("Content Security Policy" in error for error in tab.console_errors())

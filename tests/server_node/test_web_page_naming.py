@@ -88,7 +88,10 @@ def tab(browser: Browser, server: NamingServer, request: pytest.FixtureRequest) 
 
 
 def button_of(identity: int) -> str:
-    return f"[...document.querySelectorAll('.rename')].find(button => button.ariaLabel.endsWith('({identity})'))"
+    return (
+        "[...document.querySelectorAll('.rename')].find(button =>"
+        f" button.ariaLabel.endsWith('({identity})'))"
+    )
 
 
 def type_name(tab: Tab, text: str) -> None:
@@ -148,7 +151,8 @@ def test_one_field_is_open_at_a_time_and_another_model_closes_it(tab: Tab) -> No
     open_field(tab, 1)
     tab.value_of(f"{button_of(3)}.click()")
     tab.until(
-        f"{FIELD}.ariaLabel === 'Name of cluster 3' && document.querySelectorAll('#clusters input').length === 1"
+        f"{FIELD}.ariaLabel === 'Name of cluster 3' && document.querySelectorAll('#clusters"
+        " input').length === 1"
     )
     tab.value_of("document.getElementById('tab-slow').click()")
     tab.until(f"{FIELD} === null && {STATUS} === ''")
@@ -173,7 +177,10 @@ def test_an_open_field_keeps_its_place_text_and_focus_while_shares_change(
     open_field(tab, identity)
     type_name(tab, "half a na")
     server.heaviest_first(identity)
-    shares = "[...document.querySelectorAll('#clusters tbody tr')].map(row => parseInt(row.cells[3].textContent))"
+    shares = (
+        "[...document.querySelectorAll('#clusters tbody tr')].map(row =>"
+        " parseInt(row.cells[3].textContent))"
+    )
     tab.until(f"{shares}.at(-1) > 90")
     assert tab.value_of(f"{TITLES}.at(-1)") == last
     type_name(tab, "me")
@@ -202,7 +209,10 @@ def test_a_request_that_fails_keeps_the_text_and_says_why(tab: Tab, server: Nami
 def test_a_cluster_is_confirmed_as_normal_and_taken_back_with_one_button(
     tab: Tab, server: NamingServer
 ) -> None:
-    row = "[...document.querySelectorAll('#clusters tbody tr')].find(row => row.cluster.identity === 2)"
+    row = (
+        "[...document.querySelectorAll('#clusters tbody tr')].find(row => row.cluster.identity"
+        " === 2)"
+    )
     cases = (
         ("confirm", "normal", "active, normal", "Raise alerts"),
         ("alert", "again", "active", "Confirm"),
@@ -272,7 +282,10 @@ def test_the_page_of_another_site_cannot_name(browser: Browser, server: NamingSe
         tab.until(f"{TITLES}.length === 4")
         body = "method: 'POST', body: JSON.stringify({name: 'hacked'})"
         for more in ("mode: 'no-cors'", "headers: {'Content-Type': 'application/json'}"):
-            sent = f"fetch('http://127.0.0.1:{port}/v1/clusters/0/name', {{{body}, {more}}}).then(() => 1, () => 0)"
+            sent = (
+                f"fetch('http://127.0.0.1:{port}/v1/clusters/0/name', {{{body}, {more}}}).then(()"
+                " => 1, () => 0)"
+            )
             tab.value_of(sent)
         assert server.requests == []
     finally:

@@ -161,7 +161,10 @@ def test_it_says_how_many_clusters_there_are_what_changed_and_that_all_is_usual(
         assert answers["Usual?"][1].startswith("Yes: 100 % as on earlier w")
         assert answers["New?"] == [
             "good",
-            "0 % of the last hour's readings belonged to no cluster known then, up to 0 % is usual.",
+            (
+                "0 % of the last hour's readings belonged to no cluster known then, up to 0 % is"
+                " usual."
+            ),
         ]
         most = "100 % of the newest readings are those of attic."
         assert answers["Complete?"] == [
@@ -226,7 +229,10 @@ def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(
     with shown(browser, alarmed, past) as (tab, _):
         answers = tab.value_of(ANSWERS)
         assert answers["Usual?"][0] == "warn", "although the newest half hour is as on other days"
-        said = "No, an alarm is on: clusters have other shares than usual at this time, 100 % as on earlier w"
+        said = (
+            "No, an alarm is on: clusters have other shares than usual at this time, 100 % as on"
+            " earlier w"
+        )
         assert answers["Usual?"][1].startswith(said)
         assert " 100 % of the newest readings are those of attic. " in answers["Complete?"][1]
 
@@ -249,9 +255,12 @@ def test_each_cluster_has_a_band_and_the_slider_tells_a_moment_in_words(
         outlines = tab.value_of(
             f"{ROWS}.map(row => row.querySelector('path').getAttribute('d').slice(0, 1))"
         )
-        assert sorted(outlines) == ["", "M", "M", "M"], (
-            "one known cluster has had no readings in this time"
-        )
+        assert sorted(outlines) == [
+            "",
+            "M",
+            "M",
+            "M",
+        ], "one known cluster has had no readings in this time"
         words = "document.getElementById('moment-words').textContent"
         assert "(0) 60 %" in tab.value_of(words)
         assert "no known cluster 20 %" in tab.value_of(words)
@@ -262,7 +271,10 @@ def test_each_cluster_has_a_band_and_the_slider_tells_a_moment_in_words(
             "document.getElementById('moment').getAttribute('aria-valuetext')"
         ) == tab.value_of(words)
         for name in ("6 hours", "30 days"):
-            button = f"[...document.querySelectorAll('#spans button')].find(one => one.textContent === '{name}')"
+            button = (
+                "[...document.querySelectorAll('#spans button')].find(one => one.textContent ==="
+                f" '{name}')"
+            )
             tab.value_of(f"{button}.click()")
             tab.until(f"{button}.ariaPressed === 'true' && {DRAWN}")
 
@@ -314,12 +326,14 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
         tab.until(DRAWN)
         for identity in (1, 0):
             tab.value_of(
-                f"{ROWS}.find(row => row.textContent.includes('({identity})')).querySelector('.pin').click()"
+                f"{ROWS}.find(row =>"
+                f" row.textContent.includes('({identity})')).querySelector('.pin').click()"
             )
             figures = "[...document.querySelectorAll('#timeline .histograms figure')]"
             colour = f"c{identity}"
             tab.until(
-                f"{figures}.length === 4 && {figures}.every(each => each.querySelector('.own.{colour}'))"
+                f"{figures}.length === 4 && {figures}.every(each =>"
+                f" each.querySelector('.own.{colour}'))"
             )
             words = tab.value_of(f"{figures}.map(each => each.innerText)")
             assert [text.split()[0] for text in words] == [
@@ -330,7 +344,10 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
             ]
             words = tab.value_of(f"{figures}.map(each => each.querySelector('p').textContent)")
             assert all(re.fullmatch(MOSTLY, text) for text in words), words
-        drawn = "[...each.querySelectorAll('path')].map(path => path.getBBox()).map(box => [box.width, box.height])"
+        drawn = (
+            "[...each.querySelectorAll('path')].map(path => path.getBBox()).map(box => [box.width,"
+            " box.height])"
+        )
         layers = [
             layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each
         ]
@@ -341,7 +358,8 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
                 tab.resize(width, 900)
                 tab.prefer(scheme)
                 tab.until(
-                    f"innerWidth === {width} && document.documentElement.dataset.theme === '{scheme}'"
+                    f"innerWidth === {width} && document.documentElement.dataset.theme ==="
+                    f" '{scheme}'"
                 )
                 assert tab.value_of(OVERFLOWING) == []
                 ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
@@ -358,11 +376,13 @@ def test_curves_lead_from_a_cluster_to_what_parted_from_it_and_from_a_merged_one
     with shown(browser, replace(status, models={"fcac": model}), past) as (tab, _):
         tab.until("document.querySelectorAll('#partings g path').length === 2")
         ends = tab.value_of(
-            "[...document.querySelectorAll('#partings g path')].map(path => [0, path.getTotalLength()].map(length => {"
-            "const {x, y} = path.getPointAtLength(length), frame = path.ownerSVGElement.getBoundingClientRect();"
-            "const over = [...document.querySelectorAll('#timeline-rows tr')].find(row => {"
-            "const {top, bottom} = row.getBoundingClientRect(); return frame.top + y > top && frame.top + y < bottom});"
-            "return over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
+            "[...document.querySelectorAll('#partings g path')].map(path => [0,"
+            " path.getTotalLength()].map(length => {const {x, y} = path.getPointAtLength(length),"
+            " frame = path.ownerSVGElement.getBoundingClientRect();const over ="
+            " [...document.querySelectorAll('#timeline-rows tr')].find(row => {const {top, bottom}"
+            " = row.getBoundingClientRect(); return frame.top + y > top && frame.top + y <"
+            " bottom});return"
+            " over.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1]}).join(' to '))"
         )
         assert sorted(ends) == ["1 to 2", "7 to 0"]
         assert tab.value_of(
@@ -395,9 +415,13 @@ def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(
         grown["centre_weight"] = np.bincount(grown["cluster"], weights=grown["count"])
         board.post(a_status(CONTRACT, [a_snapshot(CONTRACT, grown, version=2)]))
         tab.until(f"parseInt({rows}[2]) > 90")
-        later = "(() => {const now = performance.now.bind(performance); performance.now = () => now() + 61_000})()"
+        later = (
+            "(() => {const now = performance.now.bind(performance); performance.now = () => now() +"
+            " 61_000})()"
+        )
         box = tab.value_of(
-            "(({x, y}) => [x, y])(document.querySelector('#clusters tbody tr').getBoundingClientRect())"
+            "(({x, y}) => [x, y])(document.querySelector('#clusters tbody"
+            " tr').getBoundingClientRect())"
         )
         tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 40, y=box[1] + 10)
         tab.until("document.querySelector('#clusters tbody').matches(':hover')")
@@ -444,12 +468,18 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(
     browser: Browser, tmp_path: Path
 ) -> None:
     with shown(browser, the_status(), history(tmp_path, {0: 60, 1: 40}, {0: 1})) as (tab, _):
-        feeds = "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        feeds = (
+            "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c =>"
+            " c.textContent))"
+        )
         tab.until(f"{feeds}.length === 2")
         table = {row[0]: sorted(filter(None, row[1:])) for row in tab.value_of(feeds)}
         assert table == {"attic": ["25", "75"], "cellar": ["100"]}
         assert list(table) == sorted(table)
-        spans = "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words => words.textContent)"
+        spans = (
+            "[...document.querySelectorAll('#differ tbody td .visually-hidden')].map(words =>"
+            " words.textContent)"
+        )
         words = tab.value_of(spans)
         assert len(words) == 12
         assert all(" to " in each and ", centre " in each for each in words)
@@ -479,8 +509,8 @@ def test_one_and_sixty_clusters_and_two_hundred_clients_fit(
             tab.value_of("document.getElementById('all-rows').click()")
             tab.until(f"{ROWS}.length === {clusters}")
             tab.value_of(
-                "(() => {const field = document.getElementById('find-cluster'); field.value = '(17)';"
-                " field.dispatchEvent(new Event('input'))})()"
+                "(() => {const field = document.getElementById('find-cluster'); field.value ="
+                " '(17)'; field.dispatchEvent(new Event('input'))})()"
             )
             tab.until(f"{ROWS}.length === 1 && {ROWS}[0].textContent.includes('(17)')")
         else:
@@ -505,7 +535,10 @@ def test_shares_now_are_of_all_readings_of_the_last_hour_and_add_to_a_hundred(
 ) -> None:
     past = history(tmp_path, {0: 10, 1: 5, 2: 5, NO_CLUSTER: 100}, {0: 60, 1: 40}, days=0)
     with shown(browser, the_status(), past) as (tab, _):
-        blocks = "[...document.querySelectorAll('#shares .quiet')].map(words => parseInt(words.textContent))"
+        blocks = (
+            "[...document.querySelectorAll('#shares .quiet')].map(words =>"
+            " parseInt(words.textContent))"
+        )
         assert sorted(tab.value_of(blocks)) == [4, 4, 9, 83]
         assert (
             tab.value_of("document.getElementById('shares').innerText").count(

@@ -36,8 +36,14 @@ from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING,
 
 STRIP = "document.querySelector('#new-readings path').getAttribute('d')"
 SPAN = "document.getElementById('overview').getAttribute('aria-valuetext')"
-ENDS = "['min', 'now', 'max'].map(name => Number(document.getElementById('overview').getAttribute(`aria-value${name}`)))"
-ASKED = "performance.getEntriesByType('resource').map(each => each.name).filter(name => name.includes('v1/history'))"
+ENDS = (
+    "['min', 'now', 'max'].map(name =>"
+    " Number(document.getElementById('overview').getAttribute(`aria-value${name}`)))"
+)
+ASKED = (
+    "performance.getEntriesByType('resource').map(each => each.name).filter(name =>"
+    " name.includes('v1/history'))"
+)
 HOUR = 3600
 DAY = 86_400
 
@@ -78,14 +84,16 @@ def test_a_strip_shows_when_readings_fell_to_no_known_cluster(
         tab.until(STRIP)
         assert tab.value_of(f"{STRIP}.match(/M/g).length") == 1, "one bar had such readings"
         cells = tab.value_of(
-            "[...document.querySelectorAll('#new-readings > *')].map(cell => cell.textContent.trim())"
+            "[...document.querySelectorAll('#new-readings > *')].map(cell =>"
+            " cell.textContent.trim())"
         )
         assert cells[0] == "New readingsof no cluster known then"
         assert cells[1] == "70 % last hourup to 0 % usual"
         assert cells[2].startswith("At most 70 %, ")
         assert cells[3] == "full: 70 %"
         low, high = tab.value_of(
-            "(({x, width}) => [x, x + width])(document.querySelector('#new-readings path').getBBox())"
+            "(({x, width}) => [x, x + width])(document.querySelector('#new-readings"
+            " path').getBBox())"
         )
         assert 900 < low < high <= 1000, "the newest bar is at the right end"
         tab.until("document.getElementById('tick-lines').getAttribute('d')")
@@ -99,7 +107,8 @@ def test_without_new_readings_the_strip_is_empty_and_says_so(
         browser, the_status(clients=ACTIVE), history(tmp_path, {0: 60, 1: 40}, {0: 1}, days=0)
     ) as (tab, _):
         tab.until(
-            "document.querySelector('#new-readings .visually-hidden').textContent === 'None in the time shown'"
+            "document.querySelector('#new-readings .visually-hidden').textContent === 'None in the"
+            " time shown'"
         )
         assert tab.value_of(STRIP) in {None, ""}
 
@@ -113,8 +122,10 @@ def test_the_usual_share_is_marked_on_the_bar_and_said_in_words(
         cells = {
             int(identity): (words, far, float(left or 0))
             for identity, words, far, left in tab.value_of(
-                f"{ROWS}.map(row => [row.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1],"
-                " row.querySelector('.share').lastChild.textContent, row.querySelector('.far').textContent,"
+                f"{ROWS}.map(row =>"
+                " [row.querySelector('.pin').textContent.match(/\\((\\d)\\)$/)[1],"
+                " row.querySelector('.share').lastChild.textContent,"
+                " row.querySelector('.far').textContent,"
                 " parseFloat(row.querySelector('.mean').style.left)])"
             )
         }
@@ -124,11 +135,13 @@ def test_the_usual_share_is_marked_on_the_bar_and_said_in_words(
         shares = {0: 0.6, 1: 0.2, 2: 0.2}
         usual = {0: 0.3, 1: 0.6, 2: 0.1}
         assert {identity: far for identity, (_, far, _) in cells.items()} == {
-            identity: "! more than usual"
-            if shares[identity] > usual[identity] + 0.05
-            else "! less than usual"
-            if shares[identity] < usual[identity] - 0.05
-            else ""
+            identity: (
+                "! more than usual"
+                if shares[identity] > usual[identity] + 0.05
+                else "! less than usual"
+                if shares[identity] < usual[identity] - 0.05
+                else ""
+            )
             for identity in usual
         }
         assert {far for _, far, _ in cells.values()} >= {"! more than usual", "! less than usual"}
@@ -187,9 +200,9 @@ def test_the_pointer_chooses_a_span_and_drags_the_window(browser: Browser, tmp_p
 
         def drag(first: float, last: float) -> None:
             left, top, width = tab.value_of(
-                "(() => { const strip = document.getElementById('overview'); strip.scrollIntoView({block: 'center'});"
-                "const {left, top, width, height} = strip.getBoundingClientRect();"
-                "return [left, top + height / 2, width]; })()"
+                "(() => { const strip = document.getElementById('overview');"
+                " strip.scrollIntoView({block: 'center'});const {left, top, width, height} ="
+                " strip.getBoundingClientRect();return [left, top + height / 2, width]; })()"
             )
             middle = (first + last) / 2
             moves = (
@@ -264,7 +277,10 @@ def test_a_short_history_has_no_overview_to_zoom_in(browser: Browser, tmp_path: 
     with shown(browser, the_status(), HistoryReader(tmp_path / HISTORY_FILE)) as (tab, _):
         tab.until(DRAWN)
         assert tab.value_of("document.getElementById('overview-row').hidden")
-        buttons = "[...document.querySelectorAll('#spans button:not([hidden])')].map(one => one.textContent)"
+        buttons = (
+            "[...document.querySelectorAll('#spans button:not([hidden])')].map(one =>"
+            " one.textContent)"
+        )
         assert tab.value_of(buttons) == ["6 hours"]
 
 
@@ -280,7 +296,10 @@ def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(
     store.apply([HistoryRecord(earlier.record_key, earlier)])
     store.close()
     with shown(browser, the_status(), past) as (tab, _):
-        feeds = "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        feeds = (
+            "[...document.querySelectorAll('#feeds tbody tr')].map(row => [...row.cells].map(c =>"
+            " c.textContent))"
+        )
 
         def table() -> dict[str, list[str]]:
             return {row[0]: sorted(filter(None, row[1:]), key=int) for row in tab.value_of(feeds)}
@@ -288,7 +307,10 @@ def test_another_time_can_be_chosen_for_which_client_feeds_which_cluster(
         tab.until(f"{feeds}.length === 2")
         hour = {"attic": ["25", "75"], "cellar": ["100"]}
         assert table() == hour
-        button = "[...document.querySelectorAll('#feeds-spans button')].find(one => one.textContent === '{}')"
+        button = (
+            "[...document.querySelectorAll('#feeds-spans button')].find(one => one.textContent ==="
+            " '{}')"
+        )
         assert tab.value_of(f"{button.format('1 hour')}.ariaPressed") == "true"
         tab.value_of(f"{button.format('2 days')}.click()")
         note = "document.getElementById('feeds-note').textContent"
@@ -308,14 +330,18 @@ def test_the_regions_below_are_shown_as_a_tree(browser: Browser) -> None:
         ClientStatus("south", NOW - 40, 9, 640, 0.0),
     )
     with shown(browser, the_status(clients=clients, regions=regions)) as (tab, _):
-        rows = "[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(c => c.textContent))"
+        rows = (
+            "[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(c =>"
+            " c.textContent))"
+        )
         tab.until(f"{rows}.length === 3")
         north, harbour, south = tab.value_of(rows)
         assert (north[0], north[1], north[3]) == ("north", "40", "1,640")
         assert harbour == ["north: harbour", "12", "–", "–"]
         assert (south[0], south[1], south[3]) == ("southinactive", "75", "640")
         indents = tab.value_of(
-            "[...document.querySelectorAll('#regions tbody .name')].map(name => name.getBoundingClientRect().left)"
+            "[...document.querySelectorAll('#regions tbody .name')].map(name =>"
+            " name.getBoundingClientRect().left)"
         )
         assert indents[0] == indents[2] < indents[1]
         assert "127 clients in 3 regions" in tab.value_of(

@@ -51,8 +51,8 @@ def test_a_person_logs_in_under_another_host_name_names_a_cluster_and_logs_out(
         tab.until("document.querySelector('.rename') !== null")
         tab.value_of("document.querySelector('.rename').click()")
         tab.value_of(
-            "(field => { field.value = 'night'; field.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'})) })"
-            "(document.querySelector('#clusters input'))"
+            "(field => { field.value = 'night'; field.dispatchEvent(new KeyboardEvent('keydown',"
+            " {key: 'Enter'})) })(document.querySelector('#clusters input'))"
         )
         tab.shows("Requested the name “night”")
         assert [request.name for request in requests] == ["night"]

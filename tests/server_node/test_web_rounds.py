@@ -150,7 +150,10 @@ def test_the_page_shows_the_rounds(browser: Browser) -> None:
         board.post(status_with(RoundStatus(7, Phase.SLEEPING, counted=4, received=0, shift=0.0)))
         tab.until(f"{counters}.includes('Round7sleeping')")
         assert "Answers4in the newest round" in tab.value_of(counters)
-        cells = "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
+        cells = (
+            "[...document.querySelectorAll('#clusters tbody tr')].map(row =>"
+            " row.innerText.split(/\\s+/).join(' '))"
+        )
         first, second = tab.value_of(cells)
         assert re.fullmatch(
             r"temperature low, humidity high \(0\) active 67 % 67 % \d+ \w+ 0.00 50.0", first

@@ -80,7 +80,8 @@ def identities(tab: Tab) -> list[int]:
 
 def sort_by(tab: Tab, table: str, heading: str) -> None:
     tab.value_of(
-        f"[...document.querySelectorAll('#{table} thead button')].find(b => b.textContent === '{heading}').click()"
+        f"[...document.querySelectorAll('#{table} thead button')].find(b => b.textContent ==="
+        f" '{heading}').click()"
     )
 
 
@@ -129,7 +130,10 @@ def test_paper_is_light_and_has_all_rows(tab: Tab) -> None:
     tab.until("document.documentElement.dataset.theme === 'light'")
     ratio, text = tab.value_of(LOWEST_TEXT_CONTRAST)
     assert ratio >= 4.5, text
-    cut = "[...document.querySelectorAll('.scroll')].filter(part => part.scrollHeight > part.clientHeight + 1).length"
+    cut = (
+        "[...document.querySelectorAll('.scroll')].filter(part => part.scrollHeight >"
+        " part.clientHeight + 1).length"
+    )
     assert tab.value_of(cut) == 0
     assert not tab.value_of("document.getElementById('theme').checkVisibility()")
     tab.resize(1440, 900)
@@ -173,7 +177,10 @@ def test_every_control_is_reached_by_keyboard_has_a_name_and_shows_its_focus(tab
         if tab.value_of("document.activeElement !== document.body"):
             outline = "getComputedStyle(document.activeElement).outlineStyle"
             assert tab.value_of(outline) != "none", tab.value_of("document.activeElement.outerHTML")
-    missed = f"{controls}.filter(element => !window.reached.has(element)).map(element => element.outerHTML.slice(0, 90))"
+    missed = (
+        f"{controls}.filter(element => !window.reached.has(element)).map(element =>"
+        " element.outerHTML.slice(0, 90))"
+    )
     assert tab.value_of(missed) == []
 
 
@@ -214,8 +221,8 @@ def test_features_can_be_chosen_as_axes_and_the_choice_is_in_the_url(tab: Tab) -
     before = tab.value_of(MAP)
     for axis, feature in (("across", "temperature"), ("up", "light")):
         tab.value_of(
-            f"(() => {{const choice = document.getElementById('{axis}'); choice.value = '{feature}';"
-            "choice.dispatchEvent(new Event('change'))})()"
+            f"(() => {{const choice = document.getElementById('{axis}'); choice.value ="
+            f" '{feature}';choice.dispatchEvent(new Event('change'))}})()"
         )
     tab.until(f"{MAP} !== '{before}'")
     assert tab.value_of("location.hash") == "#across=temperature&up=light"
@@ -254,7 +261,10 @@ def test_a_thousand_clients_can_be_searched_sorted_and_filtered(tab: Tab) -> Non
 
 def test_the_page_has_no_animations(tab: Tab) -> None:
     assert tab.value_of("document.getAnimations().length") == 0
-    moving = "[...document.querySelectorAll('*')].some(element => ['transitionDuration', 'animationDuration']"
+    moving = (
+        "[...document.querySelectorAll('*')].some(element => ['transitionDuration',"
+        " 'animationDuration']"
+    )
     moving += ".some(name => parseFloat(getComputedStyle(element)[name]) > 0))"
     assert not tab.value_of(moving)
 
@@ -286,7 +296,8 @@ def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab)
     labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x", "Sound dB(A)"]
     assert [feature_label(feature) for feature in features] == labels
     tab.value_of(
-        "void import('./format.js').then(({featureLabel}) => { window.featureLabel = featureLabel; })"
+        "void import('./format.js').then(({featureLabel}) => { window.featureLabel ="
+        " featureLabel; })"
     )
     tab.until("typeof window.featureLabel === 'function'")
     given = json.dumps([feature_json(feature) for feature in features])

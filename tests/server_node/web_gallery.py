@@ -78,11 +78,13 @@ def with_ages(lineage: Lineage, number: int) -> Lineage:
         active = number > len(NAMES) or identity < QUIET_FROM or number == 1
         clusters[identity] = replace(
             cluster,
-            name=NAMES[identity]
-            if number <= len(NAMES)
-            else ""
-            if identity % 3
-            else f"line {identity}, night",
+            name=(
+                NAMES[identity]
+                if number <= len(NAMES)
+                else ""
+                if identity % 3
+                else f"line {identity}, night"
+            ),
             active=active,
             recent_share=share_of(identity, number, NOW),
             since=born(identity, number),
@@ -255,7 +257,8 @@ def take(tab: Tab, name: str, state: State, scratch: Path, folder: Path) -> None
         tab.until("document.querySelectorAll('#answers div').length === 4")
         if past is not None:
             tab.until(
-                "[...document.querySelectorAll('#timeline path')].some(path => path.getAttribute('d'))"
+                "[...document.querySelectorAll('#timeline path')].some(path =>"
+                " path.getAttribute('d'))"
             )
         state.then(tab)
         if state.gone:
@@ -275,7 +278,10 @@ def picture(tab: Tab, look: str, width: int, out: Path) -> None:
     tab.until(f"innerWidth === {width}")
     height = tab.value_of("document.documentElement.scrollHeight")
     tab.resize(width, height)
-    frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 300))))"
+    frames = (
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
+        " setTimeout(done, 300))))"
+    )
     tab.value_of(frames)
     tab.resize(width, tab.value_of("document.documentElement.scrollHeight"))
     tab.value_of(frames)

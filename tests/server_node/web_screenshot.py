@@ -19,7 +19,10 @@ SCREENSHOTS = {"page.png": (1180, 1440, "light"), "page-narrow.png": (390, 1086,
 """file -> width, height, theme"""
 READINGS = 15_000
 """of 20,560: enough to see clusters while the demo is still running"""
-READINGS_SHOWN = "Number([...document.querySelectorAll('#counters dt')].find(name => name.textContent === 'Readings')"
+READINGS_SHOWN = (
+    "Number([...document.querySelectorAll('#counters dt')].find(name => name.textContent ==="
+    " 'Readings')"
+)
 READINGS_SHOWN += "?.nextSibling.textContent.replaceAll(',', '') ?? 0)"
 
 

@@ -40,7 +40,10 @@ def test_a_process_id_that_another_process_has_now_is_left_alone(tmp_path: Path)
 def test_a_broker_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+    ignores = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True);"
+        " signal.pause()"
+    )
     command = [sys.executable, "-c", ignores, str(tmp_path.resolve() / "server.properties")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as stuck:
         assert stuck.stdout is not None

@@ -59,7 +59,7 @@ def test_what_is_stored_is_packed_and_what_is_read_is_not(
         log.flush()
         size = stored_bytes(kafka_bootstrap, topic)
         assert size > len(PLAIN) if compression == "none" else size < len(PLAIN) / 20
-        ((record,), _) = log.read(topic, {0: 0}, timeout_s=30.0)
+        (record,), _ = log.read(topic, {0: 0}, timeout_s=30.0)
     assert (record.value, record.key, record.headers) == (PLAIN, b"key", (("type", b"update"),))
 
 
@@ -109,5 +109,5 @@ def test_a_reader_without_the_package_sets_packed_records_aside_and_reads_on(
     monkeypatch.setattr(codec, "lz4", None)
     with closing(log_of(kafka_bootstrap, "none")) as log:
         assert everything(log, topic) == [None, PLAIN]
-        ((record,), _) = log.read(topic, {0: 0}, timeout_s=30.0)
+        (record,), _ = log.read(topic, {0: 0}, timeout_s=30.0)
         assert record.headers == ((UNREADABLE, b"UnsupportedCodecError"),)

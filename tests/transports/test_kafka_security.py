@@ -97,7 +97,7 @@ def test_a_client_may_write_updates_and_read_snapshots_and_not_the_reverse(broke
     with closing(log_of(broker, "attic", SECRET)) as log:
         log.publish("updates", b"an update")
         log.flush()
-        ((snapshot,), _) = log.read("snapshots", {0: 0}, timeout_s=WAIT_S)
+        (snapshot,), _ = log.read("snapshots", {0: 0}, timeout_s=WAIT_S)
         assert snapshot.value == b"a snapshot"
         log.publish("snapshots", b"forged")
         with pytest.raises(LogError, match="TopicAuthorizationFailed"):
@@ -306,7 +306,10 @@ def test_a_process_of_a_stranger_ends_with_the_reason(
     file = write_federation(tmp_path, address=f"kafka://{broker.bootstrap}")
     secret = tmp_path / "secret"
     secret.write_text("a guess", encoding="utf-8")
-    how = f'tls = true\nca_file = "{broker.folder}/authority.crt"\nsasl = "scram-sha-512"\nuser = "stranger"\n'
+    how = (
+        f'tls = true\nca_file = "{broker.folder}/authority.crt"\nsasl = "scram-sha-512"\nuser ='
+        ' "stranger"\n'
+    )
     text = file.read_text(encoding="utf-8").replace(
         "[client]", f'{how}secret_file = "{secret}"\n[client]'
     )

@@ -133,7 +133,10 @@ def test_an_assignment_is_logged_and_has_every_model_asked(
 ) -> None:
     asked = Asked([], lambda: open_log(KAFKA))
     assignments = Assignments(asked)
-    partition = '"north.updates": {"partitions": {"2": {"fetch_state": "active"}, "-1": {"fetch_state": "none"}}}'
+    partition = (
+        '"north.updates": {"partitions": {"2": {"fetch_state": "active"}, "-1": {"fetch_state":'
+        ' "none"}}}'
+    )
     with caplog.at_level("INFO", "shoal"):
         for _ in range(2):
             assignments.take_statistics('{"cgrp": {"rebalance_cnt": 0}}')
