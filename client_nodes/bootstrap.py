@@ -1,5 +1,4 @@
-"""Opens what a client runs on: the readings log, noise key and checkpoint in its folder, and the
-federation's log."""
+"""Opens what a client runs on: logs, noise key, checkpoint and ledger."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ CHECKPOINT: Final = "checkpoint.db"
 NOISE_KEY: Final = "noise.key"
 """file of the noise key there"""
 INCOMPLETE: Final = (
-    "{present} is present but {missing} is missing: restore it, or start under a new client name. Without it the same "
-    "readings would get noise and be learnt a second time"
+    "{present} is present but {missing} is missing: restore it, or start under a new client name."
+    " Without it the same readings would get noise and be learnt a second time"
 )
 
 
@@ -45,12 +44,12 @@ def open_client(
     *,
     needs_contract: bool = False,
 ) -> Iterator[ClientNode]:
-    """Open a client: its folder, its logs, and the contract that it agrees on. `resumed` resumes it
-    and closes all.
+    """Open a client: its folder, its logs, and the contract that it agrees on.
 
-    Raises `ContractDiffers`; with `needs_contract` `ContractMissing` where a new client finds no
-    contract that the server has published; `InvalidState` when only one of checkpoint and noise key
-    is there, or neither and the readings log says that it was released; and as the logs do.
+    `resumed` resumes it and closes all. Raises `ContractDiffers`; with `needs_contract`
+    `ContractMissing` where a new client finds no contract that the server has published;
+    `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
+    log says that it was released; and as the logs do.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
@@ -75,12 +74,10 @@ def open_client(
         if key_is_new and releases is not None:
             releases.check_new(has_ledger=ledger_file.exists())
         noise_key = load_or_create_key(folder / NOISE_KEY)
-        fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
-        ledger = (
-            stack.enter_context(Ledger(ledger_file, owner, fingerprint))
-            if contract.mode.formal
-            else None
-        )
+        ledger = None
+        if contract.mode.formal:
+            fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
+            ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint))
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -109,11 +106,11 @@ def checkpoint_owner(config: Config, client: str) -> str:
 
 
 def open_checkpoint(config: Config, client: str) -> Checkpoint:
-    """The checkpoint of a client, made if there is none. Raises `InvalidState` when it or the noise
-    key is lost.
+    """The checkpoint of a client, made if there is none.
 
-    Both are needed or both are new. The checkpoint is made first, so an empty one without a key is
-    left by a kill or a start that failed, and a used one without a key is a loss.
+    Raises `InvalidState` when it or the noise key is lost. Both are needed or both are new. The
+    checkpoint is made first, so an empty one without a key is left by a kill or a start that
+    failed, and a used one without a key is a loss.
     """
     folder = config.client.folder / client
     path = folder / CHECKPOINT

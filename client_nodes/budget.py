@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.client_nodes.count_windows import CountWindows
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import SettingsError
 from shoal.privacy import PrivacyMode
 from shoal.privacy.ledger import NANO, Ledger, Noised, Spending, nano
+from shoal.runtime.checkpoint import pairs_of, positions_of
+from shoal.saved_state import SavedState, require
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
 
 
 class Budget:
-    """Number of places of the readings log that a client may still release under `[client]
-    epsilon_max`.
+    """How many places of the readings log a client may still release under `[client] epsilon_max`.
 
     Every place that is allowed counts as spent at once, and again when it is read again after a
     kill: the limit is never passed, and may be reached a batch early.
@@ -46,46 +48,50 @@ class Budget:
         """number of times that one person can spend in a window then"""
         self._windows: CountWindows | None = None
         self._windows_before = 0
+        """windows closed when the ledger was read, which it has charged"""
         self._ledger = ledger
         self._others = 0
+        """billionths that a person has spent at most by other accounts of the ledger"""
         self._others_version = -1
-        """billionths that a person has spent at most by other accounts of the ledger, and the
-        version that says so"""
-        streams = {
-            model.counts.stream: model.epsilon
-            for model in contract.counted
-            if model.counts is not None
-        }
-        self._counts_cost = sum(nano(epsilon or 0.0) for epsilon in streams.values())
+        """version of the ledger that says so"""
+        # Models that learn from the same stream of counts share its noise: it is charged once.
+        epsilon_of_stream: dict[str, float] = {}
+        for model in contract.counted:
+            if model.counts is not None:
+                epsilon_of_stream[model.counts.stream] = model.epsilon or 0.0
+        self._counts_cost = sum(nano(epsilon) for epsilon in epsilon_of_stream.values())
         self._rows_epsilon = contract.rows_epsilon or 0.0
-        if self._limit and contract.mode.masked:
-            raise SettingsError(
-                "[client] epsilon_max is not for masked counts, which protect all that a client says together: set "
-                "budget_epsilon and budget_days in [privacy]"
-            )
-        if self._limit and (ledger is None or contract.total_epsilon is None):
-            raise SettingsError(
-                "[client] epsilon_max limits what a person spends, and this federation guarantees nothing; leave it "
-                'out, or choose mode = "formal"'
-            )
+        if self._limit:
+            self._check_limit(contract)
 
-        if self._limit and unit.hides_presence and self.pauses:
+    def _check_limit(self, contract: ResolvedContract) -> None:
+        if contract.mode.masked:
             raise SettingsError(
-                '[client] at_epsilon_max = "pause" cannot be with hide_presence: windows go by with the clock, so '
-                'that readings that wait would be counted in none. Write at_epsilon_max = "refuse"'
+                "[client] epsilon_max is not for masked counts, which protect all that a client"
+                " publishes together: set budget_epsilon and budget_days in [privacy]"
+            )
+        if self._ledger is None or contract.total_epsilon is None:
+            raise SettingsError(
+                "[client] epsilon_max limits what a person spends, and this federation guarantees"
+                ' nothing; leave it out, or choose mode = "formal"'
+            )
+        if contract.mode.unit.hides_presence and self.pauses:
+            raise SettingsError(
+                '[client] at_epsilon_max = "pause" cannot be with hide_presence: windows go by with'
+                " the clock, so that readings that wait would be counted in none. Write"
+                ' at_epsilon_max = "refuse"'
             )
 
     @property
     def pauses(self) -> bool:
-        """Whether a client reads nothing more at the limit; otherwise it reads on and releases
-        nothing."""
+        """Whether a client reads no more at the limit; else it reads on and releases nothing."""
         return self._action == "pause"
 
     def allows_window(self) -> bool:
         """Whether the limit allows the open window, where the number of windows alone decides."""
-        return not (self._limit and self._by_window) or (
-            self._spent_with(0) <= self._limit and self.claim(0)
-        )
+        if not self._limit or not self._by_window:
+            return True
+        return self._spent_with(0) <= self._limit and self.claim(0)
 
     def claim(self, places: int) -> bool:
         """Whether this many places that were read may be released, by the ledger, which notes it.
@@ -135,13 +141,15 @@ class Budget:
 
     def _read_others(self) -> None:
         """Other federations may charge the same readings meanwhile."""
-        if self._ledger is not None and (version := self._ledger.version()) != self._others_version:
+        if self._ledger is None:
+            return
+        version = self._ledger.version()
+        if version != self._others_version:
             self._others_version = version
             self._others = self._ledger.spent_by_others(self._readings)
 
     def _spent_with(self, places: int) -> float:
-        """Most that a person will have spent, by all accounts, once this many more places are
-        released."""
+        """Most that a person will have spent, by all accounts, with this many more places."""
         return self._others / NANO + self._own_with(places)
 
     def _own_with(self, places: int) -> float:
@@ -152,7 +160,7 @@ class Budget:
         return self._with(0, begun).of_person(self._readings)
 
     def _with(self, rows: int, counted: int) -> Spending:
-        """The spending if this many more noisy rows, and counted places or windows, were charged."""
+        """The spending with this many more noisy rows, and counted places or windows."""
         before = self._spending.rows or Noised(0, self._rows_epsilon)
         windows = dict(self._spending.windows)
         windows[self._counts_cost] = windows.get(self._counts_cost, 0) + counted
@@ -165,26 +173,43 @@ class Budget:
 
 
 def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
-    """Raises `SettingsError` where a ledger counts what is spent of readings, and `mode` has
-    nothing to count."""
+    """Raises `SettingsError` where a ledger exists, and `mode` has nothing to count."""
     if not mode.formal and file.exists():
         raise SettingsError(
-            f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees nothing, so that no '
-            "ledger could count it; give this federation readings of its own"
+            f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees'
+            " nothing, so that no ledger could count it; give this federation readings of its own"
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowChargesState(SavedState):
+    charged: list[list[int]]
+    """[partition, first place that is not charged]"""
+    open: list[list[int]]
+    """[partition, first, stop] of the places that are not charged yet"""
+
+    def check(self) -> None:
+        for span in self.open:
+            require(len(span) == 3, "a span of places is a partition and two places")
+
+
 class RowCharges:
-    """The places of the readings log whose noisy rows are charged, before anything made from them
-    is published."""
+    """The places of the readings log whose noisy rows are charged.
+
+    They are charged before anything made from them is published.
+    """
 
     def __init__(self, ledger: Ledger | None, epsilon: float | None) -> None:
-        """`epsilon` of a row; None where none is made or nothing is guaranteed. Without a ledger
-        nothing is charged."""
+        """`epsilon` of a row; None where no row is made, or nothing is guaranteed.
+
+        Without a ledger nothing is charged.
+        """
         self._ledger = ledger
         self._epsilon = epsilon
         self._open: dict[int, tuple[int, int]] = {}
+        """partition -> (first, stop) of the places whose rows were made since the last charge"""
         self._charged: Positions = {}
+        """partition -> the first place that is not charged"""
 
     def add(self, before: Positions, after: Positions) -> None:
         """The rows of the places between these positions were made."""
@@ -202,25 +227,20 @@ class RowCharges:
         # Before what is charged is noted here: after a kill it is charged again, which costs
         # nothing.
         self._ledger.charge_rows(self._open, self._epsilon)
-        self._charged |= {partition: stop for partition, (_, stop) in self._open.items()}
+        for partition, (_, stop) in self._open.items():
+            self._charged[partition] = stop
         self._open = {}
 
-    def state(self) -> list[Any]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        spans = [
-            [partition, first, stop] for partition, (first, stop) in sorted(self._open.items())
-        ]
-        return [[[*one] for one in sorted(self._charged.items())], spans]
+        # In the order of partitions: equal charges must be equal bytes.
+        spans = [[partition, *self._open[partition]] for partition in sorted(self._open)]
+        return RowChargesState(charged=pairs_of(self._charged), open=spans).saved()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`, also when the ledger lacks what the checkpoint has charged."""
-        try:
-            charged, spans = state
-            self._charged = {int(partition): int(stop) for partition, stop in charged}
-            self._open = {
-                int(partition): (int(first), int(stop)) for partition, first, stop in spans
-            }
-        except (TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's charges of rows are damaged: {broken}") from None
+        saved = RowChargesState.read(state)
+        self._charged = positions_of(saved.charged)
+        self._open = {partition: (first, stop) for partition, first, stop in saved.open}
         if self._ledger is not None:
             self._ledger.check_rows(self._charged)

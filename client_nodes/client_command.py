@@ -21,7 +21,6 @@ from shoal.cli.options import (
     verbose_option,
 )
 from shoal.client_nodes.bootstrap import open_client
-from shoal.client_nodes.monitoring import SHAREABLE
 from shoal.client_nodes.node import ClientNode
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
@@ -74,9 +73,11 @@ def client(
     """
     config = load_config(file)
     contract = config.resolved
-    for log in (config.log, config.readings) if config.readings.address else (config.log,):
-        check_installed(log)
-    start_logging(name, as_json, logging.DEBUG if verbose else logging.INFO, client=name)
+    check_installed(config.log)
+    if config.readings.address:
+        check_installed(config.readings)
+    level = logging.DEBUG if verbose else logging.INFO
+    start_logging(name, as_json, level, client=name)
     log_event("started", federation=config.contract.federation, contract=contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
     # Compiled kernels take more memory than all the rest of a client.
@@ -96,24 +97,28 @@ def client(
             until_idle,
             on_step=lambda _: heartbeat.beat(),
         )
-    shareable = {
-        ("readings" if total == "read" else total): totals.get(total, 0) for total in SHAREABLE
-    }
+    # The numbers that may leave the site: those of readings and of updates alone.
+    shareable = {"readings": totals.get("read", 0), "updates": totals.get("updates", 0)}
     log_event("stopped", **shareable)
     if rejected:
-        kinds = [one.text() for one in rejected[:KINDS_NAMED_MAX]]
-        if len(rejected) > KINDS_NAMED_MAX:
-            kinds.append(f"{len(rejected) - KINDS_NAMED_MAX} kinds more")
-        total = sum(one.readings for one in rejected)
-        log_event("rejected_in_all", logging.WARNING, readings=total, kinds="; ".join(kinds))
+        _log_rejected(rejected)
     if as_json:
         click.echo(json.dumps({"client": name, **shareable}))
     if until_idle is not None and rejected and not totals.get("learned"):
         raise InvalidData(unusable(rejected))
 
 
+def _log_rejected(rejected: list[Rejected]) -> None:
+    kinds = [kind.text() for kind in rejected[:KINDS_NAMED_MAX]]
+    if len(rejected) > KINDS_NAMED_MAX:
+        kinds.append(f"{len(rejected) - KINDS_NAMED_MAX} kinds more")
+    readings = sum(kind.readings for kind in rejected)
+    log_event("rejected_in_all", logging.WARNING, readings=readings, kinds="; ".join(kinds))
+
+
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
-    """Metrics that are served over HTTP. Only a client that serves them loads the libraries for it."""
+    """Metrics that are served over HTTP."""
+    # Only a client that serves metrics loads the libraries for it.
     from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
 
     metrics = make_metrics(settings)
@@ -125,7 +130,7 @@ def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetr
 
 
 def make_metrics(settings: ClientSettings) -> ClientMetrics:
-    """The metrics of a client, without what is made from raw readings where others could read them."""
+    """The metrics of a client; what is made from raw readings only where no other can read them."""
     from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415 - loaded only with a metrics_port
 
     return ClientMetrics(on_site=settings.metrics_on_site or is_loopback(settings.metrics_host))
@@ -141,8 +146,7 @@ def _counted(
     rejected: list[Rejected],
     contract_by: float | None,
 ) -> Iterator[ClientNode]:
-    """The resumed client; its totals and rejected readings are copied to `totals` and `rejected`
-    when it is closed.
+    """The resumed client, whose totals and rejected readings are copied when it is closed.
 
     `contract_by`: when a new client no longer waits for the federation's contract, monotonic; None:
     it does not wait.

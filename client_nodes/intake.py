@@ -1,21 +1,23 @@
-"""The first stage of a step: reads records of the readings log and decodes them, or rejects them
-with a reason."""
+"""The first stage of a step: reads and decodes records of the readings log, or rejects them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.messages import envelope_headers
 from shoal.protocol.reading_faults import Fault, Reason, fault_of
 from shoal.protocol.readings import Reading, user_of
 from shoal.protocol.topics import READINGS, REJECTED
+from shoal.runtime.checkpoint import pairs_of, positions_of
+from shoal.saved_state import FloatArray, SavedState
 from shoal.transports.base import Log, Positions, Record, RecordColumns, read_next
 
 TIMES_MAX: Final = 1000
@@ -56,10 +58,28 @@ class TimeSpan(NamedTuple):
 
     def in_seconds(self) -> TimeSpan:
         """The same in whole seconds, rounded down."""
-        return TimeSpan(*(None if time is None else float(math.floor(time)) for time in self))
+        return TimeSpan(_whole_seconds(self.oldest), _whole_seconds(self.newest))
 
 
 NO_SPAN: Final = TimeSpan()
+
+
+def _whole_seconds(time: float | None) -> float | None:
+    return None if time is None else float(math.floor(time))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanState(SavedState):
+    oldest: float | None
+    newest: float | None
+
+    @classmethod
+    def of(cls, span: TimeSpan) -> Self:
+        return cls(oldest=span.oldest, newest=span.newest)
+
+    @property
+    def span(self) -> TimeSpan:
+        return TimeSpan(self.oldest, self.newest)
 
 
 class Batch(NamedTuple):
@@ -96,6 +116,13 @@ def no_batch(width: int) -> Batch:
     return Batch(np.empty((0, width)), [], [], [])
 
 
+@dataclass(frozen=True, kw_only=True)
+class IntakeState(SavedState):
+    positions: list[list[int]]
+    """[partition, next offset to read]"""
+    recent_times: Annotated[Floats, FloatArray("times")]
+
+
 class Intake:
     """Reads a client's readings log from a position on."""
 
@@ -107,8 +134,10 @@ class Intake:
         needs_users: bool = False,
         gaps: bool = False,
     ) -> None:
-        """`width` is the number of features d; `needs_users`: readings without a user id are
-        rejected; `gaps`: readings may lack values."""
+        """`width` is the number of features d.
+
+        `needs_users`: readings without a user id are rejected; `gaps`: readings may lack values.
+        """
         self._readings = readings
         self._gaps = gaps
         self._width = width
@@ -129,16 +158,32 @@ class Intake:
         interrupt: Callable[[], bool] | None = None,
         limit: int | None = None,
     ) -> Batch:
-        """The next batch, at most `limit` records, or as many as the settings and
-        `READINGS_READ_MAX` let it read.
+        """The next batch, at most `limit` records, or as many as the settings let it read.
 
         Waits up to `timeout_s` seconds for a first record, or until `interrupt` returns true.
         Raises as `Log.read` does, and `OffsetOutOfRange` unless the settings accept gaps.
         """
-        limit = (
-            min(self._settings.batch_readings_max, READINGS_READ_MAX) if limit is None else limit
-        )
-        accept_gap = self._settings.accept_gap
+        if limit is None:
+            limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
+        records = self._wait_for_records(timeout_s, interrupt, limit)
+        self.found_none = not records
+        lost = self._lost
+        self._lost = 0
+        # First, as it is every step of an idle client, and of one that answers rounds.
+        if not records:
+            return no_batch(self._width)._replace(lost=lost)
+        batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
+        if self._needs_users:
+            # One user's times must not decide on readings of another, so that repeats are not
+            # dropped here: the window of counts drops them for each user.
+            batch = with_users(batch, records)
+        elif self._settings.drop_repeats:
+            batch = self._without_repeats(batch, records)
+        return batch._replace(lost=lost)
+
+    def _wait_for_records(
+        self, timeout_s: float, interrupt: Callable[[], bool] | None, limit: int
+    ) -> Sequence[Record]:
         left_s = timeout_s
         while True:
             # A log can only wait for records, so an interrupt is looked for between short waits.
@@ -149,31 +194,18 @@ class Intake:
                 self.positions,
                 limit,
                 wait_s,
-                accept_gap,
+                self._settings.accept_gap,
                 self._count_lost,
             )
             left_s -= wait_s
-            self.found_none = not records
             if records or left_s <= 0 or (interrupt is not None and interrupt()):
-                lost = self._lost
-                self._lost = 0
-                if not records:  # every step of an idle client, and of one that answers
-                    return no_batch(self._width)._replace(lost=lost)
-                batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
-                # Where a user is the privacy unit, one user's times must not decide on readings of
-                # another: the window of counts drops repeats there.
-                if self._settings.drop_repeats and not self._needs_users:
-                    batch = self._without_repeats(batch, records)
-                return (with_users(batch, records) if self._needs_users else batch)._replace(
-                    lost=lost
-                )
+                return records
 
     def write_rejected(self, batch: Batch) -> None:
         """Write the rejected readings of a batch to the client's own log; the caller flushes.
-        Raises as the log does.
 
         The key is the reading's place, so writing it again after a kill changes nothing in the
-        compacted view.
+        compacted view. Raises as the log does.
         """
         for rejected in batch.rejected:
             record = rejected.record
@@ -184,18 +216,14 @@ class Intake:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        positions = [[partition, offset] for partition, offset in sorted(self.positions.items())]
-        return {"positions": positions, "recent_times": list(self.recent_times)}
+        times = np.fromiter(self.recent_times, dtype=np.float64, count=len(self.recent_times))
+        return IntakeState(positions=pairs_of(self.positions), recent_times=times).saved()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
-        try:
-            self.positions = positions_in(state)
-            self.recent_times = dict.fromkeys(state["recent_times"])
-        except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(
-                f"the checkpoint's positions in the readings log are damaged: {broken}"
-            ) from None
+        saved = IntakeState.read(state)
+        self.positions = positions_of(saved.positions)
+        self.recent_times = dict.fromkeys(saved.recent_times.tolist())
 
     def _without_repeats(self, batch: Batch, records: Sequence[Record]) -> Batch:
         """The batch with every reading rejected that has the time of an earlier one.
@@ -220,27 +248,25 @@ class Intake:
     def lag_records(self) -> int:
         """Number of records that are not read yet."""
         ends = self._readings.bounds(READINGS)
-        return sum(
-            max(0, end - self.positions.get(partition, 0)) for partition, (_, end) in ends.items()
-        )
+        lag = 0
+        for partition, (_, end) in ends.items():
+            # A log that was restored from a copy may end before the position.
+            lag += max(0, end - self.positions.get(partition, 0))
+        return lag
 
 
 def positions_in(state: dict[str, Any]) -> Positions:
-    """The positions in what `Intake.state` gave. Raises `KeyError`, `TypeError` or `ValueError` for
-    a damaged state."""
-    return {int(partition): int(offset) for partition, offset in state["positions"]}
+    """The positions in a state of `Intake`. Raises `InvalidState`."""
+    return positions_of(IntakeState.read(state).positions)
 
 
 def decode_batch(
     records: Sequence[Record], width: int, ahead_s: float = math.inf, gaps: bool = False
 ) -> Batch:
-    """Decode records of the readings log; `width` is the number of features d. Rejects records, and
-    raises nothing.
+    """Decode records of the readings log of d = `width` features. Rejects records; raises nothing.
 
-    With `gaps` a reading may lack values, but not all.
-
-    A reading whose time lies more than `ahead_s` seconds after the one at which the log took it in
-    is rejected.
+    With `gaps` a reading may lack values, but not all. A reading whose time lies more than
+    `ahead_s` seconds after the one at which the log took it in is rejected.
     """
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
@@ -259,10 +285,12 @@ def decode_batch(
         if isinstance(result, RejectedReading):
             rejected.append(result)
             times[number] = result.time
-        else:
-            times[number], values[number] = result
-            accepted[number] = True
-            latest = max(latest, -math.inf if result[0] is None else result[0])
+            continue
+        time, values[number] = result
+        times[number] = time
+        accepted[number] = True
+        if time is not None:
+            latest = max(latest, time)
     # The latest of all beside the earliest arrival: nearly every batch is done with this one
     # comparison.
     if latest > min(_taken_in_ms(records), default=0) / 1000 + ahead_s:
@@ -282,11 +310,9 @@ def decode_batch(
 
 def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:
     """Times at which the log took each record in, milliseconds since 1970."""
-    return (
-        records.timestamps_ms
-        if isinstance(records, RecordColumns)
-        else [record.timestamp_ms for record in records]
-    )
+    if isinstance(records, RecordColumns):
+        return records.timestamps_ms
+    return [record.timestamp_ms for record in records]
 
 
 def _places(records: Sequence[Record], kept: Sequence[int]) -> list[tuple[int, int]]:
@@ -307,19 +333,19 @@ def _reject(
     batch: Batch, records: Sequence[Record], rejected: Sequence[bool], reason: Reason
 ) -> Batch:
     """The batch with those of its n readings rejected that are marked in `rejected` (n,)."""
-    kept = [position for position, one in enumerate(rejected) if not one]
-    numbers = [number for number, one in zip(batch.numbers, rejected, strict=True) if one]
+    kept: list[int] = []
+    all_rejected = list(batch.rejected)
+    for position, number in enumerate(batch.numbers):
+        if rejected[position]:
+            time = batch.record_times[number]
+            all_rejected.append(RejectedReading(records[number], reason, time))
+        else:
+            kept.append(position)
     return batch._replace(
         values=batch.values[kept],
         places=[batch.places[position] for position in kept],
         times=[batch.times[position] for position in kept],
-        rejected=[
-            *batch.rejected,
-            *(
-                RejectedReading(records[number], reason, batch.record_times[number])
-                for number in numbers
-            ),
-        ],
+        rejected=all_rejected,
         numbers=[batch.numbers[position] for position in kept],
     )
 
@@ -327,8 +353,7 @@ def _reject(
 def _reject_future(
     records: Sequence[Record], times: list[float | None], accepted: Bools, ahead_s: float
 ) -> list[RejectedReading]:
-    """The readings whose time cannot be, no longer marked in `accepted` (n,), and their times taken
-    from `times`.
+    """The readings whose time cannot be; takes their marks from `accepted` (n,), and their `times`.
 
     One reading of a far future would push all others out of a window by age, and would keep doing
     so.
@@ -338,7 +363,8 @@ def _reject_future(
         record = records[number]
         time = times[number]
         if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
-            accepted[number], times[number] = False, None
+            accepted[number] = False
+            times[number] = None
             rejected.append(RejectedReading(record, "time"))
     return rejected
 
@@ -350,6 +376,7 @@ def _decode_one(
         reading = Reading.decode(record.value, record.headers)
     except MessageRejected:
         return RejectedReading(record, "malformed")
-    if (fault := fault_of(reading.values, width, gaps)) is not None:
+    fault = fault_of(reading.values, width, gaps)
+    if fault is not None:
         return RejectedReading(record, fault.reason, reading.time, fault.feature)
     return reading.time, np.asarray(reading.values, dtype=np.float64)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
-from shoal.client_nodes.intake import NO_SPAN, TimeSpan
+from shoal.client_nodes.intake import NO_SPAN, SpanState, TimeSpan
 from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import Content, EncodedUpdate, Publisher
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidData, InvalidState
+from shoal.errors import InvalidData
 from shoal.protocol.messages import Snapshot
+from shoal.saved_state import SavedState
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerState(SavedState):
+    rejected: int
+    places_since_update: int
+    republish: bool
+    newest_reading_at: float | None
+    span: SpanState
 
 
 class Learner:
@@ -37,8 +48,10 @@ class Learner:
         started_at: float,
         snapshots: Snapshots | None = None,
     ) -> None:
-        """`started_at`: the client's clock now, seconds since 1970. `snapshots` None: no model
-        follows any."""
+        """`started_at`: the client's clock now, seconds since 1970.
+
+        Without `snapshots` no model follows any, as in a replay.
+        """
         models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(model, contract.width, publisher) for model in models]
         follows = any(model.streaming.follows_snapshots for model in models)
@@ -71,8 +84,11 @@ class Learner:
 
     @property
     def rejected(self) -> int | None:
-        """Readings not learnt since the client was first started; None where nothing may tell
-        whether one was valid."""
+        """Readings not learnt since the client was first started.
+
+        None in a mode with a guarantee: there, nothing published may depend on whether a reading
+        was valid.
+        """
         return None if self._hides_validity else self._rejected
 
     @property
@@ -82,27 +98,27 @@ class Learner:
 
     @property
     def due(self) -> tuple[int, float]:
-        """Number of places after which the next updates are due; and the moment from which they are
-        due before, seconds since 1970."""
-        return (
-            self._publish_readings - self._places_since_update,
-            self._updated_at + self._settings.publish_s,
-        )
+        """When the next updates are due: after how many places, or at which time if that is first.
+
+        The time is in seconds since 1970.
+        """
+        places = self._publish_readings - self._places_since_update
+        return places, self._updated_at + self._settings.publish_s
 
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
-        """Learn the rows of the batch; returns the updates that became due, in the order of the
-        contract's models.
+        """Learn the rows of the batch; returns the updates that became due.
 
-        What the newest snapshot asks of a model is answered at once. Raises as the log of snapshots
-        does.
+        They are in the order of the contract's models. What the newest snapshot asks of a model is
+        answered at once. Raises as the log of snapshots does.
         """
         updates: list[EncodedUpdate] = []
-        self._follow()
+        self._follow_snapshots()
         start = 0
         places = len(batch.place_times)
         while start < places:
             stop = min(places, start + self._publish_readings - self._places_since_update)
-            # Updates are due by places: rejected and withheld readings have one, and no row.
+            # Updates are due by places: rejected and withheld readings have a place, and no row.
+            # `numbers` are the places of the rows, ascending.
             first, end = np.searchsorted(batch.numbers, [start, stop])
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)
@@ -116,14 +132,10 @@ class Learner:
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
         # After the updates that were due, which may have answered already.
-        answers = [
-            model.make_update(now, self._span, self.rejected)
-            for model in self._models
-            if model.owes_answer
-        ]
-        return updates + [answer for answer in answers if answer is not None]
+        asked = [model for model in self._models if model.owes_answer]
+        return updates + self._updates_of(asked, now)
 
-    def _follow(self) -> None:
+    def _follow_snapshots(self) -> None:
         if self._snapshots is None:
             return
         self._snapshots.follow()
@@ -131,55 +143,68 @@ class Learner:
             model.adopt(self._snapshots.newest(model.name))
 
     def reset_published(self, _: float) -> None:
-        """The server has none of the earlier updates: the next ones hold everything, and need no
-        new reading."""
+        """The server has none of the earlier updates: the next ones hold everything.
+
+        They need no new reading.
+        """
         for model in self._models:
             model.reset_published()
         self._republish = True
 
     def state(self) -> dict[str, Any]:
-        return {
-            "models": {model.name: model.state() for model in self._models},
-            "rejected": self._rejected,
-            "places_since_update": self._places_since_update,
-            "republish": self._republish,
-            "newest_reading_at": self.newest_reading_at,
-            "span": list(self._span),
-        }
+        state = LearnerState(
+            rejected=self._rejected,
+            places_since_update=self._places_since_update,
+            republish=self._republish,
+            newest_reading_at=self.newest_reading_at,
+            span=SpanState.of(self._span),
+        )
+        models = {model.name: model.state() for model in self._models}
+        return {**state.saved(), "models": models}
 
     def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
-        """A state of an earlier contract without what models cannot go on with; updates keep their
-        numbers."""
-        anew = {"half": None, "readings": 0}
-        models = {
-            name: own if standing.get(name) == "same" else own | anew
-            for name, own in state["models"].items()
-            if standing.get(name, "gone") != "gone"
-        }
+        """A state of an earlier contract without what models cannot go on with.
+
+        Updates keep their numbers, as the server has seen the earlier ones.
+        """
+        models = {}
+        for name, model in state["models"].items():
+            how = standing.get(name, "gone")
+            if how == "same":
+                models[name] = model
+            elif how != "gone":
+                models[name] = {**model, "half": None, "readings": 0}
         return {**state, "models": models}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
-        try:
-            for model in self._models:
-                # else it is new in the contract
-                if (own := state["models"].get(model.name)) is not None:
-                    model.restore(own)
-            self._rejected = int(state["rejected"])
-            self._places_since_update = state["places_since_update"]
-            self._republish = state["republish"]
-            self.newest_reading_at = state["newest_reading_at"]
-            self._span = TimeSpan(*state["span"])
-        except (KeyError, TypeError) as broken:
-            raise InvalidState(f"the checkpoint of the models is damaged: {broken}") from None
+        saved = LearnerState.read(state)
+        for model in self._models:
+            # A model that the state lacks is new in the contract.
+            if model.name in state["models"]:
+                model.restore(state["models"][model.name])
+        self._rejected = saved.rejected
+        self._places_since_update = saved.places_since_update
+        self._republish = saved.republish
+        self.newest_reading_at = saved.newest_reading_at
+        self._span = saved.span.span
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
-        updates = [model.make_update(now, self._span, self.rejected) for model in self._models]
+        updates = self._updates_of(self._models, now)
         self._places_since_update = 0
         self._republish = False
         self._span = NO_SPAN
         self._updated_at = now
-        return [update for update in updates if update is not None]
+        return updates
+
+    def _updates_of(self, models: Sequence[ModelLearner], now: float) -> list[EncodedUpdate]:
+        """The updates of those of these models that have something to publish."""
+        updates = []
+        for model in models:
+            update = model.make_update(now, self._span, self.rejected)
+            if update is not None:
+                updates.append(update)
+        return updates
 
     def _interval_elapsed(self, now: float) -> bool:
         # A clock that was set back must not lengthen the interval.
@@ -193,12 +218,21 @@ def saved_sequence_halves(
     """The halves of `Learner.sequence_halves` in a learner's saved state. Raises `InvalidState`."""
     halves = {}
     for model in contract.models.values():
-        if model.family.client_learns and model.streaming.labels_sequences:
-            half = cast("SequenceHalf", model.streaming.client(model.options, contract.width))
-            if (saved := state["models"].get(model.name, {}).get("half")) is not None:
-                half.restore(saved)
-            halves[model.name] = half
+        if not model.family.client_learns or not model.streaming.labels_sequences:
+            continue
+        half = cast("SequenceHalf", model.streaming.client(model.options, contract.width))
+        saved = state["models"].get(model.name, {}).get("half")
+        if saved is not None:
+            half.restore(saved)
+        halves[model.name] = half
     return halves
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLearnerState(SavedState):
+    sequence: int
+    readings: int
+    reported: int
 
 
 class ModelLearner:
@@ -214,9 +248,11 @@ class ModelLearner:
         self._adopted = 0
         """version of the snapshot that the half works by"""
         self._sequence = 0
+        """number of the newest update"""
         self._readings = 0
+        """readings, or places, since that update"""
         self._reported = 0
-        """rejected readings that the newest update has told of"""
+        """rejected readings, as the newest update has them"""
 
     @property
     def name(self) -> str:
@@ -230,7 +266,9 @@ class ModelLearner:
     @property
     def sequence_half(self) -> SequenceHalf | None:
         """Its client half, if its clusters are seen in successive rows."""
-        return cast("SequenceHalf", self._half) if self._model.streaming.labels_sequences else None
+        if not self._model.streaming.labels_sequences:
+            return None
+        return cast("SequenceHalf", self._half)
 
     @property
     def owes_answer(self) -> bool:
@@ -238,11 +276,13 @@ class ModelLearner:
         return self._following is not None and self._following.owes_answer
 
     def adopt(self, newest: Snapshot | None) -> None:
-        """Work by the newest snapshot, if the model does. One that is for other options than the
-        contract's is not followed."""
+        """Work by the newest snapshot, if the model does.
+
+        One that is for other options than the contract's is not followed.
+        """
         if self._following is None or newest is None or newest.version == self._adopted:
             return
-        # Also where it cannot be followed: else every step would try again.
+        # Noted before it is tried: one that cannot be followed is not tried again at every step.
         self._adopted = newest.version
         # A forged or newer snapshot must not stop a client from learning.
         with suppress(InvalidData):
@@ -254,23 +294,22 @@ class ModelLearner:
             self._following.adopt(snapshot)
 
     def learn(self, rows: Rows, places: int) -> None:
-        """Learn noisy rows (n, d), each once, in order, from this number of places of the readings
-        log.
+        """Learn noisy rows (n, d), each once, in order; they are of this many places of the log.
 
-        Updates count the rows, or the places where the model counts them.
+        An update says how many rows it has, or how many places where the model counts these.
         """
         self._half.learn(rows)
         self._readings += places if self._model.counts_places else len(rows)
 
     def make_update(self, now: float, span: TimeSpan, rejected: int | None) -> EncodedUpdate | None:
-        """An update of what changed since the previous one; None when there is nothing to publish
-        yet.
+        """An update of what changed since the previous one; None when there is nothing to publish.
 
         Where all readings were rejected, only their number is published, for those who look at the
         page.
         """
         arrays = self._half.contribute()
         if not any(len(array) for array in arrays.values()):
+            # Readings that were learnt and give no array yet are published with the next update.
             if not rejected or rejected == self._reported or self._readings:
                 return None
             arrays = {}
@@ -285,22 +324,17 @@ class ModelLearner:
         self._half.reset_published()
 
     def state(self) -> dict[str, Any]:
-        counts = {
-            "sequence": self._sequence,
-            "readings": self._readings,
-            "reported": self._reported,
-        }
-        return {"half": self._half.state(), **counts}
+        state = ModelLearnerState(
+            sequence=self._sequence, readings=self._readings, reported=self._reported
+        )
+        return {**state.saved(), "half": self._half.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
-        try:
-            if state["half"] is not None:  # else the model begins anew under another contract
-                self._half.restore(state["half"])
-            self._sequence = state["sequence"]
-            self._readings = state["readings"]
-            self._reported = state["reported"]
-        except (KeyError, TypeError) as broken:
-            raise InvalidState(
-                f"the checkpoint of model {self._model.name} is damaged: {broken}"
-            ) from None
+        saved = ModelLearnerState.read(state)
+        # Without a half the model begins anew under another contract; see `Learner.moved`.
+        if state["half"] is not None:
+            self._half.restore(state["half"])
+        self._sequence = saved.sequence
+        self._readings = saved.readings
+        self._reported = saved.reported

@@ -1,5 +1,4 @@
-"""Windows of masked counts: the client counts a whole window, cuts it off at the clip, charges it,
-and masks it.
+"""Windows of masked counts: a client counts a window, clips the counts, charges and masks them.
 
 A window is as in `count_windows`, but for two things. The first one is as long as any other: all
 clients answer the same rounds. And a window stays here until a batch has had it: a client that is
@@ -17,13 +16,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from shoal.algorithms.streaming import Rows
-from shoal.client_nodes.count_windows import CountWindows, counted_rows
+from shoal.client_nodes.count_windows import CountWindows, check_unit_rows
 from shoal.client_nodes.intake import Batch
 from shoal.client_nodes.own_updates import masked_digest
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
@@ -33,13 +33,37 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.ledger import MaskedRelease
 from shoal.privacy.masked import Masked, clip_order, readings_within
-from shoal.protocol.checks import is_count
 from shoal.protocol.masked import PLAN_BYTES, MaskedCounts, OpenRound, bytes_of, message_name
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole
 from shoal.telemetry.events import log_event
 
 DROP: Final = "refuse"
 """setting by which windows are left out at the limit of the budget; otherwise they wait"""
+NEVER_SENT: Final = (0, -1)
+"""no round, and no window"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingState(SavedState):
+    rows: Annotated[Rows, FloatArray("n", "d", gaps=True)]
+    valid: Annotated[Bools, BoolArray("n")]
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedModelState(SavedState):
+    sent_round: int
+    sent_window: Annotated[int, Whole(least=-1)]
+    charged: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedWindowsState(SavedState):
+    pending: PendingState | None
+    masked: dict[str, MaskedModelState]
+    """by the name of the model"""
 
 
 class PendingWindow(NamedTuple):
@@ -74,7 +98,7 @@ class MaskedModel:
         ]
         self._public_name = client.encode() + b"\0" + model.name.encode()
         self._cohort = f"{contract.federation}/{model.name}".encode()
-        self.sent_for = (0, -1)
+        self.sent_for = NEVER_SENT
         """newest round that was answered, and with which window"""
         self.charged = 0
         """one more than the number of the newest window that was charged"""
@@ -90,12 +114,11 @@ class MaskedModel:
 
     def needs_answer(self, window: PendingWindow, opened: OpenRound | None) -> bool:
         """Whether a message of this window for the open round is due."""
-        # A forged round with a large number, answered once, must not silence the client for ever.
-        return (
-            opened is not None
-            and opened.answered_window(self._client) < window.number
-            and self.sent_for != (opened.round, window.number)
-        )
+        if opened is None or self.is_taken(window, opened):
+            return False
+        # Another round, not a later one: a forged round with a large number, answered once, must
+        # not keep the client from answering for ever.
+        return self.sent_for != (opened.round, window.number)
 
     def is_taken(self, window: PendingWindow, opened: OpenRound | None) -> bool:
         """Whether a batch has had the window."""
@@ -114,10 +137,14 @@ class MaskedModel:
         counts."""
         from shoal.privacy.masks import mask, synthetic_nonce  # noqa: PLC0415 - needs an extra
 
+        # The clip bounds what one client changes in the sum, whatever it measures: readings count
+        # in a public random order until their counts reach it, the rest does not.
         counts_of = partial(self._count, window, opened.round)
         order = clip_order(self._public_name, window.number, len(window.rows))
         counted, _ = readings_within(counts_of, window.valid, order, self._mode.clip_squared)
         counts: Ints = counted.counts
+        # The nonce is made from the counts: equal messages have equal bytes after a kill, and
+        # different counts never have the same mask, whose difference would show theirs.
         name = message_name(opened.round, window.number, opened.plan)
         nonce = synthetic_nonce(self._secret, name, counts.astype("<i8").tobytes())
         named = message_name(opened.round, window.number, opened.plan, nonce)
@@ -139,6 +166,19 @@ class MaskedModel:
             counts=bytes_of(masked),
         )
 
+    def state(self) -> MaskedModelState:
+        sent_round, sent_window = self.sent_for
+        return MaskedModelState(
+            sent_round=sent_round,
+            sent_window=sent_window,
+            charged=self.charged,
+            fingerprint=self.fingerprint,
+        )
+
+    def restore(self, saved: MaskedModelState) -> None:
+        self.sent_for = (saved.sent_round, saved.sent_window)
+        self.charged = saved.charged
+
     def _count(self, window: PendingWindow, round_: int, valid: Bools) -> Any:
         return self._counter.count(
             window.rows, valid, self._public_name, window.number, (self._cohort, round_)
@@ -155,9 +195,10 @@ class MaskedWindows(CountWindows):
         noise_key: bytes = parts[3]
         self._mode = cast("Masked", contract.mode)
         if not self._mode.helpers:
+            regions = ", ".join(self._mode.regions)
             raise SettingsError(
-                f"{contract.federation} is a federation of regions, {', '.join(self._mode.regions)}: start the client "
-                "with the file of its region, whose helpers it relies on"
+                f"{contract.federation} is a federation of regions, {regions}: start the client"
+                " with the file of its region, whose helpers it relies on"
             )
         publisher: Publisher = parts[0]
         self._digests = publisher.digests
@@ -165,30 +206,30 @@ class MaskedWindows(CountWindows):
             MaskedModel(contract, model, client, noise_key) for model in contract.counted
         ]
         self._pending: PendingWindow | None = None
-        self._left_out = 0
-        """windows that were left out, as the budget of the span was spent"""
         self._drops = False
-        self._told = -1
+        """whether windows are left out when the budget of the span is spent"""
+        self._over_budget = -1
+        """number of the newest window for which it was spent"""
 
     def at_limit(self, action: str) -> None:
-        """What to do where the budget of the span is spent: `pause` or `refuse`, as [client]
-        at_epsilon_max says."""
+        """What to do where the budget of the span is spent: `pause` or `refuse`."""
         self._drops = action == DROP
 
     @property
     def room(self) -> int:
         """Number of readings that may be read now."""
         # Never a whole window besides the one that waits: it would be closed at once.
-        return (self._size if self._pending is not None else 2 * self._size) - 1 - len(self._rows)
+        windows = 1 if self._pending is not None else 2
+        return windows * self._size - 1 - len(self._rows)
 
     def add(
         self, batch: Batch, now: float, allows_window: Callable[[], bool] = lambda: True
     ) -> list[EncodedUpdate]:
         """Add the readings of a batch, and answer the open rounds. Raises as the log does.
 
-        `allows_window` is not asked: the budget of these windows is that of the contract.
+        `allows_window` is not called: the budget of these windows is that of the contract.
         """
-        self._append(batch, now)
+        self._add_places(batch, now)
         updates: list[EncodedUpdate] = []
         self._snapshots.follow()
         while self._next_window(now):
@@ -199,27 +240,31 @@ class MaskedWindows(CountWindows):
             self.closed += 1
         return updates
 
-    def _append(self, batch: Batch, now: float) -> None:
+    def _add_places(self, batch: Batch, now: float) -> None:
         if not batch.records:
             return
-        rows, valid, users, times, _ = self._in_order(batch)
+        places = self._in_order(batch)
         if self._opened_at is None:
             self._opened_at = now
-        self._rows = np.concatenate([self._rows, rows])
-        self._valid = np.concatenate([self._valid, self._user_readings.admit(valid, users, times)])
+        counted = self._user_readings.admit(places.valid, places.users, places.times)
+        self._rows = np.concatenate([self._rows, places.rows])
+        self._valid = np.concatenate([self._valid, counted])
 
     def _next_window(self, now: float) -> bool:
-        """Whether a window waits for a batch; the open one is closed for it if it is full or old."""
+        """Whether a window waits for a batch; closes the open one for it if it is full or old."""
         if self._pending is not None:
             return True
-        if not len(self._rows) or (len(self._rows) < self._size and not self._is_overdue(now)):
+        if not len(self._rows):
+            return False
+        if len(self._rows) < self._size and not self._is_overdue(now):
             return False
         size = min(len(self._rows), self._size)
         # Copies, so that a window does not keep the rows of all that were read with it.
         self._pending = PendingWindow(
             self._rows[:size].copy(), self._valid[:size].copy(), self.closed
         )
-        self._rows, self._valid = self._rows[size:].copy(), self._valid[size:].copy()
+        self._rows = self._rows[size:].copy()
+        self._valid = self._valid[size:].copy()
         self._opened_at = now if len(self._rows) else None
         self._places += size
         return True
@@ -231,25 +276,26 @@ class MaskedWindows(CountWindows):
         updates = []
         for model in self._masked:
             opened = self._snapshots.open_round(model.name)
-            if (
-                opened is None
-                or not model.needs_answer(window, opened)
-                or not model.adopt(self._snapshots, opened)
-            ):
+            if opened is None or not model.needs_answer(window, opened):
+                continue
+            if not model.adopt(self._snapshots, opened):
                 continue
             # Before the message is made: a kill in between costs budget that nothing was published
-            # for.
-            if not self._charge(model, window, now):
-                continue
-            message = model.make_message(window, opened)
-            agreed = self._contract.contract
-            value = message.encode()
-            record = OutboxRecord(
-                agreed.updates_topic, value, agreed.update_key(model.name), message.headers()
-            )
-            self._digests.add(model.name, opened.round, masked_digest(value))
-            updates.append(EncodedUpdate(model.name, [record]))
+            # for, and never the reverse.
+            if self._charge(model, window, now):
+                updates.append(self._make_update(model, window, opened))
         return updates
+
+    def _make_update(
+        self, model: MaskedModel, window: PendingWindow, opened: OpenRound
+    ) -> EncodedUpdate:
+        message = model.make_message(window, opened)
+        value = message.encode()
+        self._digests.add(model.name, opened.round, masked_digest(value))
+        agreed = self._contract.contract
+        key = agreed.update_key(model.name)
+        record = OutboxRecord(agreed.updates_topic, value, key, message.headers())
+        return EncodedUpdate(model.name, [record])
 
     def _charge(self, model: MaskedModel, window: PendingWindow, now: float) -> bool:
         """Whether the window is charged; not where the budget of the span is spent."""
@@ -259,16 +305,15 @@ class MaskedWindows(CountWindows):
         if self._ledger.charge_masked(release, now, mode.span_s, mode.span_nano):
             model.charged = max(model.charged, window.number + 1)
             return True
-        # Once for a window, however often the step comes back to it.
-        if self._told != window.number:
-            self._told = window.number
-            action = DROP if self._drops else "pause"
+        # Logged once for a window, however often the step comes back to it.
+        if self._over_budget != window.number:
+            self._over_budget = window.number
             log_event(
                 "masked_budget_spent",
                 logging.WARNING,
                 model=model.name,
                 window=window.number,
-                action=action,
+                action=DROP if self._drops else "pause",
             )
         return False
 
@@ -276,52 +321,39 @@ class MaskedWindows(CountWindows):
         """Whether every model has had the window, or it is left out."""
         window = self._pending
         assert window is not None
-        open_rounds = [self._snapshots.open_round(model.name) for model in self._masked]
-        left_out = self._drops and self._told == window.number
-        return all(
-            model.is_taken(window, opened) or (left_out and model.charged <= window.number)
-            for model, opened in zip(self._masked, open_rounds, strict=True)
-        )
+        left_out = self._drops and self._over_budget == window.number
+        for model in self._masked:
+            if model.is_taken(window, self._snapshots.open_round(model.name)):
+                continue
+            # A window that is charged may be in a batch already, and is never left out.
+            if not left_out or model.charged > window.number:
+                return False
+        return True
 
     def state(self) -> dict[str, Any]:
-        pending = self._pending
-        return {
-            **super().state(),
-            "pending": None
-            if pending is None
-            else [pending.rows, pending.valid.astype(np.uint8), pending.number],
-            "sent_for": {model.name: list(model.sent_for) for model in self._masked},
-            "charged": {model.name: model.charged for model in self._masked},
-            "masks": {model.name: model.fingerprint for model in self._masked},
-        }
+        pending = None
+        if self._pending is not None:
+            pending = PendingState(**self._pending._asdict())
+        masked = {model.name: model.state() for model in self._masked}
+        own = MaskedWindowsState(pending=pending, masked=masked)
+        return {**super().state(), **own.saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`, also when the ledger does not fit or another key made the masks
-        before."""
-        try:
-            if state["masks"] != {model.name: model.fingerprint for model in self._masked}:
+        """Raises `InvalidState`, also where the ledger or the noise key is another one."""
+        saved = MaskedWindowsState.read(state, {"d": self._contract.width})
+        for model in self._masked:
+            own = saved.masked.get(model.name)
+            if own is None or own.fingerprint != model.fingerprint:
                 raise InvalidState(
-                    "the checkpoint belongs to another noise key, client name or contract. Restore those it was made "
-                    "with, or start under a new client name"
+                    "the checkpoint belongs to another noise key, client name or contract. Restore"
+                    " those it was made with, or start under a new client name"
                 )
-            if state["pending"] is not None:
-                rows, valid, number = state["pending"]
-                fits = counted_rows(
-                    rows, valid.astype(np.bool_), self._contract.width, self._contract.learns_gaps
-                )
-                self._pending = PendingWindow(*fits, number)
-                if not is_count(number):
-                    raise InvalidState(
-                        "the checkpoint's window that waits for a batch is inconsistent"
-                    )
-            for model in self._masked:
-                round_, window = state["sent_for"][model.name]
-                model.sent_for, model.charged = (
-                    (int(round_), int(window)),
-                    int(state["charged"][model.name]),
-                )
-        except (AttributeError, KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint of the windows is damaged: {broken}") from None
+            model.restore(own)
+        if saved.pending is not None:
+            check_unit_rows(saved.pending.rows, self._contract.learns_gaps)
+            self._pending = PendingWindow(
+                saved.pending.rows, saved.pending.valid, saved.pending.number
+            )
         super().restore(state)
 
     def reset_published(self, now: float) -> None:
@@ -332,7 +364,7 @@ class MaskedWindows(CountWindows):
         outbox may hold it already.
         """
         for model in self._masked:
-            model.sent_for = (0, -1)
+            model.sent_for = NEVER_SENT
         window = self._pending
         if window is None or all(model.charged <= window.number for model in self._masked):
             return
@@ -347,7 +379,8 @@ class MaskedWindows(CountWindows):
 
     @property
     def open_places(self) -> int:
-        return len(self._rows) + (0 if self._pending is None else len(self._pending.rows))
+        pending = 0 if self._pending is None else len(self._pending.rows)
+        return len(self._rows) + pending
 
     def check_ledger(self) -> None:
         if self._ledger is not None:

@@ -10,7 +10,8 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.client_nodes.round_answers import RejectedRequest
 from shoal.config.resolved import ResolvedContract
-from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.checks import is_count
+from shoal.errors import MessageRejected
 from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event, note_experimental
 
 if TYPE_CHECKING:
@@ -71,48 +72,50 @@ class ClippingWatch:
 
 
 class RejectionWatch:
-    """Counts rejected readings by reason: the first at once, and then what there are more at most
-    once in a while.
+    """Counts rejected readings by reason: the first at once, further ones once in a while.
 
     A sensor that is broken sends its bad readings one by one, and each comes in a step of its own.
     """
 
     def __init__(self) -> None:
-        self._untold: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
+        self._logged_at: dict[str, float] = {}
 
     def add(self, reasons: Iterable[str], now: float) -> list[tuple[str, int]]:
         """Count more, at `now` (seconds). -> (reason, readings) of what is to be logged now."""
-        self._untold.update(reasons)
-        due = [
-            reason
-            for reason in self._untold
-            if not 0 <= now - self._told_at.get(reason, -math.inf) < REJECTED_S
-        ]
-        self._told_at |= dict.fromkeys(due, now)
-        return [(reason, self._untold.pop(reason)) for reason in due]
+        self._unlogged.update(reasons)
+        due = []
+        for reason in list(self._unlogged):
+            age_s = now - self._logged_at.get(reason, -math.inf)
+            # An age below 0 is of a clock that was set back, which must not delay the log line.
+            if age_s < 0 or age_s >= REJECTED_S:
+                due.append((reason, self._unlogged.pop(reason)))
+                self._logged_at[reason] = now
+        return due
 
 
 READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clipped")
 """what can become of a reading; each is read, and a clipped one is learned too"""
-SHAREABLE = ("read", "updates")
-"""the totals that are not made from what readings hold, and so may leave the client's site"""
 TOTALS = (*READING_RESULTS, "updates")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TotalsState(SavedState):
+    counts: dict[str, int]
+
+
 class Totals(Counter[str]):
-    """Counts of `TOTALS` since the client was first started; they are saved with what they count."""
+    """Counts of `TOTALS` since the client was first started, saved with what they count."""
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return dict(self)
+        return TotalsState(counts=self).saved()
 
-    def restore(self, state: dict[str, int]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
-        if not isinstance(state, dict) or not all(map(is_count, state.values())):
-            raise InvalidState("the checkpoint's totals are damaged")
+        saved = TotalsState.read(state)
         self.clear()
-        self.update(state)
+        self.update(saved.counts)
 
 
 class Labelled(NamedTuple):
@@ -230,10 +233,12 @@ class ClientMonitoring:
         for result in self._results:
             self._metrics.readings.labels(result=result).inc(0)
         self._metrics.updates.labels(result="published").inc(0)
-        for name in self._features if self._metrics.on_site else ():
+        if not self._metrics.on_site:
+            return
+        for name in self._features:
             self._metrics.readings_clipped.labels(feature=name).inc(0)
             self._metrics.values_missing.labels(feature=name).inc(0)
-        for model in novel if self._metrics.on_site else ():
+        for model in novel:
             self._metrics.readings_novel.labels(model=model).inc(0)
 
     def stepped(
@@ -254,41 +259,46 @@ class ClientMonitoring:
             if outcome.batch.records:
                 self._metrics.learn.observe(outcome.learn_s)
         self._show_clipping(outcome.private)
-        for reason, number in self._rejections.add(
-            (rejected.reason for rejected in outcome.batch.rejected), self._clock()
-        ):
+        self._log_rejected(outcome)
+        for event in outcome.labelled.events:
+            _log_site_event(event)
+        # Asking the log for the lag takes longer than the rest, so only where it is shown.
+        if self._metrics is None:
+            if outcome.updates:
+                _log_updates(outcome, totals, self._lag_records())
+        elif outcome.updates or outcome.did_something:
+            lag = self._lag_records()
+            self._count_progress(self._metrics, outcome, totals, nodes, lag)
+            _log_updates(outcome, totals, lag)
+
+    def _log_rejected(self, outcome: StepOutcome) -> None:
+        reasons = [rejected.reason for rejected in outcome.batch.rejected]
+        for reason, number in self._rejections.add(reasons, self._clock()):
             log_event("readings_rejected", reason=reason, readings=number)
         for request in outcome.rejected_requests:
-            detail = request.detail
             log_event(
                 "round_request_rejected",
                 logging.WARNING,
                 model=request.model,
                 round=request.round,
-                detail=detail,
+                detail=request.detail,
             )
-        for rejected in outcome.rejected_snapshots:
+        for snapshot in outcome.rejected_snapshots:
             log_event(
-                "snapshot_rejected", logging.WARNING, reason=rejected.reason, detail=rejected.detail
+                "snapshot_rejected", logging.WARNING, reason=snapshot.reason, detail=snapshot.detail
             )
-        for event in outcome.labelled.events:
-            _log_found(event)
-        # Asking the log for the lag takes longer than the rest, so only where it is shown.
-        if outcome.updates or (self._metrics is not None and outcome.did_something):
-            self._show_progress(outcome, totals, nodes)
 
     def _show_clipping(self, private: PrivateBatch) -> None:
-        """Count the readings outside the bounds by feature, and warn when a feature has begun to
-        have many."""
+        """Count the readings outside the bounds by feature, and warn where they become many."""
         if self._metrics is not None and self._metrics.on_site:
             for name, number in zip(self._features, private.clipped_by_feature, strict=False):
                 self._metrics.readings_clipped.labels(feature=name).inc(number)
             for name, number in zip(self._features, private.missing_by_feature, strict=False):
                 self._metrics.values_missing.labels(feature=name).inc(number)
         if self._features:
-            for position, share, readings in self._clipping.add(
-                len(private.rows) + private.counted, private.clipped_by_feature
-            ):
+            learnt = len(private.rows) + private.counted
+            begun = self._clipping.add(learnt, private.clipped_by_feature)
+            for position, share, readings in begun:
                 name = self._features[position]
                 log_event(
                     "readings_clipped",
@@ -298,35 +308,40 @@ class ClientMonitoring:
                     readings=readings,
                 )
 
-    def _show_progress(
-        self, outcome: StepOutcome, totals: Mapping[str, int], nodes: Mapping[str, int]
+    def _count_progress(
+        self,
+        metrics: ClientMetrics,
+        outcome: StepOutcome,
+        totals: Mapping[str, int],
+        nodes: Mapping[str, int],
+        lag: int,
     ) -> None:
-        lag = self._lag_records()
-        if self._metrics is not None:
-            for result in self._results:
-                # A counter counts this process alone, and totals come from the checkpoint: the rest
-                # is new.
-                new = max(0, totals[result] - self._metrics.counted[result])
-                self._metrics.readings.labels(result=result).inc(new)
-                self._metrics.counted[result] += new
-            for (reason, feature), number in (
-                self._faults.by_label().items() if self._metrics.on_site else ()
-            ):
-                new = max(0, number - self._metrics.rejected_counted[reason, feature])
-                self._metrics.readings_rejected.labels(reason=reason, feature=feature).inc(new)
-                self._metrics.rejected_counted[reason, feature] += new
-            for model, number in outcome.novel.items() if self._metrics.on_site else ():
-                new = max(0, number - self._metrics.novel_counted[model])
-                self._metrics.readings_novel.labels(model=model).inc(new)
-                self._metrics.novel_counted[model] += new
-            for model, number in nodes.items():
-                self._metrics.nodes.labels(model=model).set(number)
-            self._metrics.lag.labels(topic=READINGS).set(lag)
-            self._metrics.updates.labels(result="published").inc(len(outcome.updates))
-        for model, number in Counter(update.model for update in outcome.updates).items():
-            log_event(
-                "updates_published", model=model, updates=number, readings=totals["read"], lag=lag
-            )
+        # A counter counts this process alone, and totals come from the checkpoint: what is above
+        # the number counted so far is new.
+        for result in self._results:
+            new = max(0, totals[result] - metrics.counted[result])
+            metrics.readings.labels(result=result).inc(new)
+            metrics.counted[result] += new
+        if metrics.on_site:
+            for (reason, feature), number in self._faults.by_label().items():
+                new = max(0, number - metrics.rejected_counted[reason, feature])
+                metrics.readings_rejected.labels(reason=reason, feature=feature).inc(new)
+                metrics.rejected_counted[reason, feature] += new
+            for model, number in outcome.novel.items():
+                new = max(0, number - metrics.novel_counted[model])
+                metrics.readings_novel.labels(model=model).inc(new)
+                metrics.novel_counted[model] += new
+        for model, number in nodes.items():
+            metrics.nodes.labels(model=model).set(number)
+        metrics.lag.labels(topic=READINGS).set(lag)
+        metrics.updates.labels(result="published").inc(len(outcome.updates))
+
+
+def _log_updates(outcome: StepOutcome, totals: Mapping[str, int], lag: int) -> None:
+    for model, number in Counter(update.model for update in outcome.updates).items():
+        log_event(
+            "updates_published", model=model, updates=number, readings=totals["read"], lag=lag
+        )
 
 
 def _age_s(now: float, newest_at: float | None) -> float:
@@ -334,19 +349,19 @@ def _age_s(now: float, newest_at: float | None) -> float:
     return math.nan if newest_at is None else now - newest_at
 
 
-def _log_found(event: SiteEvent) -> None:
-    found: dict[str, str | int | None] = {
+def _log_site_event(event: SiteEvent) -> None:
+    fields: dict[str, str | int | None] = {
         "model": event.model,
         "kind": event.kind,
         "readings": event.readings,
     }
     if event.outside is not None:
-        log_event("novel_streak", logging.WARNING, **found, features=", ".join(event.outside))
+        log_event("novel_streak", logging.WARNING, **fields, features=", ".join(event.outside))
         return
+    fields["regime"] = event.cluster
+    fields["other"] = event.other
     # A change is what a sensor with regimes does all day; the others are rare.
     if event.kind == "regime_changed":
-        log_event("regime_changed", logging.INFO, **found, regime=event.cluster, other=event.other)
+        log_event("regime_changed", logging.INFO, **fields)
     else:
-        log_event(
-            "regime_unusual", logging.WARNING, **found, regime=event.cluster, other=event.other
-        )
+        log_event("regime_unusual", logging.WARNING, **fields)

@@ -1,5 +1,4 @@
-"""The client node: one step reads a batch of readings, makes it private, learns it and publishes
-what is due."""
+"""The client node: a step reads readings, makes them private, learns them and publishes updates."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class ClientResources(NamedTuple):
     releases: Releases | None = None
     """None in a mode without a guarantee"""
     published: Published = NOTHING_PUBLISHED
-    """records that the server had published when the client started; its contract is this client's
-    """
+    """records that the server had published when the client started"""
 
 
 STATE_VERSION = 11
@@ -74,8 +72,10 @@ LABELS_PART = "labels"
 
 
 def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Required]:
-    """The values that every state of a client must have; `readings_log` is the 16 bytes of its
-    log's identity."""
+    """The values that every state of a client must have.
+
+    `readings_log` is the 16 bytes of the identity of its log.
+    """
     return {
         "version": Required(
             STATE_VERSION,
@@ -86,31 +86,28 @@ def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Requ
         "contract": Required(
             contract_digest,
             InvalidState(
-                "the client's checkpoint was made under another contract; restore the old federation file, "
-                "or start under a new client name"
+                "the client's checkpoint was made under another contract; restore the old"
+                " federation file, or start under a new client name"
             ),
         ),
         "readings_log": Required(
             readings_log,
             InvalidState(
-                "the readings log was created anew since the checkpoint was stored, so its positions mean nothing; "
-                "restore the readings log, or start under a new client name"
+                "the readings log was created anew since the checkpoint was stored, so its"
+                " positions mean nothing; restore the readings log, or start under a new client"
+                " name"
             ),
         ),
     }
 
 
 def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None:
-    """Raises `SettingsError` where repeats would be dropped across readings whose presence must not
-    show."""
-    if (
-        settings.drop_repeats
-        and contract.contract.privacy.hide_presence
-        and not contract.mode.unit.is_user
-    ):
+    """Raises `SettingsError` where dropped repeats would show that another reading is there."""
+    hides_each_reading = contract.contract.privacy.hide_presence and not contract.mode.unit.is_user
+    if settings.drop_repeats and hides_each_reading:
         raise SettingsError(
-            "drop_repeats lets the time of one reading decide on others, which hide_presence of [privacy] must hide: "
-            'leave it out, or take unit = "user"'
+            "drop_repeats lets the time of one reading decide on others, which hide_presence of"
+            ' [privacy] must hide: leave it out, or take unit = "user"'
         )
 
 
@@ -124,8 +121,7 @@ def _windows_class(contract: ResolvedContract) -> type[CountWindows]:
 
 
 class ClientNode:
-    """Learns one client's readings and publishes what it learned: `resume` once, then `step` again
-    and again.
+    """Learns a client's readings and publishes updates: `resume` once, then `step` again and again.
 
     What is learned depends on the readings log alone. `clock` (seconds since 1970) decides only
     when an update is published before enough readings arrived, and that decision is in the
@@ -143,11 +139,11 @@ class ClientNode:
         clock: Callable[[], float] = time.time,
         update_bytes_max: int = UPDATE_RECORD_BYTES_MAX,
     ) -> None:
-        """`log` is the federation's; both logs have their topics. `update_bytes_max`: largest
-        record for updates.
+        """`log` is the federation's; both logs have their topics.
 
-        `metrics` None: none are served. Raises `SettingsError` for a name that no client can have,
-        and for settings that the contract does not allow.
+        `update_bytes_max`: largest record for updates; `metrics` None: none are served. Raises
+        `SettingsError` for a name that no client can have, and for settings that the contract does
+        not allow.
         """
         self._client = check_client_name(client)
         self._contract = contract
@@ -165,14 +161,14 @@ class ClientNode:
         """updates that wait for the next store; after a kill they are made again"""
 
     def _make_stages(self) -> None:
-        """Make every stage of a step, in the order in which a batch passes them. Raises as they do."""
+        """Make every stage of a step. Raises as they do."""
         contract = self._contract
         client = self._client
         settings = self._settings
         resources = self._resources
-        windows = _windows_class(contract)
         validator = Validator(contract)
-        self._publisher = publisher = Publisher(contract, client, validator, self._update_bytes_max)
+        publisher = Publisher(contract, client, validator, self._update_bytes_max)
+        self._publisher = publisher
         key = resources.noise_key
         readings_log = resources.readings.identity(READINGS)
         self._own_updates = OwnUpdates(self._log, contract, client, key, resources.noise_key_is_new)
@@ -194,30 +190,27 @@ class ClientNode:
         self._round_answers = RoundAnswers(
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )
-        # Noise is bound to the identity of the readings log.
-        self._mechanism = (
-            row_mechanism(contract.mode, key, client, readings_log) if contract.takes_rows else None
-        )
+        # Noise is bound to the identity of the readings log: the same key must not give the same
+        # noise to other readings at the same places of a log that was created anew.
+        self._mechanism = None
+        if contract.takes_rows:
+            self._mechanism = row_mechanism(contract.mode, key, client, readings_log)
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, key, client, readings_log
         )
-        ledger = resources.ledger
-        drops = settings.drop_repeats
+        windows = _windows_class(contract)
         self._windows = windows(
-            contract, client, publisher, self._snapshots, ledger, key, readings_log, drops
+            contract,
+            client,
+            publisher,
+            self._snapshots,
+            resources.ledger,
+            key,
+            readings_log,
+            settings.drop_repeats,
         )
         self._windows.at_limit(settings.at_epsilon_max)
-        self._labels: Labeller | None = None
-        if settings.label:
-            from shoal.client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
-            from shoal.client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
-
-            sequences = sequences_of(
-                contract, self._learner.sequence_halves, key, client, readings_log
-            )
-            self._labels = Labeller(
-                contract, client, settings, self._snapshots, resources.readings, sequences
-            )
+        self._labels = self._make_labeller() if settings.label else None
         self._faults = FaultCounts([feature.name for feature in contract.features])
         self._monitoring = ClientMonitoring(
             self.metrics,
@@ -227,68 +220,83 @@ class ClientNode:
             self._faults,
         )
 
-    def resume(self) -> None:
-        """Make every stage, restore the checkpoint into them and publish its outbox again. Once,
-        before the first step.
+    def _make_labeller(self) -> Labeller:
+        from shoal.client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+        from shoal.client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
-        Raises `SettingsError` when a noise key is missing; `InvalidState` when the checkpoint does
-        not belong to the contract, the noise key and the readings log, the log has updates made
-        with its noise key that it does not know, or the server has refused an update because
-        another one has its number; and as the logs do.
+        readings = self._resources.readings
+        sequences = sequences_of(
+            self._contract,
+            self._learner.sequence_halves,
+            self._resources.noise_key,
+            self._client,
+            readings.identity(READINGS),
+        )
+        return Labeller(
+            self._contract, self._client, self._settings, self._snapshots, readings, sequences
+        )
+
+    def resume(self) -> None:
+        """Make every stage, restore the checkpoint, and publish its outbox again.
+
+        Once, before the first step. Raises `SettingsError` when a noise key is missing;
+        `InvalidState` when the checkpoint does not belong to the contract, the noise key and the
+        readings log, the log has updates made with its noise key that it does not know, or the
+        server has refused an update because another one has its number; and as the logs do.
         """
         self._make_stages()
         self._saved = self._saved_parts()
         self._updates_log = self._log.identity(self._contract.contract.updates_topic)
         state = self._resources.checkpoint.load()
-        generation = (
-            None if state is None else self._contract.earlier.get(state.get("contract", ""))
-        )
-        if state is not None and generation is not None:
-            state = self._moved(state, generation)
+        has_state = state is not None
         new_log = False
         if state is None:
             self._intake.positions = first_positions(self._resources.readings, READINGS)
             self._windows.check_ledger()
         else:
+            generation = self._contract.earlier.get(state.get("contract", ""))
+            if generation is not None:
+                state = self._moved(state, generation)
             self._saved.restore(state)
             new_log = state["updates_log"] != self._updates_log
-        # A new log has no conflict of this client yet.
-        if not new_log:
+        if new_log:
+            self._reset_published()
+        else:
             conflicts = self._resources.published.records.get(CONFLICTS_KEY)
             check_no_conflict(conflicts, self._client, self._publisher.digests)
-        if new_log:
-            kept = (
-                self._own_updates,
-                self._learner,
-                self._round_answers,
-                self._windows,
-                self._labels,
-            )
-            for part in kept:
-                if part is not None:
-                    part.reset_published(self._clock())
         self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
-        if (
-            releases := self._resources.releases
-        ) is not None and self._resources.ledger is not None:
-            releases.resume(self._resources.ledger, has_state=state is not None)
+        releases = self._resources.releases
+        ledger = self._resources.ledger
+        if releases is not None and ledger is not None:
+            releases.resume(ledger, has_state=has_state)
         # After the windows: what they hold open is a part of what is spent.
-        self._budget.resume(self._resources.ledger, self._windows)
+        self._budget.resume(ledger, self._windows)
         self._monitoring.resumed(
             self._contract,
             self._totals,
             self._novel(),
-            from_checkpoint=state is not None,
+            from_checkpoint=has_state,
             new_log=new_log,
         )
+        # Last: every check above must come before anything is published.
         self._outbox.publish_pending()
 
-    def step(self, timeout_s: float = 0.0) -> bool:
-        """Read one batch, make it private, learn it, store and publish what is due. False: there
-        was nothing to do.
+    def _reset_published(self) -> None:
+        """The federation's log was created anew, and has nothing of this client."""
+        now = self._clock()
+        self._own_updates.reset_published(now)
+        self._learner.reset_published(now)
+        self._round_answers.reset_published(now)
+        self._windows.reset_published(now)
+        if self._labels is not None:
+            self._labels.reset_published(now)
 
-        Raises `LogUnavailable` (try again later), `LogError` and `OffsetOutOfRange`. After an error
-        this node must not step again: a new one resumes from the checkpoint.
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Read one batch, make it private, learn it, store and publish what is due.
+
+        Returns whether there was anything to do. Raises `LogUnavailable` (try again later),
+        `LogError` and `OffsetOutOfRange`. After an error this node must not step again: a new one
+        resumes from the checkpoint.
         """
         # Work that waits here needs no further reading to go on.
         if self._updates_to_store or (self._labels is not None and self._labels.has_work):
@@ -334,7 +342,7 @@ class ClientNode:
 
     @property
     def rejected(self) -> list[Rejected]:
-        """The readings rejected since the client was first started. They must not leave its site."""
+        """The readings rejected since the client was first started. They stay on its site."""
         return self._faults.rejected()
 
     def rejected_of(self, source: str) -> list[tuple[Rejected, int | None]]:
@@ -344,18 +352,23 @@ class ClientNode:
         `source`: what its records have as their header. The readings log knows the numbers, so the
         first of all stays the first over kills. Raises as the readings log does.
         """
-        return [(one, self._number_in(source, *place)) for one, place in self._faults.with_places()]
+        return [
+            (rejected, self._number_in(source, *place))
+            for rejected, place in self._faults.with_places()
+        ]
 
     def _number_in(self, source: str, partition: int, offset: int) -> int | None:
         try:
             records, _ = self._resources.readings.read(READINGS, {partition: offset}, 1)
         except OffsetOutOfRange:  # retention has removed it
             return None
-        headers = dict(records[0].headers) if records else {}
+        if not records:
+            return None
+        headers = dict(records[0].headers)
         number = headers.get("number", b"")
-        return (
-            int(number) if headers.get("source") == source.encode() and number.isdigit() else None
-        )
+        if headers.get("source") != source.encode() or not number.isdigit():
+            return None
+        return int(number)
 
     @property
     def nodes(self) -> int:
@@ -364,15 +377,14 @@ class ClientNode:
 
     @property
     def window(self) -> Rows:
-        """(n, d) the noisy rows from which round requests are answered; none where no model is in
-        rounds."""
+        """(n, d) the noisy rows from which round requests are answered."""
         return self._round_answers.window.rows
 
     @property
     def up_to_date(self) -> bool:
         """Whether every reading in the log is learned and published in an update."""
-        waits = self._learner.has_unpublished or self._updates_to_store
-        return not waits and self._intake.lag_records() == 0
+        has_unpublished = self._learner.has_unpublished or self._updates_to_store
+        return not has_unpublished and self._intake.lag_records() == 0
 
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log.
@@ -394,12 +406,15 @@ class ClientNode:
         return 0 if self._intake.found_none else self._intake.lag_records()
 
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
-        """The next batch, and as much of it as may be released: all or nothing, by the limit of the
-        ledger."""
+        """The next batch, and as much of it as may be released: all or nothing.
+
+        Waits up to `timeout_s` seconds for readings, also where none may be read.
+        """
         none = no_batch(self._contract.width)
         self._intake.found_none = False
         now = self._clock()
-        if pause_s := self._windows.pause_s(now):
+        pause_s = self._windows.pause_s(now)
+        if pause_s:
             # Nothing is read while windows pause: what is read must be counted in this step or
             # never.
             time.sleep(min(timeout_s, pause_s))
@@ -419,6 +434,7 @@ class ClientNode:
             return none, none
         before = dict(self._intake.positions)
         read_before = self._intake.state()
+        # A client that is part of a round must not keep the others waiting for a reading.
         interrupt = self._request_is_due if self._round_answers.expects_requests else None
         batch = self._intake.read(timeout_s, interrupt, allowed or None)
         if allowed and (not batch.records or self._budget.claim(batch.records)):
@@ -457,12 +473,15 @@ class ClientNode:
 
     def _count(self, outcome: StepOutcome) -> None:
         self._totals.update(outcome.counts())
-        for one in outcome.batch.rejected:
-            self._faults.add(one.fault, (one.record.partition, one.record.offset))
+        for rejected in outcome.batch.rejected:
+            place = (rejected.record.partition, rejected.record.offset)
+            self._faults.add(rejected.fault, place)
 
     def _store_and_publish(self, updates: Sequence[EncodedUpdate]) -> float:
-        """Store the state with these updates, and publish them. Returns when it was stored, seconds
-        since 1970."""
+        """Store the state with these updates, and publish them.
+
+        Returns when it was stored, seconds since 1970.
+        """
         now = self._clock()
         records = [record for update in updates for record in update.records]
         self._own_updates.note_end(now)
@@ -484,8 +503,7 @@ class ClientNode:
         return now
 
     def _saved_parts(self) -> SavedParts:
-        """The whole checkpoint: what it must be of, and every part in the order in which they are
-        restored.
+        """The whole checkpoint: every part, in the order in which they are restored.
 
         The mechanism is first: it refuses another noise key before anything else is restored.
         """
@@ -511,25 +529,27 @@ class ClientNode:
         return SavedParts("the client's checkpoint", made, required, optional={LABELS_PART})
 
     def _moved(self, state: dict[str, Any], generation: Generation) -> dict[str, Any]:
-        """A state of an earlier contract without what this one cannot go on with. Raises
-        `InvalidState`.
+        """A state of an earlier contract without what this one cannot go on with.
 
         Nothing that was read is read again, so nothing is released twice; windows and updates keep
-        their numbers.
+        their numbers. Raises `InvalidState`.
         """
         before = generation.contract
         standing = generation.standing
         key = self._resources.noise_key
         log = self._resources.readings.identity(READINGS)
-        if before.takes_rows:  # the same key, whatever the bounds
+        # The mechanism of the earlier contract refuses another noise key: it must be the same one,
+        # whatever the bounds are now.
+        if before.takes_rows:
             row_mechanism(before.mode, key, self._client, log).restore(state["privacy"])
         keeps_rows = before.takes_rows and same_features(before.contract, self._contract.contract)
         moved = {**state, "contract": self._contract.digest}
         if not keeps_rows and self._mechanism is not None:
             moved["privacy"] = self._mechanism.state()
-        names = [one.name for one in before.features]
-        # they are counted by position
-        if [one.name for one in self._contract.features[: len(names)]] != names:
+        # Faults are counted by the position of the feature: they go on where it is the same one.
+        names = [feature.name for feature in before.features]
+        first_names = [feature.name for feature in self._contract.features[: len(names)]]
+        if first_names != names:
             moved["faults"] = FaultCounts([]).state()
         moved["learner"] = self._learner.moved(state["learner"], standing)
         moved["round_answers"] = self._round_answers.moved(

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.config.resolved import ResolvedContract
@@ -29,6 +30,7 @@ from shoal.protocol.conflicts import (
     INCARNATION_BYTES,
     INCARNATION_HEADER,
     ConflictList,
+    Copy,
     PublishedDigests,
     content_digest,
     is_marked_by,
@@ -36,24 +38,24 @@ from shoal.protocol.conflicts import (
     mark_in,
 )
 from shoal.protocol.messages import MASKED_COUNTS, Update
-from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
+from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record
 
 RECORDS_MAX: Final = 100_000
 """newest records of a partition that are looked at when a client starts"""
-
-
 SEEN_EVERY_S: Final = 60.0
-"""interval at which a running client notes where the log ends, so that its next start begins to
-look there"""
-
-
+"""interval at which a running client notes where the log ends: its next start looks from there"""
 READ_RECORDS: Final = 1000
-
-
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnUpdatesState(SavedState):
+    seen: list[list[int]]
+    """[partition, offset]"""
 
 
 class OwnUpdates:
@@ -67,16 +69,20 @@ class OwnUpdates:
         noise_key: bytes | None,
         key_is_new: bool = False,
     ) -> None:
-        """`noise_key` None: nothing is marked and nothing is looked for. `key_is_new`: nothing is
-        marked with it yet, so a new client need not read what all others have published."""
+        """`noise_key` None: nothing is marked and nothing is looked for.
+
+        `key_is_new`: nothing is marked with it yet, so a new client need not read what all others
+        have published. If each did, many starts would take a time that grows with the square of
+        their number.
+        """
         self._log = log
         self._models = contract.models
         self._client = client
         self._earlier = contract.earlier
         self._topic = contract.contract.updates_topic
-        self._key = (
-            None if noise_key is None else hashlib.sha256(b"shoal author 1" + noise_key).digest()
-        )
+        self._key = None
+        if noise_key is not None:
+            self._key = hashlib.sha256(b"shoal author 1" + noise_key).digest()
         self._key_is_new = key_is_new
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._seen: Positions = {}
@@ -84,44 +90,44 @@ class OwnUpdates:
         self._seen_at: float | None = None
 
     def headers(self, record: OutboxRecord) -> Headers:
-        """The headers that mark an update as this client's, by this process; none for other
-        records."""
+        """The headers that mark an update as of this client and process; none for other records."""
         if self._key is None or record.topic != self._topic:
             return ()
         mark = make_mark(self._key, self._incarnation, record.value or b"")
         return (AUTHOR_HEADER, mark.author), (INCARNATION_HEADER, mark.incarnation)
 
     def check(self, published: PublishedDigests, *, accept_unseen: bool = False) -> None:
-        """Raises `InvalidState` with what to do if the log has an update of this client that its
-        folder knows not.
+        """Raises `InvalidState` if the log has an update of this client that its folder lacks.
 
         Raises `SettingsError` where the client may not read the updates; with `accept_unseen` that
         is a warning, and nothing is looked at. Raises as the log does.
         """
         if self._key is None:
             return
-        ends = {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
+        ends = self._ends()
         try:
             for record in self._records(ends):
+                # A new client has nothing to look for. It reads one record all the same: that it
+                # may read is what a later start will need.
                 if self._key_is_new:
-                    break  # it may read, which a later start will need
+                    break
                 self._check_record(record, published)
         except LogError as forbidden:
             if not accept_unseen:
                 raise SettingsError(
-                    f"client {self._client} may not read {self._topic} ({forbidden}), so it cannot find out whether "
-                    "its folder is older than what it has published, which would publish the same readings twice with "
-                    "different noise. Give it the right to read that topic, or set accept_unseen = true in [client]"
+                    f"client {self._client} may not read {self._topic} ({forbidden}), so it cannot"
+                    " find out whether its folder is older than what it has published, which would"
+                    " publish the same readings twice with different noise. Give it the right to"
+                    " read that topic, or set accept_unseen = true in [client]"
                 ) from None
             log_event("own_updates_unread", logging.WARNING, detail=str(forbidden))
         self._seen = ends
 
     def check_copies(self, record: Record, published: PublishedDigests) -> None:
-        """Raises `InvalidState` if the server says that this process and another one publish as
-        this client.
+        """Raises `InvalidState` if this process and another one publish as this client.
 
-        `record` has the conflicts. An update of this client that somebody publishes again is no
-        other process.
+        `record` has the conflicts that the server has found. An update of this client that somebody
+        publishes again is no other process.
         """
         if self._key is None:
             return
@@ -129,23 +135,31 @@ class OwnUpdates:
             copies = ConflictList.decode(record.value, record.headers).copies
         except MessageRejected:
             return
-        for one in copies:
-            # Only the noise key can mark both: a list that somebody forged stops no client.
-            mine = one.client == self._client and all(
-                is_marked_by(self._key, each) for each in (one.older, one.newer)
-            )
-            is_older, is_newer = (
-                each.startswith(self._incarnation) for each in (one.older, one.newer)
-            )
-            if mine and (
-                is_older or (is_newer and published.is_unknown(one.model, one.sequence, one.digest))
-            ):
+        for copy in copies:
+            if self._is_of_two_processes(copy, self._key, published):
                 raise InvalidState(
-                    f"two processes publish as client {self._client}: the server has update {one.sequence} for model "
-                    f"{one.model} of the one that started first, after updates of the other. They run from copies of "
-                    "one folder, and publish the same readings twice with different noise. Stop both, and start the "
-                    "one with the newest copy of the folder, or a new client name"
+                    f"two processes publish as client {self._client}: the server has update"
+                    f" {copy.sequence} for model {copy.model} of the one that started first, after"
+                    " updates of the other. They run from copies of one folder, and publish the"
+                    " same readings twice with different noise. Stop both, and start the one with"
+                    " the newest copy of the folder, or a new client name"
                 )
+
+    def _is_of_two_processes(self, copy: Copy, key: bytes, published: PublishedDigests) -> bool:
+        """Whether this process is one of the two whose marks the server has found."""
+        # Only the noise key can mark both: a list that somebody forged stops no client.
+        is_own = is_marked_by(key, copy.older) and is_marked_by(key, copy.newer)
+        if copy.client != self._client or not is_own:
+            return False
+        if copy.older.startswith(self._incarnation):
+            return True
+        # The newer process stops only where the update is not its own: after a start, the last
+        # updates of the process before it may reach the log late.
+        is_newer = copy.newer.startswith(self._incarnation)
+        return is_newer and published.is_unknown(copy.model, copy.sequence, copy.digest)
+
+    def _ends(self) -> Positions:
+        return {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
 
     def note_end(self, now: float) -> None:
         """Note where the log ends, once in a while. Raises as the log does."""
@@ -154,46 +168,42 @@ class OwnUpdates:
         # A clock that was set back must not lengthen the interval.
         self._seen_at = now if self._seen_at is None else min(self._seen_at, now)
         if now >= self._seen_at + SEEN_EVERY_S:
-            bounds = self._log.bounds(self._topic)
-            self._seen = {partition: end for partition, (_, end) in bounds.items()}
+            self._seen = self._ends()
             self._seen_at = now
 
     def reset_published(self, _: float) -> None:
         """The federation's log was created anew: look from its beginning."""
         self._seen = {}
 
-    def state(self) -> list[Any]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return [[partition, offset] for partition, offset in sorted(self._seen.items())]
+        return OwnUpdatesState(seen=pairs_of(self._seen)).saved()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
-        try:
-            self._seen = {int(partition): int(offset) for partition, offset in state}
-        except (TypeError, ValueError) as broken:
-            raise InvalidState(
-                f"the checkpoint's place in the log of updates is damaged: {broken}"
-            ) from None
+        self._seen = positions_of(OwnUpdatesState.read(state).seen)
 
     def _records(self, ends: Positions) -> Iterator[Record]:
-        """The records from where the log ended once up to `ends`, but the newest `RECORDS_MAX` of a
-        partition only.
+        """The records from where the log ended once up to `ends`.
 
-        A new client, which has published nothing, reads the newest one of a partition.
+        Of each partition only the newest `RECORDS_MAX`; the newest one for a new client, which has
+        published nothing.
         """
         topic = self._topic
         newest = RECORDS_MAX
         limit = READ_RECORDS
         if self._key_is_new:
-            newest = limit = 1
-        firsts = {partition: first for partition, (first, _) in self._log.bounds(topic).items()}
-        at = {
-            partition: max(self._seen.get(partition, 0), firsts[partition], end - newest)
-            for partition, end in ends.items()
-        }
-        while at := {
-            partition: offset for partition, offset in at.items() if offset < ends[partition]
-        }:
+            newest = 1
+            limit = 1
+        at: Positions = {}
+        for partition, (first, _) in self._log.bounds(topic).items():
+            end = ends[partition]
+            at[partition] = max(self._seen.get(partition, 0), first, end - newest)
+        while True:
+            # Partitions that are at their end are not read on: others may have written to them.
+            at = {partition: offset for partition, offset in at.items() if offset < ends[partition]}
+            if not at:
+                return
             try:
                 records, reached = self._log.read(topic, at, limit, WAIT_S)
             except OffsetOutOfRange as gone:
@@ -218,10 +228,11 @@ class OwnUpdates:
             return
         if digest is None or published.is_unknown(name, number, digest):
             raise InvalidState(
-                f"the log has {kind} {number} of client {self._client} for model {name}, made with this "
-                "folder's noise key, and the folder does not know it: the folder is older than what the client "
-                "has published, or a copy of it runs elsewhere. Restore the newest copy of the whole folder, or start "
-                "under a new client name; going on would publish the same readings twice with different noise"
+                f"the log has {kind} {number} of client {self._client} for model {name}, made with"
+                " this folder's noise key, and the folder does not know it: the folder is older"
+                " than what the client has published, or a copy of it runs elsewhere. Restore the"
+                " newest copy of the whole folder, or start under a new client name; going on would"
+                " publish the same readings twice with different noise"
             )
 
     def _identified(self, record: Record) -> tuple[str, str, int, bytes | None]:
@@ -235,21 +246,21 @@ class OwnUpdates:
             from shoal.protocol.masked import MaskedCounts  # noqa: PLC0415 - loaded only to mask counts
 
             masked = MaskedCounts.decode(value, record.headers)
-            known = masked.model in self._models
-            return (
-                "the masked counts of round",
-                masked.model,
-                masked.round,
-                masked_digest(value) if known else None,
-            )
+            digest = None
+            if masked.model in self._models:
+                digest = masked_digest(value)
+            return "the masked counts of round", masked.model, masked.round, digest
         update = Update.decode(value, record.headers)
+        # An update under an earlier contract may be of a model that this one lacks.
         generation = self._earlier.get(update.contract)
         models = self._models if generation is None else generation.contract.models
         model = models.get(update.model)
-        digest = None if model is None else content_digest(update, value, model.algorithm.update)
+        digest = None
+        if model is not None:
+            digest = content_digest(update, value, model.algorithm.update)
         return "update", update.model, update.sequence, digest
 
 
 def masked_digest(value: bytes) -> bytes:
-    """The digest of a message of masked counts, whose bytes are the same however often it is made."""
+    """The digest of a message of masked counts, which has the same bytes whenever it is made."""
     return hashlib.blake2b(value, digest_size=DIGEST_BYTES).digest()

@@ -40,44 +40,48 @@ class PrivateBatch(NamedTuple):
     """readings that lack a value of each feature; () where none does; never leaves the client"""
 
 
-def _missing(values: Rows) -> tuple[int, ...]:
-    lacks = np.isnan(values).sum(axis=0)
-    return tuple(lacks.tolist()) if lacks.any() else ()
+def _without_rows(bounds: Bounds) -> PrivateBatch:
+    return PrivateBatch(np.empty((0, bounds.d)), [], np.empty(0, dtype=np.int64), [])
 
 
 def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatch:
     """Make every reading of the batch private, in order."""
-    if not batch.record_times:  # every step of an idle client
-        return PrivateBatch(np.empty((0, bounds.d)), [], np.empty(0, dtype=np.int64), [])
-    released = mechanism.privatise(
-        batch.values, np.array(batch.places, dtype=np.int64).reshape(-1, 2)
-    )
+    # First, as it is every step of an idle client.
+    if not batch.record_times:
+        return _without_rows(bounds)
+    places = np.array(batch.places, dtype=np.int64).reshape(-1, 2)
+    released = mechanism.privatise(batch.values, places)
     times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
-    outside = tuple(outside_of(batch.values, bounds).tolist()) if released.clipped else ()
-    withheld = len(batch.places) - len(released.rows)
     return PrivateBatch(
         released.rows,
         times,
         np.asarray(batch.numbers, dtype=np.int64)[released.kept],
         batch.record_times,
         released.clipped,
-        withheld,
-        clipped_by_feature=outside,
+        withheld=len(batch.places) - len(released.rows),
+        clipped_by_feature=_clipped(batch.values, bounds) if released.clipped else (),
         missing_by_feature=_missing(batch.values),
     )
 
 
 def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
     """A batch without rows, which no model learns: only its numbers are known."""
-    outside = outside_of(batch.values, bounds)
-    none = np.empty(0, dtype=np.int64)
-    return PrivateBatch(
-        np.empty((0, bounds.d)),
-        [],
-        none,
-        [],
-        clipped=bounds.clip(batch.values, gaps)[1],
+    _, clipped = bounds.clip(batch.values, gaps)
+    return _without_rows(bounds)._replace(
+        clipped=clipped,
         counted=len(batch.values),
-        clipped_by_feature=tuple(outside.tolist()) if outside.any() else (),
+        clipped_by_feature=_clipped(batch.values, bounds),
         missing_by_feature=_missing(batch.values) if gaps else (),
     )
+
+
+def _clipped(values: Rows, bounds: Bounds) -> tuple[int, ...]:
+    """Readings outside the bounds of each feature; () where none is."""
+    outside = outside_of(values, bounds)
+    return tuple(outside.tolist()) if outside.any() else ()
+
+
+def _missing(values: Rows) -> tuple[int, ...]:
+    """Readings that lack a value of each feature; () where none does."""
+    missing = np.isnan(values).sum(axis=0)
+    return tuple(missing.tolist()) if missing.any() else ()

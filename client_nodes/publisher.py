@@ -83,8 +83,7 @@ class Publisher:
         return self.make_records(update, params)
 
     def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
-        """Raises `MessageRejected` for what the server would reject, so that a fault shows where it
-        is made.
+        """Raises `MessageRejected` for what the server would reject, here where a fault is made.
 
         `params` are those that an answer is to.
         """
@@ -96,22 +95,25 @@ class Publisher:
         agreed = self._contract.contract
         headers = Update.headers()
         key = agreed.update_key(update.model)
-        records = [
-            OutboxRecord(agreed.updates_topic, chunk.value, key, headers) for chunk in chunks
-        ]
+        topic = agreed.updates_topic
+        records = [OutboxRecord(topic, chunk.value, key, headers) for chunk in chunks]
+        # Of any chunk: the digest is the same for all of one update.
         digest = content_digest(*chunks[0], table)
         self.digests.add(update.model, update.sequence, digest)
         return EncodedUpdate(update.model, records)
 
 
 def make_signer(key: bytes | None) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives a record's signature header when it is published; no header without a
-    key."""
+    """A function that gives a record its signature header when it is published.
+
+    It gives none without a key.
+    """
     if key is None:
         return lambda _: ()
 
     def sign(record: OutboxRecord) -> Headers:
-        kind = MASKED_COUNTS if ("type", MASKED_COUNTS.encode()) in record.headers else Update.TYPE
+        is_masked = ("type", MASKED_COUNTS.encode()) in record.headers
+        kind = MASKED_COUNTS if is_masked else Update.TYPE
         return ((HEADER, signature(key, record.topic, record.value or b"", kind)),)
 
     return sign

@@ -16,25 +16,23 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import InvalidState, LogError, MessageRejected
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.topics import RELEASES, RELEASES_SETTINGS
-from shoal.runtime.checkpoint import pairs_of
+from shoal.runtime.checkpoint import pairs_of, positions_of
+from shoal.saved_state import SavedState
 from shoal.transports.base import Log, Positions, beginning, flush_unsynced
 
 PROCESS_BYTES: Final = 8
-
-
 WAIT_S: Final = 10.0
 """wait for a note that was just written"""
-
-
 NOT_TWICE: Final = (
-    "Going on would publish the same readings twice with different noise. Restore the newest copy of the whole folder, "
-    "or start under a new client name with a new readings log"
+    "Going on would publish the same readings twice with different noise. Restore the newest copy"
+    " of the whole folder, or start under a new client name with a new readings log"
 )
 
 
@@ -64,14 +62,20 @@ class Note(NamedTuple):
 
 def _decode(value: bytes) -> Note:
     try:
-        found = unpack(value)
-        return Note(
-            **found | {"places": {int(partition): int(stop) for partition, stop in found["places"]}}
-        )
+        fields = unpack(value)
+        places = {int(partition): int(stop) for partition, stop in fields["places"]}
+        return Note(**{**fields, "places": places})
     except (KeyError, TypeError, ValueError, MessageRejected) as broken:
         raise InvalidState(
-            f"the readings log has a note on what was released of it that cannot be read ({broken}); restore the log"
+            "the readings log has a note on what was released of it that cannot be read"
+            f" ({broken}); restore the log"
         ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasesState(SavedState):
+    released: list[list[int]]
+    """[partition, first place that is not released]"""
 
 
 class Releases:
@@ -86,63 +90,69 @@ class Releases:
         self._log = log
         self._owner = owner
         self._process = secrets.token_bytes(PROCESS_BYTES)
-        self._ledger = self._key = ""
+        self._ledger = ""
+        self._key = ""
         log.ensure(RELEASES, RELEASES_SETTINGS)
         self._at = beginning(log, RELEASES)
-        self._found: dict[bytes, Note] = {}
-        """key in the log -> the newest note"""
+        self._notes: dict[bytes, Note] = {}
+        """key in the log -> the newest note, of those that were there at the start"""
         self._earlier: list[bytes] = []
         """keys of the notes of this client by earlier processes, which the first note of this one
         replaces"""
         self._released: Positions = {}
+        """partition -> the first place that is not released, by the state that is stored next"""
         self._noted: Positions = {}
+        """the same, as the newest note has it"""
         self._is_synced = False
         """whether a note of this process is on the disk"""
         for note in self._read():
-            self._found[note.key_in_log] = note
+            self._notes[note.key_in_log] = note
 
     def check_new(self, *, has_ledger: bool) -> None:
         """Raise `InvalidState` if a client that has no noise key yet cannot be new on this log."""
-        for note in self._found.values():
+        for note in self._notes.values():
             if note.owner == self._owner:
                 raise self._lost(note)
             if not has_ledger:
                 raise self._other_ledger(note)
 
     def resume(self, ledger: Ledger, *, has_state: bool) -> None:
-        """Raises `InvalidState` unless the notes fit the ledger, the noise key that it is for, and
-        the checkpoint.
+        """Raises `InvalidState` unless the notes fit the ledger, its noise key and the checkpoint.
 
         What the checkpoint says was released, and the log does not say yet, is noted.
         """
         self._ledger = ledger.identity
         self._key = ledger.fingerprint
-        for note in self._found.values():
+        for note in self._notes.values():
             if note.ledger != self._ledger:
                 raise self._other_ledger(note)
             if note.owner != self._owner:
                 continue
             if not has_state or note.key != self._key:
                 raise self._lost(note)
-            for partition, stop in note.places.items():
-                if stop > (known := self._released.get(partition, 0)):
-                    raise InvalidState(
-                        f"{self._owner} has released its readings up to place {stop}, and its checkpoint knows of "
-                        f"{known}: the checkpoint is older than what was released. {NOT_TWICE}"
-                    )
+            self._check_places(note)
             self._earlier.append(note.key_in_log)
             if note.places == self._released:
                 self._noted = note.places
         self.note()
 
+    def _check_places(self, note: Note) -> None:
+        """Raises `InvalidState` where more was released than the checkpoint knows."""
+        for partition, stop in note.places.items():
+            known = self._released.get(partition, 0)
+            if stop > known:
+                raise InvalidState(
+                    f"{self._owner} has released its readings up to place {stop}, and its"
+                    f" checkpoint knows of {known}: the checkpoint is older than what was released."
+                    f" {NOT_TWICE}"
+                )
+
     def add(self, places: Positions) -> None:
-        """The state that is stored next has records to publish: everything before `places` counts
-        as released."""
+        """Everything before `places` counts as released by the state that is stored next."""
         self._released = dict(places)
 
     def note(self) -> None:
-        """Note what counts as released by the state that is stored; the note is in the log when
-        this returns.
+        """Note what the stored state has released; the note is in the log when this returns.
 
         Raises `InvalidState` if another process has noted a release of this log: it has another
         ledger, or this client's, from a copy of its folder.
@@ -175,13 +185,13 @@ class Releases:
         self._noted = self._released
         self._is_synced = True
 
-    def state(self) -> list[list[int]]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return pairs_of(self._released)
+        return ReleasesState(released=pairs_of(self._released)).saved()
 
     def restore(self, state: Any) -> None:
-        """Raises `TypeError` or `ValueError` for a damaged state."""
-        self._released = {int(partition): int(stop) for partition, stop in state}
+        """Raises `InvalidState`."""
+        self._released = positions_of(ReleasesState.read(state).released)
 
     def _check(self, notes: Iterable[Note]) -> None:
         for note in notes:
@@ -189,33 +199,31 @@ class Releases:
                 raise self._other_ledger(note)
             if note.owner == self._owner and note.process != self._process:
                 raise InvalidState(
-                    f"another process has released readings of this log as {self._owner}, so a copy of its folder runs "
-                    f"elsewhere. {NOT_TWICE}"
+                    f"another process has released readings of this log as {self._owner}, so a copy"
+                    f" of its folder runs elsewhere. {NOT_TWICE}"
                 )
 
     def _read_others(self, mine: Note) -> list[Note]:
-        """The notes since the last read, after `mine` was written; where it alone has come, nothing
-        is read."""
-        ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+        """The notes since the last read, after `mine` was written."""
+        ends = self._ends()
+        # One record more than was read is `mine`: nothing is read, which saves a read of the log
+        # for each publication.
         if sum(ends.values()) == sum(self._at.values()) + 1:
             self._at = ends
             return []
         return self._read(until=mine)
 
     def _read(self, until: Note | None = None) -> list[Note]:
-        """The notes that were not read yet: all up to the end of the log, or to one that this
-        process has written.
+        """The notes that were not read yet, up to the end of the log or to `until`, an own one.
 
         One that was taken back is not among them.
         """
         notes: list[Note] = []
-        ends = {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+        ends = self._ends()
         waits_until = time.monotonic() + WAIT_S
-        # One that was just written may not be in the log yet: a broker acknowledges before a reader
-        # sees it.
-        while until is not None or any(
-            self._at[partition] < end for partition, end in ends.items()
-        ):
+        # A note that was just written may not be in the log yet: a broker acknowledges before a
+        # reader sees it. So `until` is waited for, wherever the end of the log is.
+        while until is not None or self._is_before(ends):
             records, self._at = self._log.read(RELEASES, self._at, timeout_s=1.0)
             for record in records:
                 if record.value is None:
@@ -228,17 +236,23 @@ class Releases:
                 raise LogError(f"the newest record of {RELEASES} does not come")
         return notes
 
+    def _ends(self) -> Positions:
+        return {partition: end for partition, (_, end) in self._log.bounds(RELEASES).items()}
+
+    def _is_before(self, ends: Positions) -> bool:
+        return any(self._at[partition] < end for partition, end in ends.items())
+
     def _lost(self, note: Note) -> InvalidState:
+        place = max(note.places.values(), default=0)
         return InvalidState(
-            f"the readings log says that {self._owner} has released its readings up to place "
-            f"{max(note.places.values(), default=0)} with key {note.key}, and its checkpoint or this key is lost. "
-            f"{NOT_TWICE}"
+            f"the readings log says that {self._owner} has released its readings up to place"
+            f" {place} with key {note.key}, and its checkpoint or this key is lost. {NOT_TWICE}"
         )
 
     def _other_ledger(self, note: Note) -> InvalidState:
         return InvalidState(
-            f"{note.owner} has released readings of this log, and what they cost is in another ledger: a readings log "
-            "has one, for all federations of the site. Restore that ledger, or run this client on the host that has it "
-            "(in the file of another federation, name its folder with `folder` of [readings]); otherwise start with a "
-            "new readings log"
+            f"{note.owner} has released readings of this log, and what they cost is in another"
+            " ledger: a readings log has one, for all federations of the site. Restore that ledger,"
+            " or run this client on the host that has it (in the file of another federation, name"
+            " its folder with `folder` of [readings]); otherwise start with a new readings log"
         )

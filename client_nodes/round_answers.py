@@ -1,9 +1,10 @@
-"""The fourth stage of a step: answers round requests of the server from a window of the newest rows."""
+"""The fourth stage of a step: answers round requests from a window of the newest rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.client_nodes.intake import NO_SPAN
@@ -14,9 +15,10 @@ from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidData, InvalidState, MessageRejected
+from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.lease import VERSIONS_AHEAD_MAX
 from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
+from shoal.saved_state import SavedState
 
 
 class RejectedRequest(NamedTuple):
@@ -32,6 +34,18 @@ class Answers(NamedTuple):
 
     updates: list[EncodedUpdate]
     rejected: list[RejectedRequest]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAnswersState(SavedState):
+    answered: int
+    sequence: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundAnswersState(SavedState):
+    models: dict[str, ModelAnswersState]
+    reported: int
 
 
 class RoundAnswers:
@@ -63,18 +77,20 @@ class RoundAnswers:
         self._sequence = {model.name: 0 for model in self._models}
         learns = any(model.family.client_learns for model in contract.models.values())
         self._reports = bool(self._models) and not learns
-        """whether nothing else tells of readings that were all rejected"""
+        """whether no update of a streaming model has the number of rejected readings"""
         self._reported = 0
+        """rejected readings, as the newest report has them"""
         self._reported_at = -math.inf
         self._report_s = settings.publish_s
 
     @property
     def expects_requests(self) -> bool:
-        """Whether a round of any model is open, so that the next request may arrive at any moment."""
-        newest = (self._snapshots.newest(model.name) for model in self._models)
-        return any(
-            snapshot is not None and snapshot.round_request is not None for snapshot in newest
-        )
+        """Whether a round of any model is open: its next request may arrive at any moment."""
+        for model in self._models:
+            snapshot = self._snapshots.newest(model.name)
+            if snapshot is not None and snapshot.round_request is not None:
+                return True
+        return False
 
     def keep(self, batch: PrivateBatch, now: float) -> None:
         """Add the rows of the batch to the window, if any model needs them."""
@@ -93,7 +109,8 @@ class RoundAnswers:
         if self._models:
             self._snapshots.follow()
         for model in self._models:
-            if (request := self._open_request(model, now)) is None:
+            request = self._open_request(model, now)
+            if request is None:
                 continue
             # A request that cannot be answered is not tried again: its parameters do not change.
             self._answered[model.name] = request.version
@@ -106,76 +123,82 @@ class RoundAnswers:
         return answers
 
     def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
-        """An update with the number of rejected readings, of a client that has no row to answer
-        with."""
+        """At most one update, with the number of rejected readings and nothing else.
+
+        A client all of whose readings are rejected has no row to answer with, and would be taken
+        for one that has no sensor.
+        """
         rejected = self._rejected() or 0
         # A clock that was set back must not lengthen the interval.
         self._reported_at = min(self._reported_at, now)
-        if rejected > self._reported and now >= self._reported_at + self._report_s:
-            model = self._models[0]
-            self._sequence[model.name] += 1
-            content = Content(self._sequence[model.name], 0, {}, now, NO_SPAN, rejected=rejected)
-            self._reported = rejected
-            self._reported_at = now
-            yield self._publisher.make_update(model, content)
+        if rejected <= self._reported or now < self._reported_at + self._report_s:
+            return
+        model = self._models[0]
+        self._sequence[model.name] += 1
+        self._reported = rejected
+        self._reported_at = now
+        sequence = self._sequence[model.name]
+        yield self._publisher.make_update(
+            model, Content(sequence, 0, {}, now, NO_SPAN, rejected=rejected)
+        )
 
     def reset_published(self, _: float) -> None:
-        """The requests answered so far were another server's; the versions of new ones begin at 1
-        again."""
+        """The federation's log was created anew: versions of requests begin at 1 again."""
         self._answered = dict.fromkeys(self._answered, 0)
 
     def state(self) -> dict[str, Any]:
         models = {
-            name: {"answered": self._answered[name], "sequence": self._sequence[name]}
-            for name in self._answered
+            name: ModelAnswersState(answered=answered, sequence=self._sequence[name])
+            for name, answered in self._answered.items()
         }
-        return {
-            "models": models,
-            "window": self.window.state() if models else None,
-            "reported": self._reported,
-        }
+        state = RoundAnswersState(models=models, reported=self._reported).saved()
+        # Beside them: a checkpoint stores this part only when rows were added.
+        state["window"] = self.window.state() if models else None
+        return state
 
     def moved(
         self, state: dict[str, Any], standing: Mapping[str, Standing], keeps_rows: bool
     ) -> dict[str, Any]:
         """A state of an earlier contract; `keeps_rows`: whether rows of the two are the same."""
         models = {
-            name: own
-            for name, own in state["models"].items()
+            name: model
+            for name, model in state["models"].items()
             if standing.get(name, "gone") != "gone"
         }
-        return {**state, "models": models, "window": state["window"] if keeps_rows else None}
+        window = state["window"] if keeps_rows else None
+        return {**state, "models": models, "window": window}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
         if not self._models:
             return
-        try:
-            if state["window"] is not None:
-                self.window.restore(state["window"])
-            self._reported = int(state["reported"])
-            for name in self._answered.keys() & state["models"]:  # others are new in the contract
-                saved = state["models"][name]
-                self._answered[name], self._sequence[name] = saved["answered"], saved["sequence"]
-        except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(
-                f"the checkpoint of the answered round requests is damaged: {broken}"
-            ) from None
+        saved = RoundAnswersState.read(state)
+        if state["window"] is not None:
+            self.window.restore(state["window"])
+        self._reported = saved.reported
+        # A model that is not in both is new in the contract, or gone from it.
+        for name in self._answered.keys() & saved.models:
+            self._answered[name] = saved.models[name].answered
+            self._sequence[name] = saved.models[name].sequence
 
     def _open_request(self, model: ResolvedModel, now: float) -> RoundRequest | None:
         snapshot = self._snapshots.newest(model.name)
-        request = None if snapshot is None else round_request_of(snapshot)
+        if snapshot is None:
+            return None
+        request = round_request_of(snapshot)
         if request is None:
             return None
         # Versions far below are of a server that was restored; the one that was answered may have
-        # been forged.
+        # been forged. So a large version, answered once, does not stop this client for ever.
         answered = self._answered[model.name]
         if answered - VERSIONS_AHEAD_MAX < request.version <= answered:
             return None
         rows_min = max(request.rows_min, model.declared.rounds.rows_min)
         if now >= request.deadline or len(self.window) < rows_min:
             return None
-        return request if request.selects(self._contract.federation, self._client) else None
+        if not request.selects(self._contract.federation, self._client):
+            return None
+        return request
 
     def _answer(self, model: ResolvedModel, request: RoundRequest, now: float) -> EncodedUpdate:
         snapshot = self._snapshots.newest(model.name)
@@ -186,6 +209,7 @@ class RoundAnswers:
         arrays = model.rounds.algorithm.answer(snapshot.arrays, rows)
         sequence = self._sequence[model.name] + 1
         content = Content(sequence, len(rows), arrays, now, span, request.round, self._rejected())
-        records = self._publisher.make_update(model, content, snapshot.arrays)
-        self._sequence[model.name] += 1
-        return records
+        update = self._publisher.make_update(model, content, snapshot.arrays)
+        # Only now: an answer that the publisher refuses must leave no gap in the sequence.
+        self._sequence[model.name] = sequence
+        return update

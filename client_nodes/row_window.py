@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import NO_SPAN, TimeSpan
-from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
+from shoal.saved_state import BoolArray, FloatArray, SavedState
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWindowState(SavedState):
+    rows: Annotated[Rows, FloatArray("n", "d", gaps=True)]
+    times: Annotated[Floats, FloatArray("n")]
+    dated: Annotated[Bools, BoolArray("n")]
 
 
 class RowWindow:
-    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest. All
-    models share it."""
+    """The newest rows: `rows_max` at most, none over `age_max_s` seconds older than the newest.
+
+    All models in rounds share it.
+    """
 
     def __init__(self, width: int, rows_max: int, age_max_s: float = 0.0) -> None:
         """`width` is the number of features d; with `age_max_s` 0 there is no limit of age."""
@@ -40,7 +50,9 @@ class RowWindow:
     def span(self) -> TimeSpan:
         """Event times of the rows that have one."""
         dated = self._times[self._dated]
-        return TimeSpan(float(dated.min()), float(dated.max())) if len(dated) else NO_SPAN
+        if not len(dated):
+            return NO_SPAN
+        return TimeSpan(float(dated.min()), float(dated.max()))
 
     def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
         """Add rows (n, d) with their event times. A row without one counts as of `now`."""
@@ -55,26 +67,16 @@ class RowWindow:
         )
 
     def state(self) -> StoredPart:
-        """Plain values for `restore`; the same part until rows are added, so that a checkpoint
-        stores them once."""
+        """The same part until rows are added, so that a checkpoint stores them once."""
         if self._part is None:
-            self._part = StoredPart(
-                {"rows": self._rows, "times": self._times, "dated": self._dated.astype(np.uint8)}
-            )
+            state = RowWindowState(rows=self._rows, times=self._times, dated=self._dated)
+            self._part = StoredPart(state.saved())
         return self._part
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`. A window with a smaller limit than the saved one keeps the newest
-        rows."""
-        try:
-            rows = state["rows"]
-            times = state["times"]
-            dated = state["dated"].astype(bool)
-            if rows.shape != (len(times), self._rows.shape[1]) or dated.shape != times.shape:
-                raise InvalidState("the checkpoint's window of rows is inconsistent")
-            self._keep(rows, times, dated)
-        except (AttributeError, KeyError, TypeError) as broken:
-            raise InvalidState(f"the checkpoint's window of rows is damaged: {broken}") from None
+    def restore(self, state: Any) -> None:
+        """Raises `InvalidState`. A smaller window than the saved one keeps the newest rows."""
+        saved = RowWindowState.read(state, {"d": self._rows.shape[1]})
+        self._keep(saved.rows, saved.times, saved.dated)
 
     def _keep(self, rows: Rows, times: Floats, dated: Bools) -> None:
         rows = rows[-self._rows_max :]

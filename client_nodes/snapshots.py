@@ -39,8 +39,9 @@ class Published(NamedTuple):
         record = self.records.get(CONTRACT_KEY)
         if not check_contract(record, contract.contract) and required:
             raise ContractMissing(
-                f"no server has published the contract of federation {contract.federation} yet, and a new client "
-                "compares its own with it before it publishes anything: start `shoal server`, or go on with --no-wait"
+                f"no server has published the contract of federation {contract.federation} yet, and"
+                " a new client compares its own with it before it publishes anything: start `shoal"
+                " server`, or go on with --no-wait"
             )
         return with_earlier(contract, record)
 
@@ -57,8 +58,7 @@ def read_published(log: Log, contract: Contract) -> Published:
 
 
 class Snapshots:
-    """Follows the topic of snapshots of all models from its beginning. Skips records that fail
-    validation."""
+    """Follows the topic of snapshots of all models; skips records that fail validation."""
 
     def __init__(
         self,
@@ -68,8 +68,7 @@ class Snapshots:
         on_conflicts: Callable[[Record], None] = lambda _: None,
         published: Published = NOTHING_PUBLISHED,
     ) -> None:
-        """`on_conflicts` gets each list of conflicts that comes after what was `published` at the
-        start."""
+        """`on_conflicts` gets each list of conflicts that comes after what was `published`."""
         self._on_conflicts = on_conflicts
         self._validator = validator
         self._log = log
@@ -77,7 +76,7 @@ class Snapshots:
         self._topic = contract.snapshots_topic
         self._positions: Positions | None = None
         self._looked: Positions = dict(published.ends)
-        """up to where lists of conflicts were looked for"""
+        """up to where lists of conflicts were looked for, while nothing follows the topic"""
         self._looked_at: float | None = None
         self._newest = NewestSnapshots()
         self._rejected: list[MessageRejected] = []
@@ -92,7 +91,10 @@ class Snapshots:
         return self._rounds.get(model)
 
     def follow(self) -> None:
-        """Read all snapshots that are not read yet. Raises `ContractDiffers`, and as the log does."""
+        """Read all snapshots that are not read yet.
+
+        Raises `ContractDiffers`, and as the log does.
+        """
         if self._positions is None:
             self._positions = beginning(self._log, self._topic)
         # A broker keeps what was replaced for a while: only the newest contract counts.
@@ -100,18 +102,22 @@ class Snapshots:
         records, self._positions = self._log.read(self._topic, self._positions)
         while records:
             for record in records:
-                if is_lease(record):
-                    self._newest.take_lease(record)
-                elif record.key == CONTRACT_KEY:
+                if record.key == CONTRACT_KEY:
                     contract = record
-                elif record.key == CONFLICTS_KEY:
-                    self._on_conflicts(record)
-                elif is_open_round(record.key):
-                    self._keep_round(record)
-                elif not is_for_servers(record):
-                    self._keep_if_newer(record)
+                else:
+                    self._take(record)
             records, self._positions = self._log.read(self._topic, self._positions)
         check_contract(contract, self._contract)
+
+    def _take(self, record: Record) -> None:
+        if is_lease(record):
+            self._newest.take_lease(record)
+        elif record.key == CONFLICTS_KEY:
+            self._on_conflicts(record)
+        elif is_open_round(record.key):
+            self._keep_round(record)
+        elif not is_for_servers(record):
+            self._keep_if_newer(record)
 
     def look_for_conflicts(self, now: float) -> None:
         """Read once in a while what was published since the start, if nothing else needs it.
@@ -122,7 +128,8 @@ class Snapshots:
         self._looked_at = now if self._looked_at is None else min(self._looked_at, now)
         if self._positions is not None or now < self._looked_at + LOOK_EVERY_S:
             return
-        self._looked_at, ends = now, self._ends()
+        self._looked_at = now
+        ends = self._ends()
         contract: Record | None = None
         while any(self._looked.get(partition, 0) < end for partition, end in ends.items()):
             records, self._looked = self._log.read(self._topic, self._looked)
@@ -143,7 +150,8 @@ class Snapshots:
         return rejected
 
     def _keep_round(self, record: Record) -> None:
-        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415 - loaded only to mask counts
+        # Only a client that masks its counts loads what it takes.
+        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415
 
         try:
             opened = OpenRound.decode(record.value, record.headers)

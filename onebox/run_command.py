@@ -24,9 +24,11 @@ from shoal.errors import InvalidData
 from shoal.kernels.forms import PROCESS
 from shoal.onebox.federation import OneBox
 from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
+from shoal.producers.pacing import Pacing
 from shoal.producers.progress import display_on
 from shoal.producers.publisher import client_folder, open_bookmark
-from shoal.producers.pump import Pacing, Pump, ReadingWatch
+from shoal.producers.pump import Pump
+from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.repeats import refuse_repeats
 from shoal.producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from shoal.protocol.model_state import model_state

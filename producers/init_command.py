@@ -23,12 +23,10 @@ from shoal.producers.federation_file import (
     BOUNDS_SENTENCE,
     MISSING_MIN,
     Plan,
-    columns_of_sheet,
     federation_file,
     next_commands,
-    plan_of,
-    stem_of,
 )
+from shoal.producers.file_plan import plan_of, stem_of
 from shoal.producers.files.form import FORM_PARAMETERS
 from shoal.producers.sampled_messages import (
     MESSAGES_MAX,
@@ -36,6 +34,7 @@ from shoal.producers.sampled_messages import (
     plan_of_mqtt,
     plan_of_sheet,
 )
+from shoal.producers.sheet import columns_of_sheet
 from shoal.producers.source_type import PATH
 from shoal.protocol.reading_faults import CLIPPED_SHARE
 

@@ -1,5 +1,4 @@
-"""Publishing of a source's readings, each exactly once: what the logs hold of it, and the bookmark
-to continue at.
+"""Publishes a source's readings, each exactly once, and keeps the bookmark to continue at.
 
 Every record has the number of its reading in a header, so the logs themselves say what has been
 published; the bookmark only spares the search for it.
@@ -7,16 +6,18 @@ published; the bookmark only spares the search for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.producers.source import SourceReadings
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.saved_state import SavedState, Whole
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
@@ -77,28 +78,31 @@ class ReadingsPublisher:
         _, end = log.bounds(topic)[PARTITION]
         self.intact = known is None or (known.identity == self._identity and known.end <= end)
         """whether everything that was in the log when `known` was saved is still there"""
-        self._end = known.end if known and self.intact else 0
-        self.last_number = known.last_number if known and self.intact else -1
+        self._end = 0
+        self.last_number = -1
+        if known is not None and self.intact:
+            self._end = known.end
+            self.last_number = known.last_number
         self._catch_up()
 
     def publish(self, numbers: Sequence[int], readings: SourceReadings) -> None:
-        """Append readings, in order, with their numbers; they are stored for certain only after
-        `flush`."""
+        """Append readings, in order, with their numbers; they are stored only after `flush`."""
         if not numbers:
             return
         encoded = Reading.encode_many(readings.times, readings.values)
         of_source: Headers = (*Reading.headers(), ("source", self._source))
         users = readings.users
+        runs: Iterable[tuple[bool, slice]] = [(False, slice(0, len(numbers)))]
+        if users:
+            runs = _alike(users)
         # Records of a batch have the same headers: those with a user id have one more.
-        for has_user, part in _alike(users) if users else [(False, slice(0, len(numbers)))]:
-            varying: list[tuple[str, list[bytes]]] = [
-                ("number", [b"%d" % number for number in numbers[part]])
-            ]
+        for has_user, part in runs:
+            number_texts = [b"%d" % number for number in numbers[part]]
+            varying: list[tuple[str, list[bytes]]] = [("number", number_texts)]
             if users and has_user:
                 varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
-            publish_batch(
-                self._log, self._topic, RecordBatch(encoded[part], of_source, varying), PARTITION
-            )
+            batch = RecordBatch(encoded[part], of_source, varying)
+            publish_batch(self._log, self._topic, batch, PARTITION)
             self.last_number = numbers[part][-1]
 
     def flush(self) -> None:
@@ -131,7 +135,9 @@ class ReadingsPublisher:
         """The reading's number if the record is one of ours, else -1."""
         headers = dict(record.headers)
         number = headers.get("number", b"")
-        return int(number) if headers.get("source") == self._source and number.isdigit() else -1
+        if headers.get("source") != self._source or not number.isdigit():
+            return -1
+        return int(number)
 
 
 def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
@@ -141,9 +147,25 @@ def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
         yield has_user, slice(places[0], places[-1] + 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MarkState(SavedState):
+    identity: str
+    end: int
+    last_number: Annotated[int, Whole(least=-1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookmarkState(SavedState):
+    version: ClassVar[int] = 1
+
+    run: int
+    number: int
+    marks: dict[str, MarkState]
+    """by the name of the client"""
+
+
 class Bookmark:
-    """The position in one source, in a file that one producer at a time can open, or in memory
-    only.
+    """The position in one source, in a file for one producer at a time, or in memory only.
 
     All readings before `number` were stored, in the logs that `marks` describes, when the bookmark
     was saved. Later ones may be stored too: `ReadingsPublisher` finds them. `run` counts how often
@@ -155,21 +177,24 @@ class Bookmark:
         self.run = 0
         self.number = 0
         self.marks: dict[str, Mark] = {}
-        if checkpoint is not None and (state := checkpoint.load()) is not None:
+        state = None if checkpoint is None else checkpoint.load()
+        if state is not None:
             self._restore(state)
 
     def save(self, number: int, marks: dict[str, Mark]) -> None:
-        """Record that all readings before `number` are stored. Raises `LogUnavailable` if the disk
-        fails."""
+        """Record that all readings before `number` are stored.
+
+        Raises `LogUnavailable` if the disk fails.
+        """
         self.number = number
         self.marks = dict(marks)
         if self._checkpoint is not None:
-            marked = {client: list(mark) for client, mark in self.marks.items()}
-            self._checkpoint.save({"run": self.run, "number": self.number, "marks": marked})
+            states = {client: MarkState(**mark._asdict()) for client, mark in marks.items()}
+            state = BookmarkState(run=self.run, number=number, marks=states)
+            self._checkpoint.save(state.saved())
 
     def start_again(self) -> None:
-        """Start from the first reading, and publish readings though an earlier run has published
-        them."""
+        """Start from the first reading; publishes readings that an earlier run has published."""
         self.run += 1
         self.save(0, {})
 
@@ -180,20 +205,22 @@ class Bookmark:
 
     def _restore(self, state: dict[str, Any]) -> None:
         try:
-            self.run = int(state["run"])
-            self.number = int(state["number"])
-            self.marks = {client: Mark(*mark) for client, mark in state["marks"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError):
+            saved = BookmarkState.read(state)
+        except InvalidState as wrong:
             raise InvalidState(
-                "the producer's bookmark is of another version; delete it: the position is found in the logs"
+                f"the producer's bookmark cannot be read ({wrong}); delete it: the position is"
+                " found in the logs"
             ) from None
+        self.run = saved.run
+        self.number = saved.number
+        for client, mark in saved.marks.items():
+            self.marks[client] = Mark(mark.identity, mark.end, mark.last_number)
 
 
 def open_bookmark(folder: Path, source: str) -> Bookmark:
     """The bookmark of the source with identity `source`, in the folder of the clients' folders.
 
-    Raises `InvalidState` while another producer of the same source is running, or when the file is
-    damaged.
+    Raises `InvalidState` while another producer of the same source runs, or for a damaged file.
     """
     # A client's name has no dot, so this is no client's folder.
     checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")

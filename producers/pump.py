@@ -1,5 +1,4 @@
-"""The pump: takes readings from a source when they are due and stores each in its client's readings
-log, once.
+"""The pump: takes readings from a source when they are due, and stores each in its log, once.
 
 A kill at any instant loses no reading and repeats none. The order is: publish, flush, save the
 bookmark. At the start, the source is read from the bookmark on, and every log is searched for later
@@ -17,177 +16,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from shoal.config.contract import Contract
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
+from shoal.producers.pacing import Pacing
 from shoal.producers.publisher import Bookmark, Mark, ReadingsPublisher
+from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.source import Source, SourceReadings
-from shoal.protocol.reading_faults import ClippingCounts, FaultCounts, fault_of
-from shoal.protocol.readings import RowsOfValues
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
-
-class ReadingWatch:
-    """Looks at every reading once that a producer has stored, as its client will."""
-
-    def __init__(self, contract: Contract) -> None:
-        names = [feature.name for feature in contract.features]
-        self._width = contract.width
-        self._gaps = contract.learns_gaps
-        self.faults = FaultCounts(names)
-        self.clipping = ClippingCounts(names, contract.bounds)
-
-    def add(self, numbers: Sequence[int], values: RowsOfValues) -> None:
-        """Count readings with these numbers in their source: values (n, d), or a list where some
-        are no numbers."""
-        if (
-            isinstance(values, np.ndarray)
-            and values.dtype == np.float64
-            and values.shape[1:] == (self._width,)
-        ):
-            finite = np.isfinite(values)
-            sound = finite.all(axis=1)
-            if self._gaps:
-                sound = finite.any(axis=1) & ~np.isinf(values).any(axis=1)
-            self.clipping.add(values[sound])
-            wrong = np.flatnonzero(~sound).tolist()
-        else:
-            faults = [fault_of(row, self._width, self._gaps) for row in values]
-            wrong = [place for place, fault in enumerate(faults) if fault is not None]
-            rows = [row for row, fault in zip(values, faults, strict=True) if fault is None]
-            self.clipping.add(np.array(rows, dtype=np.float64).reshape(-1, self._width))
-        for place in wrong:
-            fault = fault_of(values[place], self._width, self._gaps)
-            assert fault is not None
-            self.faults.add(fault, numbers[place])
-
-
-LONGEST_WAIT_S = 30.0
-"""longest gap between readings in seconds; a longer one, such as a night without readings, is
-shortened to this"""
-
-
-class Pacing:
-    """Computes when each reading is due; `due` is called once per reading, in order. By default all
-    are due at once.
-
-    speed: event seconds per second of the clock. rate: readings per second. longest_wait_s: of the
-    clock, between two readings. wall: a clock of seconds since 1970; with it, a reading has the
-    time at which it is fed, not its own. Raises `SettingsError` when both are given or one is not
-    above 0.
-    """
-
-    def __init__(
-        self,
-        speed: float | None = None,
-        rate: float | None = None,
-        longest_wait_s: float = LONGEST_WAIT_S,
-        wall: Callable[[], float] | None = None,
-    ) -> None:
-        if speed is not None and rate is not None:
-            raise SettingsError("pacing: give a speed or a rate, not both")
-        for name, value in (("speed", speed), ("rate", rate), ("longest wait", longest_wait_s)):
-            if value is not None and not 0 < value < math.inf:
-                raise SettingsError(f"pacing: {name} is a number above 0, not {value:g}")
-        self._speed = speed
-        self._rate = rate
-        self._longest_wait_s = longest_wait_s
-        self._wall = wall
-        self._due = -math.inf
-        self._origin = 0.0
-        self._first: float | None = None
-        self._rows = 0
-
-    @property
-    def by_time(self) -> bool:
-        """Whether readings need an event time."""
-        return self._speed is not None
-
-    @property
-    def at_once(self) -> bool:
-        """Whether every reading is due at once, with the time of its source."""
-        return self._rate is None and self._speed is None and self._wall is None
-
-    def time_of(self, own: float | None) -> float | None:
-        """The event time of a reading that is due; `own` is the one of its source."""
-        return own if self._wall is None else self._wall()
-
-    def due(self, time: float | None, now: float) -> float:
-        """The clock's time at which the next reading, of event time `time`, is due; never before
-        the one before it."""
-        if self._rate is not None:
-            if self._rows == 0:
-                self._origin = now
-            self._due = self._origin + self._rows / self._rate
-            self._rows += 1
-        elif self._speed is not None and time is not None:
-            self._due = self._due_by_time(time, self._speed, now)
-        elif self._due == -math.inf:
-            self._due = now
-        return self._due
-
-    def _due_by_time(self, time: float, speed: float, now: float) -> float:
-        if self._first is None:
-            return self._anchored(time, max(now, self._due))
-        due = self._origin + (time - self._first) / speed
-        if due > self._due + self._longest_wait_s:
-            return self._anchored(time, self._due + self._longest_wait_s)
-        if due < self._due - self._longest_wait_s:
-            # The event time starts again, perhaps in a second file: continue from here.
-            return self._anchored(time, self._due)
-        # A little out of order: due with the one before it.
-        return max(due, self._due)
-
-    def _anchored(self, time: float, due: float) -> float:
-        self._first = time
-        self._origin = due
-        return due
-
-
-def speed_of(text: str) -> float | None:
-    """`60x` or `60` -> 60.0; `max` -> None. Raises `SettingsError`."""
-    if text == "max":
-        return None
-    try:
-        speed = float(text.removesuffix("x"))
-    except ValueError:
-        speed = math.nan
-    if not 0 < speed < math.inf:
-        raise SettingsError(
-            f"speed {text!r}: write 60x for sixty times as fast as it happened, or max"
-        )
-    return speed
-
-
-def rate_of(text: str) -> float:
-    """`100/s` or `100` -> 100.0. Raises `SettingsError`."""
-    try:
-        rate = float(text.removesuffix("/s"))
-    except ValueError:
-        rate = math.nan
-    if not 0 < rate < math.inf:
-        raise SettingsError(
-            f"rate {text!r}: write 100/s for a hundred readings per second, over all clients"
-        )
-    return rate
-
-
 SAVE_EVERY_S = 1.0
-"""seconds of the clock between two saves of the bookmark, which only spares the search of later
-records"""
+"""seconds between two saves of the bookmark, which only spares the search of later records"""
 LINGER_S = 0.05
-"""seconds of the clock after which readings due one by one are stored together: each store syncs
-the disk"""
+"""seconds after which readings due one by one are stored together: each store syncs the disk"""
 LINGER_READINGS = 250
+"""readings that are stored together sooner: a store costs little beside what each of them costs"""
 LINGER_LEAST_S = 0.02
-"""readings that are stored together sooner than that, for then a store costs little beside what
-each of them does; and seconds that are waited even so"""
-RETRY_S = (0.1, 30.0)
-"""first wait before a log that is unavailable is tried again, and the longest; each wait is twice
-the one before"""
+"""seconds that are waited even so"""
+RETRY_LEAST_S = 0.1
+"""first wait before a log that is unavailable is tried again; each wait is twice the one before"""
+RETRY_MOST_S = 30.0
 
 
 class NumberedReadings(NamedTuple):
@@ -199,12 +47,12 @@ class NumberedReadings(NamedTuple):
 
 
 class Pump:
-    """Moves one source into its clients' logs. `step` never waits; `wait_s` is for how long nothing
-    is due.
+    """Moves one source into its clients' logs.
 
-    open_log: opens the readings log of a client. limit: the source ends after this many readings
-    from its start. topic_settings: how the readings logs are declared. clock: steady, in seconds.
-    Raises `SettingsError` when readings cannot be paced by time.
+    `step` never waits; `wait_s` is for how long nothing is due. open_log: opens the readings log of
+    a client. limit: the source ends after this many readings from its start. topic_settings: how
+    the readings logs are declared. clock: steady, in seconds. Raises `SettingsError` when readings
+    cannot be paced by time.
     """
 
     def __init__(
@@ -224,8 +72,8 @@ class Pump:
         self._pacing = pacing or Pacing()
         if self._pacing.by_time and not source.timed:
             raise SettingsError(
-                "these readings cannot be paced by time: name a time column (--time-column) and do not shuffle, "
-                "or give a --rate, or --speed max"
+                "these readings cannot be paced by time: name a time column (--time-column) and do"
+                " not shuffle, or give a --rate, or --speed max"
             )
         self._source = source
         self._open_log = open_log
@@ -243,15 +91,18 @@ class Pump:
         """number of the first reading, and readings that follow each other"""
         self._next_number: int | None = None
         self._due: float | None = None
-        self._saved_at = self._retry_at = self._linger_until = self._stored_at = -math.inf
+        """when the next reading is due; None where that is not computed yet"""
+        self._saved_at = -math.inf
+        self._retry_at = -math.inf
+        self._linger_until = -math.inf
+        self._stored_at = -math.inf
         self._failures = 0
         self.finished = False
         """every reading of the source (up to the limit) is stored"""
         self.published: Counter[str] = Counter()
         """readings this pump has stored, by client"""
         self._before: dict[str, int] = {}
-        """client -> the last reading of the source that was in its log when this pump first opened
-        it"""
+        """client -> the last reading of the source in its log when this pump first opened that"""
         self._counted: dict[str, int] = {}
         """client -> the last reading that is in `published` or `already_there`"""
         self.already_there = 0
@@ -260,11 +111,9 @@ class Pump:
     @property
     def position(self) -> int:
         """The number of readings of the source that are stored."""
-        return (
-            self._bookmark.number
-            if self._next_number is None
-            else self._next_number - self._n_pending
-        )
+        if self._next_number is None:
+            return self._bookmark.number
+        return self._next_number - self._n_pending
 
     @property
     def total(self) -> int | None:
@@ -275,11 +124,9 @@ class Pump:
     @property
     def wait_s(self) -> float:
         """Seconds for which `step` will have nothing to do; 0 when it has something."""
-        until = max(
-            self._retry_at,
-            self._linger_until,
-            -math.inf if self._due is None or self._pending else self._due,
-        )
+        until = max(self._retry_at, self._linger_until)
+        if self._due is not None and not self._pending:
+            until = max(until, self._due)
         return max(0.0, until - self._clock())
 
     def step(self) -> bool:
@@ -305,7 +152,7 @@ class Pump:
         return stored
 
     def close(self) -> None:
-        """Save the bookmark and close everything; readings not stored are left to the next start."""
+        """Save the bookmark and close everything; the next start stores what is not stored."""
         with contextlib.suppress(LogUnavailable):
             if not self._pending and self._next_number is not None:
                 self._save_position(self._clock())
@@ -318,8 +165,10 @@ class Pump:
         self._bookmark.close()
 
     def _find_start(self) -> None:
-        """Find the first reading that may not be stored: the bookmark's, or an earlier one that a
-        log has lost."""
+        """Find the first reading that may not be stored.
+
+        That is the one of the bookmark, or an earlier one that a log has lost.
+        """
         number = self._bookmark.number
         for client in self._bookmark.marks:
             publisher = self._publisher(client)
@@ -332,22 +181,22 @@ class Pump:
     def _take_due(self, now: float) -> bool:
         """Fill the batch from the source; True when there is nothing more to come."""
         assert self._next_number is not None
-        while (room := self._batch_readings_max - self._n_pending) > 0:
+        while self._n_pending < self._batch_readings_max:
+            room = self._batch_readings_max - self._n_pending
             if self._limit is not None:
                 room = min(room, self._limit - self._next_number)
             if room <= 0:
                 return True
             if not self._read_ahead:
                 try:
-                    self._read_ahead = SourceReadings.of(
-                        self._source.read(self._batch_readings_max)
-                    )
+                    readings = self._source.read(self._batch_readings_max)
                 except ShoalError:
                     if self._pending:
                         # The readings before the damaged place come first; the source raises again
                         # at the next step.
                         return False
                     raise
+                self._read_ahead = SourceReadings.of(readings)
                 if not self._read_ahead:
                     return True
             self._take(self._count_due(room, now))
@@ -356,8 +205,10 @@ class Pump:
         return False
 
     def _count_due(self, limit: int, now: float) -> int:
-        """How many of the readings read ahead are due now, at most `limit`; `_due` is when the next
-        one is."""
+        """How many of the readings read ahead are due now, at most `limit`.
+
+        Afterwards `_due` is when the next one is due, where that is later than now.
+        """
         times = self._read_ahead.times[:limit]
         if self._pacing.at_once:
             return len(times)
@@ -395,7 +246,8 @@ class Pump:
         for client, parts in by_client.items():
             self._publishers[client].flush()
             self._count_stored(client, parts)
-        # a reading waits for its time, and later ones will come one by one as well
+        # A reading waits for its time, and later ones will come one by one as well: some are stored
+        # together. The more come, the sooner, so that a fast source is not slowed down.
         if self._due is not None:
             sooner_s = LINGER_READINGS * (now - self._stored_at) / self._n_pending
             self._linger_until = now + min(LINGER_S, max(LINGER_LEAST_S, sooner_s))
@@ -420,8 +272,10 @@ class Pump:
         return by_client
 
     def _count_stored(self, client: str, parts: Sequence[NumberedReadings]) -> None:
-        """Count the pending readings of a client that its log has, each once, however often they
-        were tried."""
+        """Count the pending readings of a client that its log has.
+
+        Each counts once, however often it was tried.
+        """
         counted = self._counted[client]
         last = self._publishers[client].last_number
         before = self._before[client]
@@ -445,9 +299,8 @@ class Pump:
     def _save_position(self, now: float) -> None:
         self._saved_at = now
         if self.position != self._bookmark.number:
-            self._marks |= {
-                client: publisher.mark() for client, publisher in self._publishers.items()
-            }
+            for client, publisher in self._publishers.items():
+                self._marks[client] = publisher.mark()
             self._bookmark.save(self.position, self._marks)
 
     def _publisher(self, client: str) -> ReadingsPublisher:
@@ -459,8 +312,8 @@ class Pump:
                 )
                 if not publisher.intact and self._next_number is not None:
                     raise InvalidState(
-                        f"the readings log of {client} was replaced while it was written; start the producer again: "
-                        "it publishes what is missing"
+                        f"the readings log of {client} was replaced while it was written; start"
+                        " the producer again: it publishes what is missing"
                     )
             except BaseException:
                 log.close()
@@ -474,7 +327,8 @@ class Pump:
         # It is unknown how much of the batch is stored: the logs show it once they are opened
         # again.
         self._close_publishers()
-        delay_s = min(RETRY_S[0] * 2**self._failures, RETRY_S[1])
+        delay_s = min(RETRY_LEAST_S * 2**self._failures, RETRY_MOST_S)
+        # Bounded, so that the power does not overflow in a long outage.
         self._failures = min(self._failures + 1, 30)
         self._retry_at = now + delay_s
         log_event("retrying", logging.WARNING, error=str(unavailable), retry_s=delay_s)

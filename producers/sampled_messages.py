@@ -23,7 +23,8 @@ from shoal.config.base import similar_name
 from shoal.errors import InvalidData, SettingsError
 from shoal.producers.columns import Column, Sample, Understood, is_named, understand
 from shoal.producers.features import feature_names
-from shoal.producers.federation_file import Plan, is_private
+from shoal.producers.federation_file import Plan
+from shoal.producers.file_plan import is_private
 from shoal.producers.files.parsing import number_of, seconds_of
 from shoal.producers.files.times import TimeOptions
 from shoal.producers.messages import quoted_path

@@ -22,9 +22,11 @@ from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
+from shoal.producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
 from shoal.producers.progress import Display, display_on
 from shoal.producers.publisher import Bookmark, client_folder, open_bookmark
-from shoal.producers.pump import LONGEST_WAIT_S, Pacing, Pump, ReadingWatch, rate_of, speed_of
+from shoal.producers.pump import Pump
+from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.repeats import SourceFiles, refuse_repeats
 from shoal.producers.source import Source
 from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text

@@ -22,8 +22,9 @@ from shoal.files import write_secret
 from shoal.onebox.federation import OneBox
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import split_of
+from shoal.producers.pacing import Pacing
 from shoal.producers.publisher import Bookmark
-from shoal.producers.pump import Pacing, Pump
+from shoal.producers.pump import Pump
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings

@@ -14,7 +14,8 @@ from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
-from shoal.producers.federation_file import federation_file, plan_of
+from shoal.producers.federation_file import federation_file
+from shoal.producers.file_plan import plan_of
 from shoal.producers.files.form import FORM_PARAMETERS, form_of
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import CLIENTS_MAX, RULES, split_of

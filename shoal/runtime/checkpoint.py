@@ -25,6 +25,7 @@ import msgpack
 from shoal.errors import InvalidState, MessageRejected
 from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
+from shoal.saved_state import require
 from shoal.transports.base import Headers, Log, Positions
 
 FORMAT = 3
@@ -96,10 +97,19 @@ class SavedValue(NamedTuple):
 
 
 def pairs_of(positions: Positions) -> list[list[int]]:
-    """Positions as a state has them, [partition, offset] in the order of partitions; `dict` makes
-    them positions."""
+    """Positions as a state has them, [partition, offset]; see `positions_of`."""
     # In the order of partitions: equal positions must be equal bytes.
     return [[partition, offset] for partition, offset in sorted(positions.items())]
+
+
+def positions_of(pairs: Sequence[Sequence[int]]) -> Positions:
+    """The positions that `pairs_of` has made pairs of. Raises `InvalidState`."""
+    positions = {}
+    for pair in pairs:
+        require(len(pair) == 2, "a position is a partition and an offset")
+        partition, offset = pair
+        positions[partition] = offset
+    return positions
 
 
 class SavedFields:

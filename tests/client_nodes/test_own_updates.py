@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.client_nodes import publisher
+from shoal.client_nodes import own_updates
 from shoal.client_nodes.own_updates import OwnUpdates
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
@@ -113,11 +113,11 @@ def test_what_was_looked_at_once_is_not_read_again(
 ) -> None:
     publish(site, 1)
     with site.node() as node:
-        site.clock.now += publisher.SEEN_EVERY_S
+        site.clock.now += own_updates.SEEN_EVERY_S
         site.add_readings(readings(50, 2))
         while node.step():
             pass
-        site.clock.now += publisher.SEEN_EVERY_S
+        site.clock.now += own_updates.SEEN_EVERY_S
         site.add_readings(readings(50, 3))
         while node.step():
             pass
@@ -139,10 +139,10 @@ def test_what_was_looked_at_once_is_not_read_again(
 def test_only_the_newest_records_are_looked_at(
     older: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "RECORDS_MAX", 1)
+    monkeypatch.setattr(own_updates, "RECORDS_MAX", 1)
     with pytest.raises(InvalidState):
         start(older)
-    monkeypatch.setattr(publisher, "RECORDS_MAX", 0)
+    monkeypatch.setattr(own_updates, "RECORDS_MAX", 0)
     start(older)
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from shoal.client_nodes import count_windows
 from shoal.client_nodes.bootstrap import open_client
-from shoal.client_nodes.count_windows import GRACE_S, ClosedWindow, ModelCounter
+from shoal.client_nodes.count_windows import GRACE_S
 from shoal.client_nodes.intake import Intake
+from shoal.client_nodes.model_counter import ClosedWindow, ModelCounter
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config

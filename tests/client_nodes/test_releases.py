@@ -154,11 +154,11 @@ def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has
         first.add({0: 70})
         first.note()
         older = Releases(log, "client attic of house")
-        older.restore([[0, 69]])
+        older.restore({"released": [[0, 69]]})
         with pytest.raises(InvalidState, match=r"place 70, and its checkpoint knows of 69"):
             older.resume(ledgers[0], has_state=True)
         third = Releases(log, "client attic of house")
-        third.restore([[0, 70]])
+        third.restore({"released": [[0, 70]]})
         third.resume(ledgers[0], has_state=True)
         third.add({0: 80})
         third.note()
@@ -166,7 +166,7 @@ def test_two_hosts_that_start_together_on_one_log_are_two_no_longer_once_one_has
         with pytest.raises(InvalidState, match="another process has released readings of this log"):
             first.note()
         without_state = Releases(log, "client attic of house")
-        without_state.restore([[0, 80]])
+        without_state.restore({"released": [[0, 80]]})
         with pytest.raises(InvalidState, match="its checkpoint or this key is lost"):
             without_state.resume(ledgers[0], has_state=False)
         with pytest.raises(InvalidState, match="another ledger"):
@@ -200,7 +200,7 @@ def test_the_note_of_a_copy_does_not_hide_that_of_the_original_where_both_note_a
         original.add({0: 60})
         original.note()
         again = Releases(log, "client attic of house")
-        again.restore([[0, 60]])
+        again.restore({"released": [[0, 60]]})
         again.resume(ledger, has_state=True)
         again.add({0: 70})
         again.note()
@@ -234,7 +234,7 @@ def test_of_two_hosts_whose_first_notes_cross_the_one_that_took_its_own_back_lea
         with pytest.raises(InvalidState, match="another ledger"):
             second.note()
         again = Releases(log, "client attic of house")
-        again.restore([[0, 50]])
+        again.restore({"released": [[0, 50]]})
         again.resume(ledgers[0], has_state=True)
         with pytest.raises(InvalidState, match=r"another ledger|place 50"):
             Releases(same, "client attic of house").resume(ledgers[1], has_state=False)
@@ -272,7 +272,7 @@ def test_only_the_first_note_of_a_process_waits_for_the_disk_and_none_is_read_ba
         assert flushes[0] == "flush"
         if not config.readings.address:
             assert flushes[1:] == ["flush_unsynced", "flush"] * 2
-        assert [note.places for note in Releases(log, "client attic of house")._found.values()] == [
+        assert [note.places for note in Releases(log, "client attic of house")._notes.values()] == [
             {0: 70}
         ]
 

@@ -17,10 +17,10 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "a row outside the bounds": {"rows": np.array([[0.5, 0.5], [0.5, 1e300]])},
     "a row too few": {"rows": np.full((1, 2), 0.5)},
     "rows of another type": {"rows": np.zeros((2, 2), dtype=np.int64)},
-    "validity of every value": {"valid": np.ones((2, 2), dtype=np.uint8)},
+    "validity of every value": {"valid": np.ones((2, 2), dtype=np.bool_)},
     "more rows than a window": {
         "rows": np.full((60, 2), 0.5),
-        "valid": np.ones(60, dtype=np.uint8),
+        "valid": np.ones(60, dtype=np.bool_),
     },
     "fewer windows than none": {"closed": -1},
     "a part of a reading": {"places": 0.5},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.client_nodes.bootstrap import open_client
-from shoal.client_nodes.count_windows import UserReadings
+from shoal.client_nodes.user_readings import UserReadings, UserReadingsState
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Ints
@@ -195,7 +195,19 @@ def test_readings_as_the_unit_need_no_users() -> None:
     assert UserReadings(READING).admit(valid, [], []).tolist() == valid.tolist()
 
 
-@pytest.mark.parametrize("state", [None, [["a", [1.0]]], [[b"a", 1]], [[b"a", ["1"]]], [[b"a"]]])
-def test_a_damaged_checkpoint_is_noticed(state: Any) -> None:
-    with pytest.raises((InvalidState, TypeError, ValueError)):
-        UserReadings(PrivacyUnit("user", 2)).restore(state)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"users": None},
+        {"users": ["a", "b"]},
+        {"users": [b"a", b"a"]},
+        {"number": np.array([0, 2])},
+        {"number": np.array([0])},
+        {"time": np.array([1.0, np.inf])},
+    ],
+)
+def test_a_damaged_checkpoint_is_noticed(damage: dict[str, Any]) -> None:
+    whole = {"users": [b"a", b"b"], "number": np.array([0, 1]), "time": np.array([1.0, np.nan])}
+    UserReadingsState.read(whole)
+    with pytest.raises(InvalidState):
+        UserReadingsState.read({**whole, **damage})

@@ -85,8 +85,8 @@ def test_its_state_is_the_same_part_until_its_rows_change() -> None:
     "wrong",
     [
         {},
-        {"rows": ROWS, "times": np.zeros(3), "dated": np.zeros(3, dtype=np.uint8)},
-        {"rows": ROWS[:, :1], "times": np.zeros(10), "dated": np.zeros(10, dtype=np.uint8)},
+        {"rows": ROWS, "times": np.zeros(3), "dated": np.zeros(3, dtype=bool)},
+        {"rows": ROWS[:, :1], "times": np.zeros(10), "dated": np.zeros(10, dtype=bool)},
         {"rows": ROWS, "times": np.zeros(10), "dated": None},
     ],
 )

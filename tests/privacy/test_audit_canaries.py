@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.client_nodes.count_windows import UserReadings
+from shoal.client_nodes.user_readings import UserReadings
 from shoal.onebox.audit.canaries import audit_canaries, canary_readings, occurrences, traces
 from shoal.privacy import Bounds
 from shoal.protocol.messages import Update

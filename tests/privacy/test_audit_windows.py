@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.client_nodes.count_windows import CountWindows, UserReadings
+from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import Batch
 from shoal.client_nodes.publisher import EncodedUpdate
+from shoal.client_nodes.user_readings import UserReadings
 from shoal.kernels.arrays import Bools
 from shoal.onebox.audit.statistics import LossFinding
 from shoal.onebox.audit.windows import audit_rejected, audit_windows

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from shoal.errors import SettingsError
 from shoal.producers.files.split import split_of
+from shoal.producers.pacing import Pacing
 from shoal.producers.producer_command import producer
-from shoal.producers.pump import Pacing, Pump
+from shoal.producers.pump import Pump
 from shoal.producers.source import SourceReading
 from tests.producers.running_producer import (
     Clock,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.producers.pump import Pacing, rate_of, speed_of
+from shoal.producers.pacing import Pacing, rate_of, speed_of
 
 times = st.lists(st.none() | st.floats(-1e9, 1e9), max_size=50)
 

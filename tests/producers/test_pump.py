@@ -9,8 +9,9 @@ import pytest
 from shoal.errors import SettingsError
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import split_of
+from shoal.producers.pacing import Pacing
 from shoal.producers.publisher import Bookmark, Mark
-from shoal.producers.pump import LINGER_LEAST_S, LINGER_READINGS, LINGER_S, Pacing, Pump
+from shoal.producers.pump import LINGER_LEAST_S, LINGER_READINGS, LINGER_S, Pump
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client

@@ -201,6 +201,6 @@ def test_a_bookmark_of_another_version_is_refused(tmp_path: Path) -> None:
     note = open_bookmark(tmp_path, "0" * 16)
     note._checkpoint.save({"number": "?"})  # type: ignore[union-attr]  # it is open
     note.close()
-    with pytest.raises(InvalidState, match="another version"):
+    with pytest.raises(InvalidState, match="delete it"):
         open_bookmark(tmp_path, "0" * 16)
     assert Bookmark().number == 0

@@ -1,0 +1,141 @@
+"""What a federation file for somebody's files is written from: their columns, and how they are read."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.config.base import similar_name
+from shoal.config.contract import FEATURES_MAX
+from shoal.errors import InvalidData, SettingsError
+from shoal.producers.columns import Sample, understand
+from shoal.producers.features import feature_names
+from shoal.producers.federation_file import Plan
+from shoal.producers.files.form import form_of
+from shoal.producers.files.parsing import number_of
+from shoal.producers.files.tables import CsvTable, Table, open_table
+
+HEAD_ROWS = 2000
+
+
+ROWS = 6000
+"""rows that are looked at: the first ones, and with them others that are spread over the file"""
+
+
+READ_MAX = 2_000_000
+"""rows of a file that are read to reach those spread over it"""
+
+
+def sample_of(table: Table) -> tuple[Sample, int]:
+    """Some rows of a file, and about how many it has. Raises `InvalidData` for a file without a
+    header or rows."""
+    columns = list(dict.fromkeys(name for name in table.columns if name))
+    if not columns:
+        raise InvalidData(f"{table.path}: the file is empty: it has no header")
+    if all(isinstance(number_of(name), float) for name in columns):
+        raise InvalidData(
+            f"{table.path}: its first line holds numbers, not the names of columns; add a header line"
+        )
+    unique = [name for name in columns if table.columns.count(name) == 1]
+    total = table.count()
+    # Spread over the file: bounds from its first hours would clip what comes later.
+    stride = max(1, (min(total, READ_MAX) - HEAD_ROWS) // (ROWS - HEAD_ROWS))
+    rows: list[Sequence[Any]] = []
+    head = 0
+    for place, row in enumerate(islice(table.rows(unique), READ_MAX)):
+        if row is None:
+            continue
+        if place < HEAD_ROWS:
+            rows.append(list(row))
+            head = len(rows)
+        elif place % stride == 0:
+            rows.append(list(row))
+    if not rows:
+        raise InvalidData(f"{table.path}: the file has a header and no rows")
+    if isinstance(table, CsvTable):
+        text = table.dialect.number_text
+
+        def number(cell: Any) -> Any:
+            return number_of(text(cell))
+
+        return Sample(unique, rows, head, number, str(table.path)), total
+    return Sample(unique, rows, head, number_of, str(table.path)), total
+
+
+def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
+    """What a federation file for these files is written from; `options` are those of `shoal init`.
+
+    Raises `SettingsError` (ambiguous, no such column) and `InvalidData` (nothing to cluster).
+    """
+    form = form_of(options)
+    tables = [open_table(file, Counter(), form.dialect) for file in files]
+    if len({table.columns for table in tables}) > 1:
+        raise SettingsError(
+            "the files have different columns; give files of one kind, or run init for each kind"
+        )
+    first, total = sample_of(tables[0])
+    total += sum(table.count() for table in tables[1:])
+    for named in (*options["time_columns"], *filter(None, [options["client_column"]])):
+        if named not in first.names:
+            raise SettingsError(
+                f"{files[0]}: column {named!r} is missing; the columns are {', '.join(first.names[:12])}"
+            )
+    understood = understand(
+        first, form.times, options["time_columns"], options["client_column"], form.dialect.na_values
+    )
+    features = understood.of("feature")
+    if not features:
+        raise InvalidData(
+            f"{files[0]}: no column of changing numbers was found, so there is nothing to cluster"
+        )
+    if len(features) > FEATURES_MAX:
+        raise InvalidData(
+            f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}"
+        )
+    sentences = [
+        f"{table.path.name}: {table.dialect.sentence()}"
+        for table in tables
+        if isinstance(table, CsvTable)
+    ]
+    sentences += [f"{understood.order} dates (--date-format)"] * (understood.order is not None)
+    client = understood.of("client")
+    names = feature_names(column.name for column in features)
+    columns = tuple(replace(one, name=names.get(one.name, one.name)) for one in understood.columns)
+    understood = replace(understood, columns=columns)
+    settings = {
+        "columns": {name: column for column, name in names.items() if name != column},
+        "time_columns": [column.name for column in understood.of("time")],
+        "split": f"column:{client[0].name}" if client else "",
+        "label_column": next((column.name for column in understood.of("label")), ""),
+        "decimal": options["decimal"],
+        # Later files of the same kind may be too short to show it.
+        "date_format": options["date_format"] or understood.order or "",
+        "timezone": options["timezone"],
+        "encoding": options["encoding"],
+        "na_values": list(form.dialect.na_values or understood.na_values),
+    }
+    name = options["name"] or similar_name(stem_of(files[0])) or "federation"
+    return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
+
+
+def is_private(said: bool | None) -> bool:
+    """Whether readings are to be protected: as said, or as answered on a terminal; without one they
+    are."""
+    if said is None and sys.stdin.isatty() and sys.stdout.isatty():
+        return not click.confirm(
+            "Are these data public, so that nobody needs to be protected?", default=False
+        )
+    return said is not False
+
+
+def stem_of(file: Path) -> str:
+    """The name of a file without its suffixes."""
+    name = file.name.removesuffix(".gz")
+    return name.rsplit(".", 1)[0] or name
