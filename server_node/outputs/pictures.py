@@ -1,35 +1,20 @@
-"""`shoal picture`: pictures of a model for reports, from the data of the page: its newest snapshot
-and its history."""
+"""Pictures of a model for reports, drawn with matplotlib: what the page shows, on paper."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 
-from shoal.algorithms.view import ClusteringView, RegimeView
-from shoal.cli.options import chosen_model, config_option, model_option
+from shoal.algorithms.view import RegimeView
 from shoal.config.contract import Feature
-from shoal.config.resolved import ResolvedContract
-from shoal.config.settings import load_config
-from shoal.errors import MessageRejected, SettingsError
-from shoal.kernels.arrays import Floats
-from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, pairs
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.published_contract import contract_in
-from shoal.protocol.topics import ensure_topics
-from shoal.runtime.logs import open_federation_log
+from shoal.errors import SettingsError
 from shoal.server_node.history.changes import CHANCE, Changes
-from shoal.server_node.history.store import decode_record
-from shoal.server_node.outputs.changes_command import changes_figure, logged_changes
+from shoal.server_node.outputs.changes_command import changes_figure
 from shoal.server_node.outputs.figures import (
     LABEL_CHARS,
     QUIET,
@@ -39,204 +24,32 @@ from shoal.server_node.outputs.figures import (
     without_frame,
     wrapped,
 )
-from shoal.server_node.outputs.web.json_values import feature_label, view_of
-from shoal.server_node.report.description import (
-    WIDTH_MIN,
-    Description,
-    describe,
-    distance_between,
-    interval_width,
-)
+from shoal.server_node.outputs.picture_data import Bands, Picture, PicturedCluster
+from shoal.server_node.outputs.web.json_values import feature_label
+from shoal.server_node.report.description import WIDTH_MIN, distance_between, interval_width
 from shoal.server_node.report.lineage import stay_text
-from shoal.transports.base import Log, latest
 
-BARS_MAX = 96
-"""bars of a band: of more bins several are one bar"""
-UNTIL_S: Final = {FINE_S: 12 * 3600, COARSE_S: BINS_KEPT[COARSE_S] * COARSE_S}
-"""width of bins -> how long a history is that is drawn in them; a longer one is drawn in days"""
-
-
-@dataclass(frozen=True)
-class PicturedCluster:
-    """One known cluster."""
-
-    identity: int
-    title: str
-    slot: int
-    """number of its colour"""
-    active: bool
-    recent_share: float
-    """share of the recent readings of all clusters"""
-    number: int
-    """number of the cluster in the view of the snapshot"""
-    description: Description
-
-
-@dataclass(frozen=True)
-class Bands:
-    """Division of the readings among clusters over time."""
-
-    starts: Floats
-    """(bars,) seconds since 1970, by the times in the updates"""
-    width_s: float
-    shares: dict[int, Floats]
-    """identity -> (bars,) shares, 0 to 1; NaN where there were no readings at all"""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Everything a picture may show of one model."""
-
-    contract: ResolvedContract
-    snapshot: Snapshot
-    view: ClusteringView
-    clusters: Sequence[PicturedCluster]
-    """those with readings now first, then by share"""
-    bands: Bands | None
-    """None while the log has no history"""
-    changes: Changes | None = None
-    """changes between the two halves of the history; None where they were not requested"""
-
-    def cluster(self, identity: int) -> PicturedCluster:
-        """The known cluster with this identity. Raises `SettingsError`."""
-        for cluster in self.clusters:
-            if cluster.identity == identity:
-                return cluster
-        known = ", ".join(str(cluster.identity) for cluster in self.clusters) or "none"
-        raise SettingsError(
-            f"--cluster {identity}: {self.snapshot.model} has no such known cluster; it has {known}"
-        )
-
-
-def read_picture(log: Log, contract: ResolvedContract, model: str) -> Picture:
-    """Read what is to be drawn; the log has the topics.
-
-    Raises `SettingsError` before the first snapshot of the model, and as the log does.
-    """
-    record = latest(log, contract.contract.snapshots_topic).get(model.encode())
-    try:
-        snapshot = (
-            None
-            if record is None or record.value is None
-            else Snapshot.decode(record.value, record.headers)
-        )
-    except MessageRejected as wrong:
-        raise SettingsError(
-            f"the newest snapshot of {model} cannot be read: {wrong.detail}"
-        ) from None
-    if snapshot is None:
-        raise SettingsError(
-            f"there is no snapshot of {model} yet; start `shoal server` and wait for one"
-        )
-    view = view_of(snapshot, contract)
-    return Picture(
-        contract,
-        snapshot,
-        view,
-        _clusters(snapshot, view, contract),
-        _bands(log, contract_in(log, contract), model),
-    )
-
-
-def _clusters(
-    snapshot: Snapshot, view: ClusteringView, contract: ResolvedContract
-) -> list[PicturedCluster]:
-    described = describe(
-        view, contract.contract, {one.number: one.time for one in snapshot.cluster_identities}
-    )
-    found: dict[int, PicturedCluster] = {}
-    # Two groups may be shown as one cluster: the heavier comes later and describes it.
-    for one in sorted(
-        snapshot.cluster_identities, key=lambda one: float(view.centre_mass[one.number])
-    ):
-        if one.number in described:
-            description = described[one.number]
-            title = one.name or description.label
-            values = (
-                one.identity,
-                f"{title} ({one.identity})",
-                one.slot,
-                one.active,
-                one.recent_share,
-                one.number,
-            )
-            found[one.identity] = PicturedCluster(*values, description)
-    return sorted(
-        found.values(),
-        key=lambda cluster: (not cluster.active, -cluster.recent_share, cluster.identity),
-    )
-
-
-def _bands(log: Log, contract: ResolvedContract, model: str) -> Bands | None:
-    bins: dict[int, list[HistoryBin]] = {width: [] for width in BINS_KEPT}
-    for record in latest(log, contract.contract.history_topic).values():
-        found = decode_record(record, contract)
-        if (
-            found is not None
-            and isinstance(found.message, HistoryBin)
-            and found.message.model == model
-        ):
-            bins[found.message.width_s].append(found.message)
-    kept = {
-        width: sorted(some, key=lambda one: one.start)
-        for width, some in sorted(bins.items())
-        if some
-    }
-    for width, some in kept.items():
-        first = some[0].start
-        last = some[-1].start
-        is_whole = all(wider[0].start >= first // step * step for step, wider in kept.items())
-        if is_whole and last - first < UNTIL_S.get(width, math.inf):
-            return bands_of(some)
-    return bands_of(kept[max(kept)]) if kept else None
-
-
-def bands_of(bins: Sequence[HistoryBin]) -> Bands:
-    """The bands of bins in the order of time, one at least; a bar is as long as most gaps between
-    bins."""
-    gaps = [float(after.start - before.start) for before, after in pairwise(bins)]
-    span = bins[-1].start - bins[0].start + bins[0].width_s
-    # A bar that is shorter than most gaps would leave white stripes where readings are rare.
-    usual_gap = float(np.quantile(gaps, 0.75, method="lower")) if gaps else 0.0
-    bin_s = bins[0].width_s
-    width = bin_s * max(1, int(np.ceil(max(usual_gap, span / BARS_MAX) / bin_s)))
-    number = max(1, int(np.ceil(span / width)))
-    identities = sorted({identity for one in bins for identity, _ in pairs(one.clusters)})
-    counts = np.zeros((number, len(identities)))
-    for one in bins:
-        # Rounding may put the end of the last bin beyond the last bar.
-        bar = min(number - 1, int((one.start - bins[0].start) // width))
-        for identity, readings in pairs(one.clusters):
-            counts[bar, identities.index(identity)] += readings
-    totals = counts.sum(axis=1, keepdims=True)
-    shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
-    starts = bins[0].start + width * np.arange(number, dtype=np.float64)
-    columns = {
-        identity: shares[:, j] for j, identity in enumerate(identities) if identity != NO_CLUSTER
-    }
-    return Bands(starts, width, columns)
-
-
+KINDS: Final = ("overview", "timeline", "regimes", "changes", "cluster")
 COLOURS: Final = (
     *("#2f6fde", "#d9730d", "#21935a", "#8a4fd3", "#cf3645"),
     *("#0d94a3", "#cf4797", "#7d8413", "#95603c", "#5c7085"),
 )
 """colours of clusters, the same as on the page"""
-CLUSTERS_MAX = 12
+CLUSTERS_MAX: Final = 12
 """clusters in one picture; the others are counted in its note"""
-FEATURES_MAX = 6
+FEATURES_MAX: Final = 6
 """features in one picture: those that set the clusters apart the most"""
-TITLE_CHARS = 30
+TITLE_CHARS: Final = 30
 """characters of a line of a cluster's title"""
-ROW_IN = 0.44
+ROW_IN: Final = 0.44
 """inches of a cluster's row where features are compared"""
-TITLE_LINES = 3
+TITLE_LINES: Final = 3
 """lines of the title beside the row of a cluster"""
-BAND = 0.42
+BAND: Final = 0.42
 """half the height of a row that a share of 100 % fills"""
-THINNEST = 0.02
+THINNEST: Final = 0.02
 """share of a row that is filled where a cluster got no readings"""
-HISTOGRAM_BINS = 28
+HISTOGRAM_BINS: Final = 28
 
 
 def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
@@ -244,18 +57,22 @@ def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
 
     Raises `SettingsError` for a cluster that is not known, and as `saved` does.
     """
-    make: Mapping[str, Callable[[Any], Any]] = {
-        "overview": lambda figure_type: _overview(figure_type, picture),
-        "timeline": lambda figure_type: _timeline(figure_type, picture),
-        "regimes": lambda figure_type: _regimes(figure_type, picture),
-        "cluster": lambda figure_type: _cluster(
-            figure_type, picture, picture.cluster(-1 if cluster is None else cluster)
-        ),
-        "changes": lambda figure_type: changes_figure(
-            figure_type, _changes(picture), picture.contract.contract, CHANCE
-        ),
-    }
-    saved(path, make[what], _source(picture))
+
+    def make(figure_type: Any) -> Any:
+        match what:
+            case "timeline":
+                return _timeline(figure_type, picture)
+            case "regimes":
+                return _regimes(figure_type, picture)
+            case "changes":
+                changes = _changes(picture)
+                return changes_figure(figure_type, changes, picture.contract.contract, CHANCE)
+            case "cluster":
+                assert cluster is not None, "the command refuses it without one"
+                return _cluster(figure_type, picture, picture.cluster(cluster))
+        return _overview(figure_type, picture)
+
+    saved(path, make, _source(picture))
 
 
 def _changes(picture: Picture) -> Changes:
@@ -267,7 +84,7 @@ def _changes(picture: Picture) -> Changes:
 def _overview(figure_type: Any, picture: Picture) -> Any:
     """Shares now, clusters over time, and how they differ in each feature."""
     clusters = picture.clusters[:CLUSTERS_MAX]
-    features = telling_features(picture)
+    features = distinct_features(picture)
     rows = max(3.0, 0.5 * len(clusters) + 1)
     figure = figure_type(figsize=(12, rows + ROW_IN * len(clusters) + 2.2), layout="constrained")
     heading(figure, _headline(picture))
@@ -301,33 +118,29 @@ def _regimes(figure_type: Any, picture: Picture) -> Any:
     regimes = picture.view.regimes
     if regimes is None:
         raise SettingsError(
-            f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of them"
+            f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of "
+            "them"
         )
     clusters = picture.clusters[:CLUSTERS_MAX]
     figure = figure_type(figsize=(9.6, 4.6 + ROW_IN * len(clusters)), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(3.6, 1 + ROW_IN * len(clusters)))
-    certain = "; provisional" if regimes.provisional else ""
-    heading(
-        figure,
-        f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen{certain}",
-    )
-    ring, words = above.subplots(1, 2)
+    text = f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen"
+    if regimes.provisional:
+        text += "; provisional"
+    heading(figure, text)
+    ring, legend = above.subplots(1, 2)
     _draw_changes(ring, clusters, regimes)
-    words.axis("off")
-    stays = [(cluster, float(regimes.dwell[cluster.number])) for cluster in clusters]
-    step = picture.snapshot.reading_s
-    lasting = [
-        f"about {stay_text(stay, step)} at a stretch" if stay else "for good" for _, stay in stays
-    ]
-    lines = [
-        f"{wrapped(one.title, TITLE_CHARS)}\n{lasts}"
-        for (one, _), lasts in zip(stays, lasting, strict=True)
-    ]
-    for place, (cluster, line) in enumerate(zip(clusters, lines, strict=True)):
+    legend.axis("off")
+    for place, cluster in enumerate(clusters):
+        dwell = float(regimes.dwell[cluster.number])
+        duration = "for good"
+        if dwell:
+            duration = f"about {stay_text(dwell, picture.snapshot.reading_s)} at a stretch"
+        line = f"{wrapped(cluster.title, TITLE_CHARS)}\n{duration}"
         height = 1 - (place + 0.5) / max(3, len(clusters))
-        words.text(0.04, height, line, transform=words.transAxes, va="center", fontsize=9)
-        words.plot(
-            [0.0], [height], "o", color=_colour(cluster), transform=words.transAxes, clip_on=False
+        legend.text(0.04, height, line, transform=legend.transAxes, va="center", fontsize=9)
+        legend.plot(
+            [0.0], [height], "o", color=_colour(cluster), transform=legend.transAxes, clip_on=False
         )
     _draw_bands(below.subplots(), picture, picture.bands)
     return figure
@@ -345,30 +158,22 @@ def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: Regi
             times = round(float(regimes.changes[source.number, target.number]))
             if i == j or not times:
                 continue
-            style: dict[str, Any] = {
-                "connectionstyle": "arc3,rad=0.22",
-                "arrowstyle": "-|>",
-                "mutation_scale": 14,
-            }
-            width = 0.8 + 3.2 * times / most
-            chart.add_patch(
-                FancyArrowPatch(
-                    spots[i],
-                    spots[j],
-                    shrinkA=16,
-                    shrinkB=16,
-                    lw=width,
-                    color=_colour(source),
-                    **style,
-                )
+            arrow = FancyArrowPatch(
+                spots[i],
+                spots[j],
+                shrinkA=16,
+                shrinkB=16,
+                lw=0.8 + 3.2 * times / most,
+                color=_colour(source),
+                connectionstyle="arc3,rad=0.22",
+                arrowstyle="-|>",
+                mutation_scale=14,
             )
+            chart.add_patch(arrow)
+            # The number stands beside the middle of its arrow, on the side to which it bends.
             along = spots[j] - spots[i]
-            chart.text(
-                *((spots[i] + spots[j]) / 2 + 0.17 * np.array([along[1], -along[0]])),
-                times,
-                fontsize=8,
-                ha="center",
-            )
+            beside = (spots[i] + spots[j]) / 2 + 0.17 * np.array([along[1], -along[0]])
+            chart.text(*beside, times, fontsize=8, ha="center")
     for spot, cluster in zip(spots, clusters, strict=True):
         chart.plot(*spot, "o", markersize=24, color=_colour(cluster))
         chart.text(*spot, cluster.identity, color="white", ha="center", va="center", weight="bold")
@@ -379,7 +184,7 @@ def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: Regi
 def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> Any:
     """One cluster: what it is in words, its share over time, and where it lies in each feature
     beside all others."""
-    features = telling_features(picture, cluster)
+    features = distinct_features(picture, cluster)
     figure = figure_type(figsize=(12, 6.2), layout="constrained")
     heading(figure, f"{cluster.title}: {_state(cluster)}")
     upper, lower = figure.subfigures(2, 1)
@@ -398,11 +203,13 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
             shown = np.clip(shown, feature.low, feature.high)
         low = float(shown.min())
         high = float(shown.max())
-        edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
-        for member, colour, alpha in ((slice(None), "0.8", 1.0), (own, _colour(cluster), 0.85)):
-            chart.hist(
-                shown[member], edges, weights=picture.view.mass[member], color=colour, alpha=alpha
-            )
+        # Where all values are equal.
+        if high <= low:
+            high = low + 1.0
+        edges = np.linspace(low, high, HISTOGRAM_BINS + 1)
+        mass = picture.view.mass
+        chart.hist(shown, edges, weights=mass, color="0.8")
+        chart.hist(shown[own], edges, weights=mass[own], color=_colour(cluster), alpha=0.85)
         chart.axvline(cluster.description.intervals[position].middle, color="black", linewidth=1)
         chart.set(xlabel=wrapped(feature_label(feature), LABEL_CHARS), yticks=[])
         ticks(chart, feature)
@@ -412,8 +219,8 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
 def _shares_now(chart: Any, picture: Picture) -> None:
     clusters = picture.clusters[:CLUSTERS_MAX]
     places = np.arange(len(clusters))
-    shares = [each.recent_share for each in clusters]
-    colours = [_colour(each) for each in clusters]
+    shares = [cluster.recent_share for cluster in clusters]
+    colours = [_colour(cluster) for cluster in clusters]
     chart.barh(places, shares, height=0.6, color=colours)
     for place, cluster in zip(places, clusters, strict=True):
         chart.text(cluster.recent_share + 0.01, place, _state(cluster), va="center", fontsize=9)
@@ -440,14 +247,7 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
     )
     without_frame(chart)
     if bands is None:
-        chart.text(
-            0.5,
-            0.5,
-            "the log has no history yet",
-            transform=chart.transAxes,
-            ha="center",
-            color=QUIET,
-        )
+        _note(chart, "the log has no history yet")
         return
     edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
     for place, cluster in enumerate(clusters):
@@ -470,14 +270,7 @@ def _draw_share(chart: Any, bands: Bands | None, cluster: PicturedCluster) -> No
     without_frame(chart)
     shares = None if bands is None else bands.shares.get(cluster.identity)
     if bands is None or shares is None:
-        chart.text(
-            0.5,
-            0.5,
-            "the log has no history of it yet",
-            transform=chart.transAxes,
-            ha="center",
-            color=QUIET,
-        )
+        _note(chart, "the log has no history of it yet")
         return
     edges = _moments(np.append(bands.starts, bands.starts[-1] + bands.width_s))
     heights = 100 * np.append(shares, shares[-1])
@@ -512,38 +305,42 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
     ticks(chart, feature)
 
 
-def telling_features(picture: Picture, cluster: PicturedCluster | None = None) -> list[int]:
-    """Positions of the features to draw, the most telling first: in which the middles of clusters
-    lie apart, in widths of their intervals. Those that set `cluster` apart come before. Where
-    nothing lies apart, the widest.
+def _note(chart: Any, text: str) -> None:
+    """A text in the middle of a chart that has nothing to show."""
+    chart.text(0.5, 0.5, text, transform=chart.transAxes, ha="center", color=QUIET)
+
+
+def distinct_features(picture: Picture, cluster: PicturedCluster | None = None) -> list[int]:
+    """Positions of the features to draw, `FEATURES_MAX` at most.
+
+    Those that set `cluster` apart come first. Then those in which the middles of clusters lie apart
+    the most, in widths of their intervals; where nothing lies apart, the widest.
     """
-    described = [each.description for each in picture.clusters]
-    own = [] if cluster is None else [each.feature for each in cluster.description.distinctions]
+    own: list[int] = []
+    if cluster is not None:
+        own = [distinction.feature for distinction in cluster.description.distinctions]
 
     def order(j: int) -> tuple[int, float, float, int]:
         feature = picture.contract.features[j]
-        intervals = [each.intervals[j] for each in described]
+        span = feature.high - feature.low
+        intervals = [pictured.description.intervals[j] for pictured in picture.clusters]
         middles = [interval.middle for interval in intervals]
-        between = max(
-            (distance_between(*pair, feature) for pair in combinations(middles, 2)), default=0.0
-        )
-        within = sum(interval_width(interval, feature) for interval in intervals) / max(
-            1, len(intervals)
-        )
-        apart = between / max(within, WIDTH_MIN * (feature.high - feature.low))
-        return (
-            own.index(j) if j in own else len(own),
-            -apart,
-            -within / (feature.high - feature.low),
-            j,
-        )
+        distances = (distance_between(*pair, feature) for pair in combinations(middles, 2))
+        between = max(distances, default=0.0)
+        widths = sum(interval_width(interval, feature) for interval in intervals)
+        within = widths / max(1, len(intervals))
+        apart = between / max(within, WIDTH_MIN * span)
+        rank = own.index(j) if j in own else len(own)
+        return (rank, -apart, -within / span, j)
 
     return sorted(range(len(picture.contract.features)), key=order)[:FEATURES_MAX]
 
 
 def axis_title(cluster: PicturedCluster) -> str:
-    """The title beside the row of a cluster, which has room for `TITLE_LINES`: the end of a longer
-    one is left out."""
+    """The title beside the row of a cluster, which has room for `TITLE_LINES`.
+
+    The end of a longer one is left out, but not the identity.
+    """
     lines = wrapped(cluster.title, TITLE_CHARS).splitlines()
     if len(lines) <= TITLE_LINES:
         return "\n".join(lines)
@@ -576,63 +373,18 @@ def _state(cluster: PicturedCluster) -> str:
 
 def _headline(picture: Picture) -> str:
     active = sum(cluster.active for cluster in picture.clusters)
-    text = f"{picture.contract.federation}: {active} cluster{'s' * (active != 1)} now, {len(picture.clusters)} known"
-    more = len(picture.clusters) - CLUSTERS_MAX
-    return f"{text}; {more} not drawn" if more > 0 else text
+    plural = "" if active == 1 else "s"
+    known = len(picture.clusters)
+    text = f"{picture.contract.federation}: {active} cluster{plural} now, {known} known"
+    if known > CLUSTERS_MAX:
+        text += f"; {known - CLUSTERS_MAX} not drawn"
+    return text
 
 
 def _source(picture: Picture) -> str:
     snapshot = picture.snapshot
     made = datetime.fromtimestamp(snapshot.made_at, UTC)
-    return f"{snapshot.model}, snapshot {snapshot.version} of {made:%Y-%m-%d %H:%M} UTC, {snapshot.readings:,} readings"
-
-
-KINDS = ("overview", "timeline", "regimes", "changes", "cluster")
-
-
-@click.command()
-@config_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    help="The file; its name ends in .svg, .png or .pdf.",
-)
-@model_option
-@click.option(
-    "--of",
-    "what",
-    type=click.Choice(KINDS),
-    default="overview",
-    show_default=True,
-    help="Everything at first sight, clusters over time, regimes with their stays and changes, changes between the "
-    "halves of the history, or one cluster.",
-)
-@click.option(
-    "--cluster",
-    type=click.IntRange(min=0),
-    metavar="ID",
-    help="The cluster to draw, by its identity.",
-)
-def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | None) -> None:
-    """Draw the clusters of a model from its newest snapshot and its history, as the page shows
-    them.
-
-    With --cluster, one cluster: what it is in words, its share over time, and where it lies in each
-    feature. It reads the log, on any machine that reaches it; a server may run meanwhile. Needs the
-    extra `plot`.
-    """
-    config = load_config(file)
-    contract = config.resolved
-    if what == "cluster" and cluster is None:
-        raise SettingsError(
-            "--of cluster needs --cluster ID; the page and `shoal events list` have the identities"
-        )
-    chosen = chosen_model(model, contract.models, file)
-    with closing(open_federation_log(config)) as log:
-        ensure_topics(log, config.contract, config.log)
-        found = read_picture(log, contract, chosen)
-        if what == "changes":
-            found = replace(found, changes=logged_changes(log, contract, chosen))
-    draw(found, what if cluster is None else "cluster", cluster, out)
-    click.echo(f"{out}: {chosen}, snapshot {found.snapshot.version}", err=True)
+    return (
+        f"{snapshot.model}, snapshot {snapshot.version} of {made:%Y-%m-%d %H:%M} UTC, "
+        f"{snapshot.readings:,} readings"
+    )

@@ -21,17 +21,19 @@ from shoal.errors import SettingsError
 from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
-from shoal.server_node.outputs.pictures import (
+from shoal.server_node.outputs.figures import wrapped
+from shoal.server_node.outputs.picture_data import (
     BARS_MAX,
-    TITLE_CHARS,
-    TITLE_LINES,
     Picture,
     PicturedCluster,
-    axis_title,
     bands_of,
     read_picture,
-    telling_features,
-    wrapped,
+)
+from shoal.server_node.outputs.pictures import (
+    TITLE_CHARS,
+    TITLE_LINES,
+    axis_title,
+    distinct_features,
 )
 from shoal.server_node.report.description import describe
 from shoal.server_node.report.lineage_step import published_identities
@@ -160,9 +162,9 @@ def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
     described = describe(view, contract.contract)
     clusters = [PicturedCluster(n, "", n, True, 0.5, n, one) for n, one in described.items()]
     picture = Picture(contract, cast("Any", None), view, clusters, None)
-    assert telling_features(picture)[:2] == [7, 5]
-    assert telling_features(picture, clusters[1])[:2] == [7, 5]
-    assert len(telling_features(picture)) == 6
+    assert distinct_features(picture)[:2] == [7, 5]
+    assert distinct_features(picture, clusters[1])[:2] == [7, 5]
+    assert len(distinct_features(picture)) == 6
 
 
 @pytest.mark.parametrize(("suffix", "format_"), [("png", "PNG"), ("PNG", "PNG")])
