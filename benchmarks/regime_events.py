@@ -12,13 +12,13 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.regimes import CLIENTS, FEATURES, NULLS, autoregressive, levels, null, stays
+from benchmarks.regimes import CLIENTS, FEATURES, NULLS, autoregressive, dwells, levels, null
 from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, read
 from shoal.algorithms.regimes import REGIMES, RegimesClient, RegimesServer
 from shoal.algorithms.streaming import Contribution
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.labelling.stays import Regimes, Stays
+from shoal.client_nodes.labelling.dwells import Dwells, Regimes
 from shoal.client_nodes.labelling.waiting import WaitingReadings
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
@@ -62,7 +62,7 @@ class Site:
         self.rows = rows
         self.half = RegimesClient(rows.shape[1])
         self._waiting = WaitingReadings(rows.shape[1])
-        self._stays = Stays(contract_of(rows.shape[1]), "c", "m", settings)
+        self._dwells = Dwells(contract_of(rows.shape[1]), "c", "m", settings)
         self.found: list[Found] = []
         self.windows: list[int] = []
 
@@ -82,7 +82,7 @@ class Site:
                 Label(int(n), int(view.identity[n]) if n >= 0 else None, "", None, 1, None)
                 for n in numbers
             ]
-            events = self._stays.follow(named, ready.values, ready.places, regimes)
+            events = self._dwells.follow(named, ready.values, ready.places, regimes)
             self.found += [Found(one.kind, _offset(one), place) for one in events]
         self.windows.append(labels.window)
 
@@ -244,7 +244,7 @@ def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[d
         for seed in seeds:
             data = levels(seed, sd, dwell, k)
             rng = np.random.default_rng(seed)
-            truth = [stays(rng, READINGS, k, dwell) for _ in range(CLIENTS)]
+            truth = [dwells(rng, READINGS, k, dwell) for _ in range(CLIENTS)]
             means = np.stack([data.rows[data.truth == one].mean(axis=0) for one in range(k)])
             parts = [autoregressive(rng, READINGS, 0.5) + means[one] for one in truth]
             for site, one in zip(
@@ -344,7 +344,7 @@ def markdown(result: dict[str, Any]) -> str:
         " false.\n\n"
         + table(["stream", "readings", "true", "reported", "false", "delay", *rest], steady)
         + "\n## Planted once in each client\n\nThree regimes in turn, 150 readings each: a change"
-        " back, a stay of eight times the mean, twelve readings of another regime.\n\n"
+        " back, a dwell of eight times the mean, twelve readings of another regime.\n\n"
         + table(["event", "found", "delay", "other events"], planted)
         + f"\n## Streams without regimes\n\n{len(result['nulls'])} kinds, {total} readings; those"
         " with any event.\n\n" + table(["stream", "readings", *KINDS], nulls)

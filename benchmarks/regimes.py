@@ -81,7 +81,7 @@ def autoregressive(
     return rows
 
 
-def stays(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
+def dwells(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
     """(n,) regimes, each for a gamma-distributed time of this mean, then another one by chance."""
     out: list[int] = []
     now = int(rng.integers(k))
@@ -114,7 +114,7 @@ def stream(
     """The rows that `make` gives for the regimes of each client."""
     rng = np.random.default_rng(seed)
     n = readings // clients
-    truth = [stays(rng, n, k, dwell) for _ in range(clients)]
+    truth = [dwells(rng, n, k, dwell) for _ in range(clients)]
     rows = np.concatenate([make(rng, one) for one in truth])
     return Stream(name, rows, np.concatenate(truth), np.repeat(np.arange(clients), n))
 

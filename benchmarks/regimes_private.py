@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.regimes import FEATURES, NULLS, autoregressive, means_apart, stays
+from benchmarks.regimes import FEATURES, NULLS, autoregressive, dwells, means_apart
 from benchmarks.results import out_option, table, write
 from shoal.algorithms.from_counts.regimes import PairCounter, RegimesFromCountsServer
 from shoal.algorithms.streaming import Contribution
@@ -60,14 +60,14 @@ MASKED: Final = tuple(
     Scheme(f"masked, ε {epsilon:g}", epsilon, 400, True) for epsilon in (4.0, 1.0)
 )
 LEVELS: Final = {
-    "3 sd, stays of 200": (3.0, 200.0, 2),
-    "3 sd, stays of 500": (3.0, 500.0, 2),
-    "3 sd, stays of 100": (3.0, 100.0, 2),
-    "2 sd, stays of 200": (2.0, 200.0, 2),
-    "2 sd, stays of 500": (2.0, 500.0, 2),
-    "three, 3 sd, stays of 200": (3.0, 200.0, 3),
+    "3 sd, dwells of 200": (3.0, 200.0, 2),
+    "3 sd, dwells of 500": (3.0, 500.0, 2),
+    "3 sd, dwells of 100": (3.0, 100.0, 2),
+    "2 sd, dwells of 200": (2.0, 200.0, 2),
+    "2 sd, dwells of 500": (2.0, 500.0, 2),
+    "three, 3 sd, dwells of 200": (3.0, 200.0, 3),
 }
-"""streams with regimes -> distance of their means, mean stay, and how many there are"""
+"""streams with regimes -> distance of their means, mean dwell, and how many there are"""
 
 
 class Streams(NamedTuple):
@@ -83,7 +83,7 @@ def levels(
     """Regimes of other means, AR(1) of .5 around them, the same at all clients."""
     rng = np.random.default_rng(seed)
     n = readings // clients
-    truth = np.array([stays(rng, n, k, dwell) for _ in range(clients)])
+    truth = np.array([dwells(rng, n, k, dwell) for _ in range(clients)])
     around = (
         autoregressive(rng, n, 0.5, clients * FEATURES)
         .reshape(n, clients, FEATURES)

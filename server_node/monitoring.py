@@ -33,7 +33,7 @@ from shoal.server_node.models.base import (
 )
 from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.regions.hierarchy import Hierarchy
-from shoal.server_node.report.lineage import Cluster, EventKind, Lineage, stays_of
+from shoal.server_node.report.lineage import Cluster, EventKind, Lineage, dwells_of
 from shoal.server_node.report.types import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
@@ -84,12 +84,12 @@ class ClusterMonitoring:
         metrics.put_off.clear()
         metrics.cluster_share.clear()
         metrics.cluster_centre.clear()
-        metrics.regime_stay.clear()
+        metrics.regime_dwell.clear()
         metrics.cluster_event_at.clear()
         self._shares: defaultdict[str, _Series] = defaultdict(
             lambda: _Series(metrics.cluster_share)
         )
-        self._stays: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_stay))
+        self._dwells: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_dwell))
         self._centres: defaultdict[str, _Series] = defaultdict(
             lambda: _Series(metrics.cluster_centre)
         )
@@ -117,10 +117,10 @@ class ClusterMonitoring:
         self._shares[model].show(
             {_labels(model, cluster): cluster.recent_share for cluster in shown}
         )
-        stays = stays_of(view.regimes, lineage)
-        lasting = [cluster for cluster in shown if cluster.identity in stays]
-        self._stays[model].show(
-            {_labels(model, cluster): stays[cluster.identity] for cluster in lasting}
+        dwells = dwells_of(view.regimes, lineage)
+        lasting = [cluster for cluster in shown if cluster.identity in dwells]
+        self._dwells[model].show(
+            {_labels(model, cluster): dwells[cluster.identity] for cluster in lasting}
         )
         self._centres[model].show(self._centres_of(model, view, lineage, shown))
 
@@ -324,7 +324,8 @@ class ServerMonitoring:
             log_event(report.event, report.level, **report.fields)
 
     def observe_lag(self, topic: str, lag_records: int, margin_records: int) -> None:
-        """Show how many records are not read yet, and how many that were read the log still keeps."""
+        """Show how many records are not read yet, and how many that were read the log still
+        keeps."""
         self._metrics.lag.labels(topic=topic).set(lag_records)
         self._metrics.margin.labels(topic=topic).set(margin_records)
 

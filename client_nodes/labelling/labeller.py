@@ -18,6 +18,7 @@ import numpy as np
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
+from shoal.client_nodes.labelling.dwells import Dwells, Regimes
 from shoal.client_nodes.labelling.novelty import (
     BINS,
     KNOWN_MAX,
@@ -27,7 +28,6 @@ from shoal.client_nodes.labelling.novelty import (
     distance_bins,
     rank,
 )
-from shoal.client_nodes.labelling.stays import Regimes, Stays
 from shoal.client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
 from shoal.client_nodes.snapshots import Snapshots
@@ -232,7 +232,7 @@ class ModelLabels:
 
     usual: UsualValues
     streak: Streak
-    stays: Stays
+    dwells: Dwells
     waiting: WaitingReadings
     """readings that wait for the label of their sequence"""
     waiting_earlier: WaitingReadings
@@ -298,7 +298,8 @@ class Labeller:
         return {model: self._novel[model] for model in self._models}
 
     def ensure_topics(self) -> None:
-        """Create the topics of labels and events in the client's own log. Raises as the log does."""
+        """Create the topics of labels and events in the client's own log. Raises as the log
+        does."""
         ensure_label_topics(self._readings)
 
     def label(self, batch: Batch) -> Labelled:
@@ -336,7 +337,7 @@ class Labeller:
         regimes = None if kept.clusters is None else kept.clusters.regimes
         if regimes is None:
             return []
-        return kept.stays.follow(labels, self._bounds.to_unit(batch.values), batch.places, regimes)
+        return kept.dwells.follow(labels, self._bounds.to_unit(batch.values), batch.places, regimes)
 
     def _published(self, events: Sequence[SiteEvent]) -> list[OutboxRecord]:
         if not self._settings.publish_labels:
@@ -406,7 +407,7 @@ class Labeller:
         for model, kept in self._models.items():
             kept.spread = Spread()
             kept.usual = UsualValues(self._contract.width)
-            kept.stays = self._no_stays(model)
+            kept.dwells = self._no_dwells(model)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -416,7 +417,7 @@ class Labeller:
                     "spread": kept.spread.state(),
                     "usual": kept.usual.state(),
                     "streak": kept.streak.state(),
-                    **({"stays": kept.stays.state()} if self._has_sequences(model) else {}),
+                    **({"dwells": kept.dwells.state()} if self._has_sequences(model) else {}),
                     "novel": self._novel[model],
                     **self._waiting_state(model, kept),
                 }
@@ -445,7 +446,7 @@ class Labeller:
                 kept.usual.restore(own["usual"])
                 kept.streak.restore(own["streak"])
                 if self._has_sequences(model):
-                    kept.stays.restore(own["stays"])
+                    kept.dwells.restore(own["dwells"])
                     kept.waiting.restore(own["waiting"])
                     kept.waiting_earlier.restore(own["waiting_earlier"])
                 self._novel[model] = own["novel"]
@@ -463,13 +464,13 @@ class Labeller:
     def _none_yet(self, model: str) -> ModelLabels:
         width = self._contract.width
         streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
-        stays = self._no_stays(model)
+        dwells = self._no_dwells(model)
         return ModelLabels(
-            UsualValues(width), streak, stays, WaitingReadings(width), WaitingReadings(width)
+            UsualValues(width), streak, dwells, WaitingReadings(width), WaitingReadings(width)
         )
 
-    def _no_stays(self, model: str) -> Stays:
-        return Stays(self._contract.contract, self._client, model, self._settings)
+    def _no_dwells(self, model: str) -> Dwells:
+        return Dwells(self._contract.contract, self._client, model, self._settings)
 
     def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
         """Write the label of each reading; returns the records to publish."""

@@ -134,12 +134,12 @@ CLUSTERS = Dashboard(
             Query('shoal_unknown_share{model="$model"}', "new"),
         ),
         list_panel(
-            "Stays in regimes",
+            "Dwells in regimes",
             NUMBER,
             "Readings of a client that each regime lasts at a stretch, of a model whose clusters"
             " are regimes.",
             or_none(
-                'sum by (cluster, name) (shoal_regime_stay_readings{model="$model"})',
+                'sum by (cluster, name) (shoal_regime_dwell_readings{model="$model"})',
                 "name",
                 "none: places",
             ),

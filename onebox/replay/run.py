@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.algorithms.rounds.iteration import iterate
-from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution
+from shoal.algorithms.streaming import Arrays, Contribution, QueryingHalf
 from shoal.client_nodes.intake import NO_SPAN
 from shoal.client_nodes.learner import ModelLearner
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
@@ -280,7 +280,7 @@ def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRe
     server that reads all of them comes to the same model. The state of all clients is held in
     memory.
     """
-    server = cast("AskingHalf", model.streaming.server(model.options, plan.contract.width))
+    server = cast("QueryingHalf", model.streaming.server(model.options, plan.contract.width))
     newest: dict[str, tuple[float, int]] = {}
     end = 0.0
     for record in known:
@@ -289,7 +289,7 @@ def run_looks(plan: ReplayPlan, model: ResolvedModel, known: Iterable[ReplayedRe
         if record.model == model.name:
             server.absorb([_contribution(record.client, record.value)], NO_KEY)
     clients = _clients(plan, model, newest)
-    asks = int(server.take_asks())
+    asks = int(server.take_new_query())
     records = list[ReplayedRecord]()
     answered = set[str]()
     while turn := list(_turn(clients, server, end + ANSWER_S * len(records))):
@@ -317,7 +317,7 @@ def _clients(
 
 
 def _turn(
-    clients: list[_Answering], server: AskingHalf, at: float
+    clients: list[_Answering], server: QueryingHalf, at: float
 ) -> Iterator[tuple[ReplayedRecord, bool]]:
     """Each client contributes one piece of what it is asked; with it, whether something else is
     asked from then on."""
@@ -332,7 +332,7 @@ def _turn(
         number = one.number
         for value in _values(update):
             server.absorb([_contribution(one.name, value)], NO_KEY)
-            asks_more = server.take_asks()
+            asks_more = server.take_new_query()
             if asks_more:
                 snapshot = server.snapshot()
             yield ReplayedRecord(at, one.name, number, update.model, value), asks_more

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
-from shoal.algorithms.streaming import Arrays, AskingHalf, Contribution, ServerHalf
+from shoal.algorithms.streaming import Arrays, Contribution, QueryingHalf, ServerHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
@@ -124,7 +124,8 @@ class StreamingBase(PublishedModel, ABC):
         return processed
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
-        """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        """Change a known cluster, in all snapshots to come. Raises `MessageRejected`
+        ("cluster")."""
         self._news.other |= self._publisher.change_cluster(change, place)
 
     def unlearn(self, client: str, read_up_to: Positions) -> None:
@@ -135,7 +136,8 @@ class StreamingBase(PublishedModel, ABC):
         self._news = _News()
 
     def snapshot_due(self, now: float) -> bool:
-        """Whether enough updates have come, or enough time has passed, since the newest snapshot."""
+        """Whether enough updates have come, or enough time has passed, since the newest
+        snapshot."""
         if self._publisher.counts.rebuilt:
             return True
         if not (self._news.updates or self._news.other):
@@ -206,7 +208,8 @@ class StreamingBase(PublishedModel, ABC):
         self._publisher.adopt_identities(published)
 
     def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
-        """Go on after a change of the contract, with nothing that was learnt under the earlier one."""
+        """Go on after a change of the contract, with nothing that was learnt under the earlier
+        one."""
         self._publisher.begin_anew(state, before)
 
     def _parts(self) -> dict[str, SavedPart]:
@@ -219,7 +222,8 @@ class StreamingBase(PublishedModel, ABC):
 
     @property
     def _clustered_readings(self) -> int | None:
-        """Readings that the clusters were learnt from; None: those of the federation's own clients."""
+        """Readings that the clusters were learnt from; None: those of the federation's own
+        clients."""
         return None
 
     @property
@@ -390,7 +394,7 @@ class StreamingModel(StreamingBase):
         self._half.absorb(contributions, self._key(contributions))
         if self._algorithm.follows_snapshots:
             # Clients answer the next question once a snapshot has it.
-            self._news.other |= cast("AskingHalf", self._half).take_asks()
+            self._news.other |= cast("QueryingHalf", self._half).take_new_query()
 
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
         if self._pool.wanted is not None:

@@ -35,7 +35,7 @@ client_option = click.option(
     type=CLIENT_NAME,
     metavar="NAME",
     help="The site events of this client, from its folder: novel readings in a row, and changes "
-    "and stays of regimes.",
+    "and dwells of regimes.",
 )
 
 

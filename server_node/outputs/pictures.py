@@ -27,7 +27,7 @@ from shoal.server_node.outputs.figures import (
 from shoal.server_node.outputs.picture_data import Bands, Picture, PicturedCluster
 from shoal.server_node.outputs.web.json_values import feature_label
 from shoal.server_node.report.description import WIDTH_MIN, distance_between, interval_width
-from shoal.server_node.report.lineage import stay_text
+from shoal.server_node.report.lineage import dwell_text
 
 KINDS: Final = ("overview", "timeline", "regimes", "changes", "cluster")
 COLOURS: Final = (
@@ -135,7 +135,7 @@ def _regimes(figure_type: Any, picture: Picture) -> Any:
         dwell = float(regimes.dwell[cluster.number])
         duration = "for good"
         if dwell:
-            duration = f"about {stay_text(dwell, picture.snapshot.reading_s)} at a stretch"
+            duration = f"about {dwell_text(dwell, picture.snapshot.reading_s)} at a stretch"
         line = f"{wrapped(cluster.title, TITLE_CHARS)}\n{duration}"
         height = 1 - (place + 0.5) / max(3, len(clusters))
         legend.text(0.04, height, line, transform=legend.transAxes, va="center", fontsize=9)

@@ -8,7 +8,7 @@ from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.description import Description
-from shoal.server_node.report.lineage import Cluster, ClusterEvent, EventKind, Lineage, stay_text
+from shoal.server_node.report.lineage import Cluster, ClusterEvent, EventKind, Lineage, dwell_text
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
@@ -92,7 +92,8 @@ def sentence(
     share = f"{ratio(event.share)} of the recent readings"
     other = other or "another cluster"
     before = ratio(event.share_before or 0.0)
-    stay, stay_before = (stay_text(dwell, reading_s) for dwell in (event.dwell, event.dwell_before))
+    dwell = dwell_text(event.dwell, reading_s)
+    dwell_before = dwell_text(event.dwell_before, reading_s)
     ends = {
         EventKind.BIRTH: f"is new: {share}",
         EventKind.PARTED: f"has parted from {other}: {share}",
@@ -107,7 +108,7 @@ def sentence(
         EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
         EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
-        EventKind.DWELL_MOVED: f"lasts {stay} at a stretch, before {stay_before}",
+        EventKind.DWELL_MOVED: f"lasts {dwell} at a stretch, before {dwell_before}",
     }
     return f"{cluster} {ends[event.kind]}"
 

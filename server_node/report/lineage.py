@@ -65,13 +65,13 @@ class LineagePolicy:
     share_moved: float = 0.2
     """difference of the recent share from the one last reported at which an event reports it"""
     dwell_moved: float = 1.5
-    """ratio of the mean stay in a regime to the one last reported, or its inverse, from which on an
-    event reports it"""
+    """ratio of the mean dwell in a regime to the one last reported, or its inverse, from which on
+    an event reports it"""
     dwell_errors: float = 4.0
     """standard errors by which the logarithms of both must differ as well; fewer are more false
     alarms"""
-    dwell_stays: float = 10.0
-    """stays that must have been seen of both"""
+    dwells_min: float = 10.0
+    """dwells that must have been seen of both"""
 
 
 class EventKind(StrEnum):
@@ -100,7 +100,7 @@ class EventKind(StrEnum):
     SHARE_MOVED = "share_moved"
     """its share of the recent readings has changed from `share_before` to `share`"""
     DWELL_MOVED = "dwell_moved"
-    """the mean stay in it, of a regime, has changed from `dwell_before` to `dwell`"""
+    """the mean dwell in it, of a regime, has changed from `dwell_before` to `dwell`"""
     UNUSUAL = "unusual"
     """shares of clusters are unusual for the time of day, its own most: `share` where
     `share_before` is usual"""
@@ -120,7 +120,7 @@ class ClusterEvent:
     """share of the recent readings"""
     share_before: float | None = None
     dwell: float | None = None
-    """mean stay in readings, of an event that is of it"""
+    """mean dwell in readings, of an event that is of it"""
     dwell_before: float | None = None
 
 
@@ -161,10 +161,10 @@ class Cluster:
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
     reported_dwell: float = 0.0
-    """mean stay in it that was last reported, if it is a regime, in readings; 0 before it was known
-    """
-    reported_stays: float = 0.0
-    """stays that this was seen in"""
+    """mean dwell in it that was last reported, if it is a regime, in readings; 0 before it was
+    known """
+    reported_dwells: float = 0.0
+    """dwells that this was seen in"""
     confirmed: bool = False
     """whether an operator has confirmed it as normal: it raises no alerts"""
     muted_until: float = 0.0
@@ -334,12 +334,12 @@ def carried_by_place(
     return replace(lineage, readings=readings, clusters=clusters, of_node=of_node, node_mass=mass)
 
 
-def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
-    """identity -> mean stay in readings, two digits of it; none while there is one regime."""
+def dwells_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
+    """identity -> mean dwell in readings, two digits of it; none while there is one regime."""
     if regimes is None or not regimes.block:
         return {}
     # Rounded before it is compared: what people are shown as the same number is no change.
-    dwell = {number: float(f"{stay:.2g}") for number, stay in enumerate(regimes.dwell.tolist())}
+    dwell = {number: float(f"{mean:.2g}") for number, mean in enumerate(regimes.dwell.tolist())}
     return {
         identity: dwell[number]
         for number, identity in lineage.of_number.items()
@@ -347,8 +347,8 @@ def stays_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
     }
 
 
-def stay_text(dwell: float | None, reading_s: float | None) -> str:
-    """A mean stay in readings, in two digits, as it is not known better; in time where readings
+def dwell_text(dwell: float | None, reading_s: float | None) -> str:
+    """A mean dwell in readings, in two digits, as it is not known better; in time where readings
     have it."""
     if reading_s:
         return duration((dwell or 0.0) * reading_s)
@@ -456,7 +456,8 @@ class CarriedIdentities:
     def _candidates(
         self, lineage: Lineage, view: ClusteringView, there: Ints
     ) -> tuple[Floats, Ints]:
-        """The places that new nodes are compared with, and the cluster of each; -1: it gives none."""
+        """The places that new nodes are compared with, and the cluster of each; -1: it gives
+        none."""
         if self._settles(lineage):
             return self.places, self.identity
         away = ~np.isin(self.identity, there)

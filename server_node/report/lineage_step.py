@@ -176,7 +176,8 @@ def advance(
 
 
 class _Step:
-    """The working state of one step; its methods are called once each, in the order of `advance`."""
+    """The working state of one step; its methods are called once each, in the order of
+    `advance`."""
 
     def __init__(
         self, before: Lineage, view: ClusteringView, readings: int, at: float, policy: LineagePolicy
@@ -209,7 +210,7 @@ class _Step:
         """Whether regimes were known that a model has not looked for yet which was begun again, as
         to unlearn."""
         regimes = self._view.regimes
-        return regimes is not None and not regimes.looked and len(self._before.clusters) > 1
+        return regimes is not None and not regimes.evaluated and len(self._before.clusters) > 1
 
     def carry_on(self) -> None:
         """Clusters that have a group go on; known ones without a group are kept until they are
@@ -437,8 +438,8 @@ class _Step:
             )
 
     def report_dwell(self) -> None:
-        """Mean stays in regimes that have moved by more than chance, which the number of stays seen
-        bounds."""
+        """Mean dwells in regimes that have moved by more than chance, which the number of dwells
+        seen bounds."""
         regimes = self._view.regimes
         policy = self._policy
         if regimes is None or regimes.provisional or not regimes.block:
@@ -449,15 +450,15 @@ class _Step:
         for identity, number in self._group_of.items():
             cluster = self._clusters[identity]
             dwell = float(regimes.dwell[number])
-            stays = float(regimes.changes[number].sum())
-            if cluster.slot is None or stays < policy.dwell_stays or dwell <= 0:
+            dwells = float(regimes.changes[number].sum())
+            if cluster.slot is None or dwells < policy.dwells_min or dwell <= 0:
                 continue
             before = cluster.reported_dwell
-            seen = cluster.reported_stays
+            seen = cluster.reported_dwells
             moved = abs(math.log(dwell / before)) if before and as_before else 0.0
-            # The logarithm of a mean of n exponential stays has a standard error of about 1 /
+            # The logarithm of a mean of n exponential dwells has a standard error of about 1 /
             # sqrt(n).
-            error = math.sqrt(1 / stays + 1 / seen) if seen else 0.0
+            error = math.sqrt(1 / dwells + 1 / seen) if seen else 0.0
             if moved > max(math.log(policy.dwell_moved), policy.dwell_errors * error):
                 share = cluster.recent_share
                 self.events.append(
@@ -469,9 +470,9 @@ class _Step:
                         dwell_before=before,
                     )
                 )
-            elif as_before and seen >= min(stays, DWELL_KNOWN):
+            elif as_before and seen >= min(dwells, DWELL_KNOWN):
                 continue
-            self._clusters[identity] = cluster.having(reported_dwell=dwell, reported_stays=stays)
+            self._clusters[identity] = cluster.having(reported_dwell=dwell, reported_dwells=dwells)
 
     def _set_share(self, identity: int, share: float) -> None:
         """Shares are known only once every cluster has been measured and confirmed."""
@@ -521,7 +522,7 @@ class _Step:
 
 
 DWELL_KNOWN = 50
-"""stays from which on the mean stay that is compared with is no longer made more exact"""
+"""dwells from which on the mean dwell that is compared with is no longer made more exact"""
 # A snapshot carries them all; without a limit a server of noise alone would outgrow its record.
 IDENTITIES_MAX = 1000
 

@@ -123,7 +123,8 @@ class ClientHalf(Protocol):
         ...
 
     def learn(self, rows: Rows) -> None:
-        """Learn each row once, in order. Any batching gives the same state. Raises `InvalidData`."""
+        """Learn each row once, in order. Any batching gives the same state. Raises
+        `InvalidData`."""
         ...
 
     def contribute(self) -> Arrays:
@@ -162,7 +163,8 @@ class FollowingHalf(ClientHalf, Protocol):
 
 
 class SequenceLabels(Protocol):
-    """The clusters of one snapshot for rows in the order of time, by a window of successive ones."""
+    """The clusters of one snapshot for rows in the order of time, by a window of successive
+    ones."""
 
     @property
     def digest(self) -> int:
@@ -217,10 +219,10 @@ class ServerHalf(Protocol):
         ...
 
 
-class AskingHalf(ServerHalf, Protocol):
+class QueryingHalf(ServerHalf, Protocol):
     """The server half of an algorithm whose clients have a `FollowingHalf`."""
 
-    def take_asks(self) -> bool:
+    def take_new_query(self) -> bool:
         """Whether clients are asked for something else than at the previous call."""
         ...
 

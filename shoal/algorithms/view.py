@@ -44,15 +44,15 @@ class RegimeView:
     slope: Floats
     """(c, d) mean of the second half of a block less that of the first"""
     dwell: Floats
-    """(c,) mean stay, in readings; 0 where there is one regime"""
+    """(c,) mean dwell, in readings; 0 where there is one regime"""
     changes: Floats
     """(c, c) changes seen from each to each other one"""
     n_changes: int
     """changes of all of them"""
-    looked: bool
+    evaluated: bool
     """whether clients have been asked; before, all is one regime"""
     provisional: bool
-    """whether too little was seen to rely on it, or the last two looks disagree"""
+    """whether too little was seen to rely on it, or the last two evaluations disagree"""
     readings_needed: int = 0
     """readings of all clients until regimes show in most streams; 0: not known"""
 

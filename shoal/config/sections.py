@@ -77,7 +77,7 @@ class ClientSettings(Settings):
         default=0.01,
         ge=0,
         le=1,
-        description="report a stay in a regime (`unusual_dwell`) where at most this share of stays last as long",
+        description="report a dwell in a regime (`unusual_dwell`) where at most this share of dwells last as long",
     )
     publish_labels: bool = Field(
         default=False,

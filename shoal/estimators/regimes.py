@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.regimes.server import RegimeServer
+from shoal.algorithms.regimes.server import RegimeSearch
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
@@ -51,8 +51,8 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Seconds between two readings of a client, for `times`; by default the median of the first
         times.
     rebuild_readings : int, default=1000
-        Rows of all clients between two looks for regimes in `partial_fit`, at least. They also grow
-        by a quarter.
+        Rows of all clients between two evaluations for regimes in `partial_fit`, at least. They
+        also grow by a quarter.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Regimes of the rows learnt last by `fit` or `partial_fit`; identities that keep their
         meaning.
     n_regimes_ : int
-        Number of regimes; 1 where nothing stays, 0 before the first look.
+        Number of regimes; 1 where nothing stays, 0 before the first evaluation.
     identities_ : ndarray of shape (k,)
         Identities of the regimes, ascending.
     dwell_ : ndarray of shape (k,)
@@ -76,7 +76,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Readings of a block at the scale that decided; 0 while there is one regime.
     provisional_ : bool
         Whether too little was seen (fewer than 20 changes; of one regime, fewer than 1 000
-        readings), or the last two looks disagree.
+        readings), or the last two evaluations disagree.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
         Only if the first rows had names.
@@ -224,18 +224,20 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     @property
     def dwell_(self) -> Floats:
-        """(k,) mean stay in each regime, in readings, once rows were learnt."""
-        book = self._server("dwell_").book
-        return np.full(self.n_regimes_, np.inf) if book is None else book.dwell()[book.order()]
+        """(k,) mean dwell in each regime, in readings, once rows were learnt."""
+        codebook = self._server("dwell_").codebook
+        if codebook is None:
+            return np.full(self.n_regimes_, np.inf)
+        return codebook.dwell()[codebook.order()]
 
     @property
     def transitions_(self) -> Floats:
         """(k, k) changes from one regime to another that were seen, once rows were learnt."""
-        book = self._server("transitions_").book
-        if book is None:
+        codebook = self._server("transitions_").codebook
+        if codebook is None:
             return np.zeros((self.n_regimes_, self.n_regimes_))
-        order = book.order()
-        changes = book.sets.changes[np.ix_(order, order)]
+        order = codebook.order()
+        changes = codebook.sets.changes[np.ix_(order, order)]
         np.fill_diagonal(changes, 0.0)
         return changes
 
@@ -255,8 +257,8 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def scale_(self) -> int:
         """Readings of a block at the scale that decided, 0 while there is one regime; once rows
         were learnt."""
-        book = self._server("scale_").book
-        return 0 if book is None else book.w
+        codebook = self._server("scale_").codebook
+        return 0 if codebook is None else codebook.w
 
     @property
     def provisional_(self) -> bool:
@@ -309,7 +311,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _new_federation(self, width: int) -> RegimeFederation:
         return RegimeFederation(width, self.pool, self.interval, self.rebuild_readings)
 
-    def _server(self, attribute: str) -> RegimeServer:
+    def _server(self, attribute: str) -> RegimeSearch:
         if not self._is_fitted():
             raise NotFittedError(
                 f"{attribute} does not exist before the first rows; call fit or partial_fit"

@@ -65,7 +65,8 @@ def duration(seconds: float) -> str:
 
 
 class JsonEvent:
-    """Base of events that other programs read: a dataclass as JSON, with a version of the schema."""
+    """Base of events that other programs read: a dataclass as JSON, with a version of the
+    schema."""
 
     TYPE: ClassVar[str]
 
@@ -138,7 +139,7 @@ class ClusterEventMessage(JsonEvent):
     """share of the recent readings of the model, 0 to 1"""
     share_before: float | None = None
     dwell: float | None = None
-    """mean stay in a regime, in readings of a client, of an event that is of it"""
+    """mean dwell in a regime, in readings of a client, of an event that is of it"""
     dwell_before: float | None = None
     centre: Mapping[str, float | str] | None = None
     """feature -> value in its unit, of a category its name; None where the cluster has none any
@@ -170,8 +171,8 @@ class ClusterEventMessage(JsonEvent):
         require(
             self.share_before is None or _is_share(self.share_before), "malformed", "share_before"
         )
-        for stay in (self.dwell, self.dwell_before):
-            require(stay is None or (is_number(stay) and stay > 0), "malformed", "dwell")
+        for dwell in (self.dwell, self.dwell_before):
+            require(dwell is None or (is_number(dwell) and dwell > 0), "malformed", "dwell")
         require(_is_mapping(self.centre, (int, float, str)), "malformed", "centre")
         require(_is_mapping(self.units, (str,)), "malformed", "units")
 
@@ -227,7 +228,7 @@ class SiteEvent(JsonEvent):
     version: int
     """version of the newest snapshot"""
     readings: int
-    """novel readings of the streak, or readings of the stay in a regime, so far"""
+    """novel readings of the streak, or readings of the dwell in a regime, so far"""
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None

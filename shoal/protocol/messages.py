@@ -272,11 +272,9 @@ class Update(ModelMessage):
 
     >>> import numpy as np
     >>> import shoal
-    >>> update = shoal.Update(
-    ...     federation="plant", contract="0" * 32, model="heaps", algorithm="fcac", client="boiler-1", sequence=1,
-    ...     readings=2, privacy={"mode": "off"}, made_at=0.0,
-    ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])},
-    ... )
+    >>> update = shoal.Update( ...     federation="plant", contract="0" * 32, model="heaps",
+    algorithm="fcac", client="boiler-1", sequence=1, ...     readings=2, privacy={"mode": "off"},
+    made_at=0.0, ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])}, ... )
     >>> shoal.Update.decode(update.encode(), update.headers()).arrays["weight"]
     array([[0.2, 0.7]])
     """
@@ -360,11 +358,10 @@ class Snapshot(ModelMessage):
 
     >>> import numpy as np
     >>> import shoal
-    >>> snapshot = shoal.Snapshot(
-    ...     federation="plant", contract="0" * 32, model="heaps", algorithm="kmeans", version=1, positions=[[0, 3]],
-    ...     updates=3, readings=900, clients=2, clusters=1, nodes=1, pooled=2, privacy={"mode": "off"}, made_at=0.0,
-    ...     arrays={"centre": np.array([[0.2, 0.7]]), "weight": np.array([900.0])},
-    ... )
+    >>> snapshot = shoal.Snapshot( ...     federation="plant", contract="0" * 32, model="heaps",
+    algorithm="kmeans", version=1, positions=[[0, 3]], ...     updates=3, readings=900, clients=2,
+    clusters=1, nodes=1, pooled=2, privacy={"mode": "off"}, made_at=0.0, ...     arrays={"centre":
+    np.array([[0.2, 0.7]]), "weight": np.array([900.0])}, ... )
     >>> shoal.Snapshot.decode(snapshot.encode(), snapshot.headers()).arrays["centre"]
     array([[0.2, 0.7]])
     """
@@ -393,8 +390,8 @@ class Snapshot(ModelMessage):
     made_at: float
     newest_reading_at: float | None = None
     reading_s: float | None = None
-    """seconds between two readings of a client, as a rule; of regimes only, whose stays are counted
-    in readings"""
+    """seconds between two readings of a client, as a rule; of regimes only, whose dwells are
+    counted in readings"""
     round: int | None = None
     round_request: dict[str, Any] | None = None
     """request to clients (`shoal.protocol.messages`); None when they are asked for nothing"""
@@ -527,7 +524,8 @@ class RoundRequest:
         )
 
     def selects(self, federation: str, client: str) -> bool:
-        """Whether this client is asked: drawn anew for each version, and the same on every machine."""
+        """Whether this client is asked: drawn anew for each version, and the same on every
+        machine."""
         if self.fraction == 1.0:
             return True
         # What stands first is of this draw alone, so that no other hash of the protocol equals it.

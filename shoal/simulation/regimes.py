@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.regimes.blocks import READING_MAX, SCALES, window_features
-from shoal.algorithms.regimes.client import RegimeClient
-from shoal.algorithms.regimes.exchange import Book, Candidate, Columns, Profiles, Sums, add_answer
-from shoal.algorithms.regimes.server import HYSTERESIS, RegimeServer
+from shoal.algorithms.regimes.client import BlockStatistics
+from shoal.algorithms.regimes.exchange import (
+    Candidate,
+    Codebook,
+    Columns,
+    Profiles,
+    Sums,
+    add_answer,
+)
+from shoal.algorithms.regimes.server import HYSTERESIS, RegimeSearch
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints, Texts
 from shoal.simulation.federation import Advance, Federation, deal_by_name, to_the_end
@@ -66,7 +73,7 @@ class StreamRows(NamedTuple):
 class StreamingClient:
     """The client half, and where on its grid of time the next rows belong."""
 
-    half: RegimeClient
+    half: BlockStatistics
     latest: Floats
     """its last rows, standardized: as many as a window of the largest scale may need"""
     first_time: float | None = None
@@ -93,7 +100,7 @@ class RegimeFederation(Federation[StreamingClient]):
                 f"rebuild_readings = {rebuild_readings!r} must be a whole number from 1 on"
             )
         super().__init__(width)
-        self.server = RegimeServer(None if pool is None else not pool)
+        self.server = RegimeSearch(None if pool is None else not pool)
         self._interval = interval
         self._rebuild_readings = int(rebuild_readings)
         self._collected: list[StreamRows] = []
@@ -176,8 +183,8 @@ class RegimeFederation(Federation[StreamingClient]):
         labels = np.full(len(rows), NO_REGIME, dtype=np.int64)
         if self._columns is None or not self.server.n_readings:
             return labels
-        book = self.server.book
-        if book is None:
+        codebook = self.server.codebook
+        if codebook is None:
             labels[:] = self.server.single
             return labels
         standard = self._columns.standardize(rows)
@@ -187,20 +194,20 @@ class RegimeFederation(Federation[StreamingClient]):
             if seconds is not None:
                 slots = self._slots(seconds[own], float(seconds[own][0]))
                 dense, places = _on_grid(dense, slots, -1)
-            labels[own] = self._labels(book, name, dense, live)[places]
+            labels[own] = self._labels(codebook, name, dense, live)[places]
         return labels
 
     def predict_next(self, rows: Floats) -> int:
         """The regime of a row (1, d) that follows those that the only client has learnt."""
         if self._columns is None or not self.server.n_readings:
             return NO_REGIME
-        if self.server.book is None:
+        if self.server.codebook is None:
             return self.server.single
         before = np.empty((0, rows.shape[1]))
         if ONLY_CLIENT in self._clients:
             before = self._clients[ONLY_CLIENT].latest
         dense = np.concatenate([before, self._columns.standardize(rows)])
-        return int(self._labels(self.server.book, ONLY_CLIENT, dense, True)[-1])
+        return int(self._labels(self.server.codebook, ONLY_CLIENT, dense, True)[-1])
 
     def profiles(self) -> tuple[Floats, Floats]:
         """(k, d) mean and standard deviation of each regime over the blocks that clients remember,
@@ -208,44 +215,46 @@ class RegimeFederation(Federation[StreamingClient]):
 
         NaN where no block is known.
         """
-        book = self.server.book
+        codebook = self.server.codebook
         columns = self._columns
         if columns is None or not self.server.identities():  # nothing was looked at yet
             return np.empty((0, self.width)), np.empty((0, self.width))
         shown = Candidate(1, False)
-        if book is not None:
-            shown = Candidate(book.w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
+        if codebook is not None:
+            shown = Candidate(
+                codebook.w, codebook.plan.scaling.centred, codebook.plan, codebook.sets.of_cell
+            )
         totals: Sums = {}
         for client in self._clients.values():
             level = {"0/level": client.half.level, "0/levels": np.ones(1)}
             add_answer(totals, level | client.half.profile(0, shown))
         profiles = Profiles.of(totals, 0, shown.centred)
-        order = slice(None) if book is None else book.order()
+        order = slice(None) if codebook is None else codebook.order()
         means = profiles.mean[order] * columns.spread + columns.level
         return means, profiles.spread[order] * columns.spread
 
-    def _labels(self, book: Book, name: str, dense: Floats, live: bool) -> Ints:
+    def _labels(self, codebook: Codebook, name: str, dense: Floats, live: bool) -> Ints:
         """dense (n, d) standardized readings in a row -> (n,) identities."""
         n = len(dense)
-        w = book.w
+        w = codebook.w
         if n < w:
             return np.full(n, NO_REGIME, dtype=np.int64)
         known_client = self._clients.get(name)
         client = self._stranger(dense) if known_client is None else known_client.half
         features = window_features(np.clip(dense, -READING_MAX, READING_MAX), w)
-        cells = book.plan.cells(client.levelled(features, book.plan.scaling.centred))
+        cells = codebook.plan.cells(client.levelled(features, codebook.plan.scaling.centred))
         known = np.flatnonzero(cells >= 0)
         if not len(known):
             return np.full(n, NO_REGIME, dtype=np.int64)
         at = np.clip(np.arange(n) - (w - 1 if live else w // 2), 0, len(cells) - 1)
         # A window with too few readings has the regime of the last one that has enough.
         nearest = known[np.maximum(np.searchsorted(known, at, side="right") - 1, 0)]
-        return book.identity[book.sets.of_cell[cells[nearest]]]
+        return codebook.identity[codebook.sets.of_cell[cells[nearest]]]
 
-    def _stranger(self, dense: Floats) -> RegimeClient:
-        client = RegimeClient(dense.shape[1])
+    def _stranger(self, dense: Floats) -> BlockStatistics:
+        client = BlockStatistics(dense.shape[1])
         client.memory.add(dense)
-        client.begin(self.server.ask())
+        client.begin(self.server.query())
         return client
 
     def _join_collected(self) -> StreamRows:
@@ -257,7 +266,7 @@ class RegimeFederation(Federation[StreamingClient]):
         return StreamRows(rows, names, np.concatenate(with_times) if with_times else None)
 
     def _new_client(self, name: str) -> StreamingClient:
-        return StreamingClient(RegimeClient(self.width), np.empty((0, self.width)))
+        return StreamingClient(BlockStatistics(self.width), np.empty((0, self.width)))
 
     def _add(self, standard: StreamRows) -> None:
         """Standardized rows are learnt by their clients."""

@@ -54,7 +54,8 @@ class PutOff:
         self._waiting: dict[tuple[str, str], Callable[[], None]] = {}
 
     def put(self, metric: str, model: str, work: Callable[[], None]) -> None:
-        """Do this when metrics are read next, in place of what waits for the same metric and model."""
+        """Do this when metrics are read next, in place of what waits for the same metric and
+        model."""
         with self._lock:
             self._waiting[metric, model] = work
 
@@ -286,9 +287,9 @@ class ServerMetrics(ProcessMetrics):
             ["model", "cluster", "name"],
             registry=self.registry,
         )
-        self.regime_stay = Gauge(
-            "shoal_regime_stay_readings",
-            "Mean stay in a known cluster that is a regime, in readings of a client; those 100 clusters",
+        self.regime_dwell = Gauge(
+            "shoal_regime_dwell_readings",
+            "Mean dwell in a known cluster that is a regime, in readings of a client; those 100 clusters",
             ["model", "cluster", "name"],
             registry=self.registry,
         )

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shoal.algorithms.regimes.exchange import Book
+from shoal.algorithms.regimes.exchange import Codebook
 from shoal.algorithms.regimes.plan import ScalePlan, Scaling
 from shoal.algorithms.regimes.sets import (
     CROSSINGS_MAX,
@@ -32,12 +32,14 @@ def gaussian(correlation: float) -> Floats:
     return expected
 
 
-def switching(distance: float, stay: float, lag: int) -> Floats:
+def switching(distance: float, remaining: float, lag: int) -> Floats:
     """(c, c) expected counts of pairs `lag` apart, of two regimes with this chance to stay,
     independent otherwise."""
     parts = np.exp(-((LINE[:, None] - np.array([-distance / 2, distance / 2])) ** 2) / 2)
     parts /= parts.sum(axis=0)
-    step = np.linalg.matrix_power(np.array([[stay, 1 - stay], [1 - stay, stay]]), lag)
+    step = np.linalg.matrix_power(
+        np.array([[remaining, 1 - remaining], [1 - remaining, remaining]]), lag
+    )
     expected: Floats = N_PAIRS * parts @ (step / 2) @ parts.T
     return expected
 
@@ -111,5 +113,5 @@ def test_blocks_astray_make_no_stay_endless() -> None:
                 np.add.at(pairs, (of_block[:-lag], of_block[lag:]), 1.0)
             none = np.zeros(1)
             plan = ScalePlan(Scaling(1, True, none, none), none, none, none)
-            stays = Book(plan, CellSets(np.arange(3), *counts), np.arange(3)).dwell()
-            assert ((stays > 300 * least) & (stays < 300 * most)).all(), (astray, seed, stays)
+            dwells = Codebook(plan, CellSets(np.arange(3), *counts), np.arange(3)).dwell()
+            assert ((dwells > 300 * least) & (dwells < 300 * most)).all(), (astray, seed, dwells)

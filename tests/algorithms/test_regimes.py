@@ -132,7 +132,7 @@ class Tree:
     def go_up(self, region: int, arrays: Arrays) -> None:
         if region < len(self.members) - 1:
             self.absorb(f"r{region}", arrays)
-        elif len(arrays["head"]):
+        elif len(arrays["header"]):
             if not self.middle.has_room(arrays, 10_000):
                 self.absorb("middle", self.middle.contribute())
             self.middle.add(arrays, 10_000, f"r{region}")
@@ -140,7 +140,7 @@ class Tree:
                 self.absorb("middle", self.middle.contribute())
 
     def absorb(self, sender: str, arrays: Arrays) -> None:
-        if len(arrays["head"]):
+        if len(arrays["header"]):
             assert arrays.keys() == REGION_UPDATE.keys()
             check_claims({}, arrays, Claims(10_000, Box(np.zeros(3), np.ones(3))))
             self.log.append(Contribution(sender, len(self.log), arrays))
@@ -159,9 +159,9 @@ def test_a_tree_of_regions_finds_the_regimes_of_one_flat_federation() -> None:
     (ours, k) = shown(flat)
     (theirs, of_tree) = shown(Federation(tree.server, tree.clients, []))
     assert k == of_tree > 1
-    for counted in ("ask_layout", "book_layout", "identity", "changes", "parent"):
+    for counted in ("query_layout", "codebook_layout", "identity", "changes", "parent"):
         np.testing.assert_array_equal(ours[counted], theirs[counted])
-    for real in ("book_number", "centre", "centre_mass", "spread", "rough", "slope", "dwell"):
+    for real in ("codebook_number", "centre", "centre_mass", "spread", "rough", "slope", "dwell"):
         np.testing.assert_allclose(ours[real], theirs[real], rtol=1e-9, atol=1e-12)
     assert len(tree.log) <= len(flat.log) / 2
 
@@ -180,19 +180,19 @@ def test_a_region_tells_that_all_have_answered_once_a_silent_client_is_no_longer
     server.absorb([Contribution("north", 1, aggregator.contribute())], b"")
     client = clients[0]
     snapshot = server.snapshot()
-    assert snapshot["ask_layout"][0] == Phase.SCALING
+    assert snapshot["query_layout"][0] == Phase.SCALING
     client.adopt(snapshot)
     aggregator.add(client.contribute(), 1, "c0")
     updates = 1
     while not aggregator.is_due:
         server.absorb([Contribution("north", 1 + updates, aggregator.contribute())], b"")
-        assert server.snapshot()["ask_layout"][0] == Phase.SCALING
+        assert server.snapshot()["query_layout"][0] == Phase.SCALING
         client.learn(rows[0][STEP + updates : STEP + updates + 1])
         aggregator.add(client.contribute(), 1, "c0")
         updates += 1
     assert updates > 16
     server.absorb([Contribution("north", 1 + updates, aggregator.contribute())], b"")
-    assert server.snapshot()["ask_layout"][0] == Phase.PRODUCTS
+    assert server.snapshot()["query_layout"][0] == Phase.PRODUCTS
 
 
 def shown(federation: Federation) -> tuple[Arrays, int]:
@@ -227,7 +227,7 @@ def test_streams_in_which_nothing_stays_are_one_regime() -> None:
         snapshot, k = shown(federate(list(0.5 + 0.001 * rows)))
         assert k == 1
         assert snapshot["identity"].tolist() == [0]
-        assert snapshot["head"][0] >= 2  # looks
+        assert snapshot["header"][0] >= 2  # looks
 
 
 def test_updates_memory_and_looks_of_eight_features_keep_their_bounds() -> None:
@@ -265,7 +265,7 @@ def test_the_log_alone_decides_in_any_grouping_and_with_restarts_in_every_phase(
         twin = RegimesServer(3)
         twin.restore(unpack(pack(restarted.state())))
         restarted = twin
-        phases.add(int(restarted.snapshot()["ask_layout"][0]))
+        phases.add(int(restarted.snapshot()["query_layout"][0]))
     assert pack(restarted.state()) == wanted
     assert phases == set(map(int, Phase))
 
@@ -313,7 +313,7 @@ def test_a_client_that_falls_silent_does_not_stop_the_looks_of_the_others() -> N
     federation = federate(parts_of("three levels at 3 sd, dwell 100"), silent_from=1_000, step=50)
     snapshot, k = shown(federation)
     assert k == 3
-    assert snapshot["head"][1] > 4_000  # readings when the newest look that has ended began
+    assert snapshot["header"][1] > 4_000  # readings when the newest evaluation that has ended began
     assert set(federation.server._senders.newest) == {"c0", "c1", "c2"}
 
 
@@ -329,25 +329,25 @@ def test_places_are_compared_only_if_they_are_pooled() -> None:
         assert k == 2 or not pool
         order = np.argsort(snapshot["centre"][:, 0])
         low, *_, high = [*snapshot["identity"][order].tolist(), -1][:2]
-        stays = []
+        dwells = []
         for name in ("c6", "c7"):  # those that stay in the low and in the high one
             counted = [
                 one.arrays["regime"].tolist() for one in federation.log if one.client == name
             ]
-            stays.append([one for one in counted if one][-1])
-        assert (stays == [[low], [high]]) is pool
+            dwells.append([one for one in counted if one][-1])
+        assert (dwells == [[low], [high]]) is pool
 
 
 def test_answers_to_an_earlier_ask_are_counted_as_readings_only() -> None:
     federation = federate(parts_of("spread"))
-    late = next(one for one in federation.log if one.arrays["head"][2] == Phase.PAIRS)
+    late = next(one for one in federation.log if one.arrays["header"][2] == Phase.PAIRS)
     server = federation.server
     before = server.snapshot()
     readings = server._readings
     server.absorb([late], b"")
     after = server.snapshot()
     assert server._readings == readings + late.arrays["count"].sum()
-    for name in ("ask_layout", "book_number", "identity", "centre", "changes"):
+    for name in ("query_layout", "codebook_number", "identity", "centre", "changes"):
         np.testing.assert_array_equal(after[name], before[name])
 
 
@@ -382,7 +382,7 @@ def test_updates_that_no_client_can_make_are_refused() -> None:
     seen = set()
     for one in federation.log:
         check_claims({}, one.arrays, claims)
-        phase = int(one.arrays["head"][2])
+        phase = int(one.arrays["header"][2])
         if phase in seen or phase not in forged:
             continue
         seen.add(phase)
@@ -399,7 +399,9 @@ def test_what_the_sets_of_a_block_say_is_what_the_truth_is() -> None:
     parts = [0.5 + 0.02 * rows[clients == number] for number in range(4)]
     federation = federate(parts)
     counting = federation.clients[0]._counting
-    assert counting.book is not None
-    own = counting.book.plan.cells(federation.clients[0]._client.blocks(counting.book.w, True))
-    found = np.repeat(counting.book.sets.of_cell[own], counting.book.w)
+    assert counting.codebook is not None
+    own = counting.codebook.plan.cells(
+        federation.clients[0]._client.blocks(counting.codebook.w, True)
+    )
+    found = np.repeat(counting.codebook.sets.of_cell[own], counting.codebook.w)
     assert adjusted_rand_score(truth[clients == 0][: len(found)], found) > 0.85

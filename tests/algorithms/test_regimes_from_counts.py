@@ -27,14 +27,14 @@ from shoal.privacy.count_noise import count_noise
 WIDE = {"window_readings": 10**6, "block_readings": 2}
 
 
-def table(middles: list[int], stays: float, pairs: int) -> Ints:
+def table(middles: list[int], dwells: float, pairs: int) -> Ints:
     """Counts (cells,) of pairs of streams that stay in bins about these middles, and change seldom
     and at once."""
     counts = np.zeros(CELLS, dtype=np.int64)
     near = {-1: 0.25, 0: 0.5, 1: 0.25}
     for one in middles:
         for other in middles:
-            part = stays if one == other else (1 - stays) / max(len(middles) - 1, 1)
+            part = dwells if one == other else (1 - dwells) / max(len(middles) - 1, 1)
             for a, x in near.items():
                 for b, y in near.items():
                     counts[CELL_OF[one + a, other + b]] += round(
@@ -45,11 +45,11 @@ def table(middles: list[int], stays: float, pairs: int) -> Ints:
 
 def add(server: RegimesFromCountsServer, feature: int, middles: list[int], pairs: int) -> None:
     """Pairs of a feature at both distances, as one window each."""
-    for lag, stays in enumerate((0.95, 0.9)):
+    for lag, dwells in enumerate((0.95, 0.9)):
         arrays = {
             "places": np.array([10**5]),
             "kind": np.array([2 * feature + lag]),
-            "count": table(middles, stays, pairs).astype(np.int32),
+            "count": table(middles, dwells, pairs).astype(np.int32),
         }
         server.absorb([Contribution("client", 1, arrays)], b"")
 
@@ -114,7 +114,7 @@ def test_two_regimes_are_found_under_noise_and_told_apart_by_the_feature_that_sh
     assert shown.regimes is not None
     assert shown.regimes.n_changes >= 20
     assert scheme.masked or not shown.regimes.provisional
-    feature = int(server.snapshot()["head"][4])
+    feature = int(server.snapshot()["header"][4])
     means = np.array([streams.rows[streams.truth == one].mean(axis=0) for one in (0, 1)])
     order = np.argsort(means[:, feature])
     np.testing.assert_allclose(shown.centres[:, feature], means[order, feature], atol=0.03)
@@ -171,12 +171,12 @@ def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_
     before = server.snapshot()
     for _ in range(3):
         add(server, 1, [2, 13], 90_000)
-    assert server.snapshot()["head"][4] == 0
+    assert server.snapshot()["header"][4] == 0
     assert server.snapshot()["identity"].tolist() == before["identity"].tolist()
     for _ in range(4):
         add(server, 0, [5, 6, 7, 8, 9], 10**6)
     after = server.snapshot()
-    assert after["head"][4] == 1
+    assert after["header"][4] == 1
     assert not set(after["identity"].tolist()) & set(before["identity"].tolist())
 
 

@@ -305,12 +305,12 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
             return rounds.get("closed", 0) > 0 and answered(found, awaited) == [({}, 2.0)]
 
         until(shown, found)
-        (stays,) = expressions("clusters", "Stays in regimes")
+        (dwells,) = expressions("clusters", "Dwells in regimes")
         of_each = dict(
-            name_and_value(answered(found, stays.replace("$model", "clusters")), "cluster")
+            name_and_value(answered(found, dwells.replace("$model", "clusters")), "cluster")
         )
     assert of_each.keys() == {"0", "1"}
-    assert all(60 < stay < 140 for stay in of_each.values()), (
+    assert all(60 < dwell < 140 for dwell in of_each.values()), (
         "and no value of the words that stand there without regimes"
     )
 

@@ -19,7 +19,7 @@ Stream = tuple[Floats, Ints, Ints]
 """rows (n, d) of several clients one after the other, the regime of each row, and its client"""
 
 
-def stays(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
+def dwells(rng: np.random.Generator, n: int, k: int, dwell: float) -> Ints:
     """(n,) regimes in turn by chance, each for a gamma-distributed time of this mean."""
     out: list[int] = []
     now = int(rng.integers(k))
@@ -47,7 +47,7 @@ def stream(
 ) -> Stream:
     """10 000 rows: what `make` gives for the regimes (n,) of each client."""
     rng = np.random.default_rng(seed)
-    truth = [stays(rng, 10_000 // clients, k, dwell) for _ in range(clients)]
+    truth = [dwells(rng, 10_000 // clients, k, dwell) for _ in range(clients)]
     rows = np.concatenate([make(rng, one) for one in truth])
     return rows, np.concatenate(truth), np.repeat(np.arange(clients), 10_000 // clients)
 
@@ -136,8 +136,8 @@ def test_a_stream_in_which_nothing_stays_is_one_regime(name: str) -> None:
     assert set(model.labels_.tolist()) == {0}
     assert model.dwell_.tolist() == [np.inf]
     assert model.scale_ == 0
-    # Of a walk with noise the look before the last took a stretch for a second regime: two looks
-    # disagree.
+    # Of a walk with noise the evaluation before the last took a stretch for a second regime: two
+    # evaluations disagree.
     assert not model.provisional_ or name == "walk and noise"
     np.testing.assert_allclose(
         model.means_[0], rows[-BLOCKS_MAX:].mean(axis=0), atol=0.02 * (1 + np.abs(rows).max())
@@ -195,7 +195,7 @@ def test_any_division_into_calls_finds_the_same() -> None:
 
 def test_identities_last_while_the_stream_goes_on_and_a_regime_may_come_back() -> None:
     rng = np.random.default_rng(7)
-    both = stays(rng, 9_000, 2, 150)
+    both = dwells(rng, 9_000, 2, 150)
     alone = np.zeros(9_000, dtype=np.int64)
     truth = np.concatenate([both, alone, both])
     rows = levels([0, 0], [2.5, 2.5])(rng, truth)
@@ -249,7 +249,7 @@ def test_nothing_is_known_before_the_first_rows() -> None:
     with pytest.raises(AttributeError, match="fit or partial_fit"):
         _ = model.n_regimes_
     early = shoal.Regimes(rebuild_readings=2_000).partial_fit(np.zeros((10, 1)))
-    # before level and spread of the columns are known, and before the first look
+    # before level and spread of the columns are known, and before the first evaluation
     for more in (0, 1_500):
         early.partial_fit(np.zeros((more, 1)))
         assert early.labels_.tolist() == [-1] * more

@@ -96,14 +96,15 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
     with OneBox(config, CLIENTS, clock=clock) as box:
         box.run_until_idle()
         metrics = box.server.metrics.registry
-        stays = [
+        dwells = [
             metrics.get_sample_value(
-                "shoal_regime_stay_readings", {"model": "clusters", "cluster": str(one), "name": ""}
+                "shoal_regime_dwell_readings",
+                {"model": "clusters", "cluster": str(one), "name": ""},
             )
             for one in (0, 1)
         ]
     born = [("birth", 0, None), ("parted", 1, 0)]
-    assert all(stay is not None and 60 < stay < 140 for stay in stays)
+    assert all(dwell is not None and 60 < dwell < 140 for dwell in dwells)
     assert events_of(config) == born
     with closing(open_log(config.log)) as log:
         request_name(config, log, "clusters", 1, "lit")

@@ -410,10 +410,10 @@ def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_
 # Regimes.
 
 
-def stays(
-    *steps: tuple[dict[int, float], float], looked: bool = True, before: Lineage | None = None
+def dwells(
+    *steps: tuple[dict[int, float], float], evaluated: bool = True, before: Lineage | None = None
 ) -> tuple[Lineage, list[ClusterEvent]]:
-    """The lineage after snapshots of regimes with these mean stays by identity, of which this many
+    """The lineage after snapshots of regimes with these mean dwells by identity, of which this many
     were seen."""
     lineage = before or Lineage()
     happened = []
@@ -422,7 +422,7 @@ def stays(
         changes = np.full((k, k), seen / max(1, k - 1)) * (1 - np.eye(k))
         none = np.zeros((k, 2))
         regimes = RegimeView(
-            8, none, none, none, np.array(list(dwell.values())), changes, 50, looked, False
+            8, none, none, none, np.array(list(dwell.values())), changes, 50, evaluated, False
         )
         identity = np.array(list(dwell))
         view = ClusteringView.from_nodes(
@@ -444,22 +444,22 @@ def moved(events: list[ClusterEvent]) -> list[tuple[int, float | None, float | N
 
 def test_a_stay_that_has_become_longer_by_more_than_chance_is_reported_once() -> None:
     long = ({0: 100.0, 1: 400.0}, 60)
-    _, events = stays(({0: 100.0, 1: 100.0}, 60), ({0: 110.0, 1: 95.0}, 80), long, long)
+    _, events = dwells(({0: 100.0, 1: 100.0}, 60), ({0: 110.0, 1: 95.0}, 80), long, long)
     assert moved(events) == [(1, 100.0, 400.0)]
-    _, few = stays(({0: 100.0, 1: 100.0}, 12), ({0: 100.0, 1: 400.0}, 12))
-    assert moved(few) == [], "a dozen stays are as long as that by chance"
-    _, nearly = stays(({0: 100.0, 1: 100.0}, 5_000), ({0: 100.0, 1: 140.0}, 5_000))
+    _, few = dwells(({0: 100.0, 1: 100.0}, 12), ({0: 100.0, 1: 400.0}, 12))
+    assert moved(few) == [], "a dozen dwells are as long as that by chance"
+    _, nearly = dwells(({0: 100.0, 1: 100.0}, 5_000), ({0: 100.0, 1: 140.0}, 5_000))
     assert moved(nearly) == [], "however sure, a change of two fifths is none to report"
 
 
 def test_a_regime_that_takes_in_another_one_lasts_longer_without_an_event() -> None:
-    _, events = stays(({0: 100.0, 1: 100.0, 2: 100.0}, 60), ({0: 100.0, 1: 300.0}, 60))
+    _, events = dwells(({0: 100.0, 1: 100.0, 2: 100.0}, 60), ({0: 100.0, 1: 300.0}, 60))
     assert moved(events) == []
 
 
 def test_known_regimes_wait_for_the_first_look_of_a_model_that_begins_again() -> None:
-    known, _ = stays(({0: 100.0, 1: 100.0}, 60))
-    waiting, events = stays(({0: 0.0}, 0), looked=False, before=known)
+    known, _ = dwells(({0: 100.0, 1: 100.0}, 60))
+    waiting, events = dwells(({0: 0.0}, 0), evaluated=False, before=known)
     assert (events, [one.identity for one in waiting.known]) == ([], [0, 1])
-    _, events = stays(({0: 0.0}, 0), before=known)
+    _, events = dwells(({0: 0.0}, 0), before=known)
     assert kinds(structural(events)) == [(EventKind.GONE, 1, None)]

@@ -63,7 +63,7 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         box.run_until_idle()
         status = box.server.status()
         history = HistoryReader(config.server.folder / HISTORY_FILE)
-        stays = status.models["clusters"]
+        dwells = status.models["clusters"]
         places_status = status.models["places"]
         for suffix in ("svg", "png"):
             pictured = CliRunner().invoke(
@@ -93,7 +93,7 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         assert isinstance(CliRunner().invoke(shoal, asked).exception, SettingsError), (
             "its clusters are no regimes"
         )
-        listed = clusters_json(stays, status.contract, None)
+        listed = clusters_json(dwells, status.contract, None)
         content = PageRenderer(history=history).render(status).content
     drawn = (tmp_path / "changes.svg").read_text(encoding="utf-8")
     for words in ("changes between regimes seen", "at a stretch"):
@@ -104,16 +104,16 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
     assert shown == listed["regimes"]
     assert not shown["provisional"]
     assert sum(times for *_, times in shown["moves"]) == shown["n_changes"] >= 20
-    assert sorted(shown["stays"]) == ["0", "1"]
-    assert all(60 < stay < 140 for stay in shown["stays"].values())
+    assert sorted(shown["dwells"]) == ["0", "1"]
+    assert all(60 < dwell < 140 for dwell in shown["dwells"].values())
     assert 0.95 < shown["reading_s"] < 1.05, "a reading each second"
-    assert {str(one["identity"]): one["stay"] for one in listed["clusters"]} == shown["stays"]
+    assert {str(one["identity"]): one["dwell"] for one in listed["clusters"]} == shown["dwells"]
     assert sorted(move[:2] for move in shown["moves"]) == [[0, 1], [1, 0]]
     assert models["clusters"]["beside"] is None
     assert models["places"]["regimes"] is None
     beside = models["places"]["beside"]
     assert [one["identity"] for one in beside["regimes"]] == [0, 1]
     assert beside["model"] == "clusters"
-    assert beside_json(places_status, stays, status.contract, None, None) is None, (
+    assert beside_json(places_status, dwells, status.contract, None, None) is None, (
         "no history, nothing over time"
     )

@@ -59,7 +59,7 @@ from shoal.server_node.report.description import (
     heaviest_numbers,
     places_of,
 )
-from shoal.server_node.report.lineage import Cluster, Lineage, stays_of
+from shoal.server_node.report.lineage import Cluster, Lineage, dwells_of
 from shoal.server_node.report.types import ModelStatus, ServerStatus, StatusBoard
 
 FROM = Parameter("from", TEXT, "seconds since 1970, or a time of ISO 8601")
@@ -237,7 +237,7 @@ def clusters_json(
         described = describe(view, contract.contract, model.lineage.times)
         numbers = heaviest_numbers(model.lineage, view, described)
         regimes = regimes_json(view, model.lineage, model.snapshot.reading_s)
-    stays = {} if regimes is None else regimes["stays"]
+    dwells = {} if regimes is None else regimes["dwells"]
     places = range(contract.width)
     known = sorted(model.lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return {
@@ -250,7 +250,7 @@ def clusters_json(
             _cluster_json(cluster, described.get(numbers.get(cluster.identity, -1)), contract)
             | history_fields(cluster.identity, recent)
             | {
-                "stay": stays.get(str(cluster.identity)),
+                "dwell": dwells.get(str(cluster.identity)),
                 "parts": parts_json(model, contract, places),
             }
             for cluster in known
@@ -366,7 +366,8 @@ def regimes_of(model: ModelStatus | None, contract: ResolvedContract) -> RegimeV
 
 
 def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
-    """[from, to, changes seen] of regimes by their identities; none of those that were never seen."""
+    """[from, to, changes seen] of regimes by their identities; none of those that were never
+    seen."""
     identity = lineage.of_number
     pairs = np.argwhere(np.rint(regimes.changes) >= 1).tolist()
     known = [
@@ -383,8 +384,8 @@ def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
 def regimes_json(
     view: ClusteringView, lineage: Lineage, reading_s: float | None
 ) -> dict[str, Any] | None:
-    """Stays and changes of a model's regimes, `reading_s` seconds a reading; None for clusters that
-    are places."""
+    """Dwells and changes of a model's regimes, `reading_s` seconds a reading; None for clusters
+    that are places."""
     regimes = view.regimes
     if regimes is None:
         return None
@@ -394,7 +395,7 @@ def regimes_json(
         "readings_needed": regimes.readings_needed,
         "n_changes": regimes.n_changes,
         "reading_s": reading_s,
-        "stays": {str(identity): stay for identity, stay in stays_of(regimes, lineage).items()},
+        "dwells": {str(identity): dwell for identity, dwell in dwells_of(regimes, lineage).items()},
         "moves": moves_of(regimes, lineage),
     }
 
@@ -408,19 +409,19 @@ def beside_json(
 ) -> dict[str, Any] | None:
     """The regimes of the model `other`, beside the clusters of `model`; None before it has several.
 
-    With the share of each over time, and, if both part the readings alike, the stay of each
+    With the share of each over time, and, if both part the readings alike, the dwell of each
     cluster.
     """
     if other.snapshot is None or recent_other is None:
         return None
     view = view_of(other.snapshot, contract)
-    stays = stays_of(view.regimes, other.lineage)
-    if len(stays) < 2:
+    dwells = dwells_of(view.regimes, other.lineage)
+    if len(dwells) < 2:
         return None
     described = describe(view, contract.contract)
     numbers = heaviest_numbers(other.lineage, view, described)
     rows = []
-    for identity in sorted(stays)[:REGIMES_MAX]:
+    for identity in sorted(dwells)[:REGIMES_MAX]:
         cluster = other.lineage.clusters[identity]
         number = numbers.get(identity, -1)
         trend = recent_other.shares.get(identity, ())
@@ -430,12 +431,12 @@ def beside_json(
                 "name": cluster.name,
                 "label": described[number].label if number in described else "",
                 "slot": cluster.slot,
-                "stay": stays[identity],
+                "dwell": dwells[identity],
                 "trend": [None if share is None else round(1000 * share) for share in trend],
             }
         )
-    same = {} if recent is None else same_as(recent, recent_other, sorted(stays))
-    alike = {str(cluster): stays[regime] for cluster, regime in same.items()}
+    same = {} if recent is None else same_as(recent, recent_other, sorted(dwells))
+    alike = {str(cluster): dwells[regime] for cluster, regime in same.items()}
     return {
         "model": other.name,
         "reading_s": other.snapshot.reading_s,

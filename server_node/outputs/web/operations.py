@@ -251,7 +251,7 @@ CLUSTER = record(
     muted_until=MOMENT,
     share=SHARE,
     recent_share=SHARE,
-    stay=or_null(NUMBER),
+    dwell=or_null(NUMBER),
     since=or_null(MOMENT),
     since_reading=COUNT,
     parent=or_null(COUNT),
@@ -277,7 +277,7 @@ CLUSTERS = record(
             readings_needed=COUNT,
             n_changes=COUNT,
             reading_s=or_null(NUMBER),
-            stays=by_name(NUMBER),
+            dwells=by_name(NUMBER),
             moves=many(many(COUNT)),
         )
     ),

@@ -54,8 +54,8 @@ class Grid:
     def __init__(self, d: int) -> None:
         if d not in CELLS_ALONG:
             raise SettingsError(
-                f"a grid of counts is for at most {FEATURES_MAX} features, and there are {d}; take density_tree, which "
-                "learns from counts of any number of features"
+                f"a grid of counts is for at most {FEATURES_MAX} features, and there are {d}; "
+                "take density_tree, which learns from counts of any number of features"
             )
         self.d = d
         self.along = CELLS_ALONG[d]

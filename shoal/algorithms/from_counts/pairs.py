@@ -21,12 +21,12 @@ from shoal.algorithms.regimes.sets import (
     CUT_JUMPS_MIN,
     CUT_VALLEY,
     DIRECT_MIN,
-    STAY_MIN,
+    DWELL_MIN,
     CellSets,
     correlation_of_sides,
     cuts_midway,
+    mutual_information,
     normal_scores,
-    told_of_next,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
 
@@ -126,9 +126,9 @@ class FoundCut:
     """(bins,) blocks of each bin"""
 
     @cached_property
-    def told(self) -> float:
-        """See `told_of_next`."""
-        return told_of_next(np.maximum(self.sets.changes, 0.0))
+    def information(self) -> float:
+        """See `mutual_information`."""
+        return mutual_information(np.maximum(self.sets.changes, 0.0))
 
 
 def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
@@ -143,7 +143,7 @@ def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
     for along in cuts_midway(MIDDLES, pairs.mass):
         one = _tested(feature, pairs, along)
         # Of equal ones the first, so that every run takes the same.
-        if one is not None and (found is None or one.told > found.told):
+        if one is not None and (found is None or one.information > found.information):
             found = one
     return found
 
@@ -165,8 +165,8 @@ def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None
         return None
     share = both[1].value / (both[0].value + both[1].value)
     pairs_of = [pairs.at(lag, ones).value for lag in range(len(LAGS))]
-    stays = [pairs.at(0, MEMBER[side].sum(axis=0)).value for side in (~upper, upper)]
-    if min(stays) < STAY_MIN * most:
+    dwells = [pairs.at(0, MEMBER[side].sum(axis=0)).value for side in (~upper, upper)]
+    if min(dwells) < DWELL_MIN * most:
         return None
     expected = (
         2.0
@@ -229,7 +229,8 @@ def _correlation(pairs: FeaturePairs) -> float:
 
 
 def _changes(pairs: FeaturePairs, lag: int, upper: Bools) -> Floats:
-    """(2, 2) pairs by the sets of their blocks; half of those on both sides are changes each way."""
+    """(2, 2) pairs by the sets of their blocks; half of those on both sides are changes each
+    way."""
     sides = upper[LOWER].astype(np.int64) + upper[UPPER]
     stayed, crossed, above = (
         pairs.at(lag, (sides == one).astype(np.float64)).value for one in (0, 1, 2)

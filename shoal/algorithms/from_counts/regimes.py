@@ -59,10 +59,10 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 NAME: Final = "regimes_from_counts"
 STATE_VERSION: Final = 1
 FEATURES_MAX: Final = 8
-FIRST_LOOK: Final = 1000
-"""readings absorbed before the first look"""
+FIRST_EVALUATION: Final = 1000
+"""readings absorbed before the first evaluation"""
 GROWTH: Final = 1.25
-"""growth of the readings from look to look"""
+"""growth of the readings from evaluation to evaluation"""
 CHANGES_MIN: Final = 20.0
 """changes seen, below which what is found is provisional"""
 READINGS_POSSIBLE: Final = 1e10
@@ -110,7 +110,7 @@ it has counted, 2 x feature + distance - 1; and the private count of each two bi
 negative"""
 
 SNAPSHOT: Final = {
-    "head": ArraySpec("<i8", (6,)),
+    "header": ArraySpec("<i8", (6,)),
     "at": ArraySpec("<f8", (1,)),
     "identity": ArraySpec("<i8", ("k",)),
     "centre": ArraySpec("<f8", ("k", "d"), rowlike=True),
@@ -123,8 +123,8 @@ SNAPSHOT: Final = {
 }
 """readings looked at, readings of a block, changes seen, whether it is provisional, the feature
 that is cut (-1: none) and the readings that it takes until regimes show; where it is cut; and by
-regime its identity, mean, readings, deviation, mean stay, changes to each other one, and the regime
-that it parted from. `gone`: a regime that has become the first one"""
+regime its identity, mean, readings, deviation, mean dwell, changes to each other one, and the
+regime that it parted from. `gone`: a regime that has become the first one"""
 
 
 def readings_needed(options: Mapping[str, Any], d: int) -> float:
@@ -237,13 +237,13 @@ class RegimesFromCountsServer:
         self._sums: Floats = np.zeros((kinds, CELLS))
         self._windows: Floats = np.zeros(kinds)
         """windows whose noise each sum has; one that counts in part has the square of that part"""
-        self._readings = self._looked = 0
-        self._next_look = FIRST_LOOK
+        self._readings = self._evaluated_at = 0
+        self._next_evaluation = FIRST_EVALUATION
         self._cut: FoundCut | None = None
         self._seen = False
         """whether there are any blocks, by more than noise: whether a reading is valid is hidden"""
         self._agreed = False
-        """whether the last two looks have found the same"""
+        """whether the last two evaluations have found the same"""
         self._identity = [0]
         self._parent = [NO_PARENT]
         self._gone = [0] * 0
@@ -268,12 +268,12 @@ class RegimesFromCountsServer:
             self._sums[kind] += part * without_far_noise(counts, self.options.noise_variance, 1)
             self._windows[kind] += part**2
             self._readings += places
-            if self._readings >= self._next_look:
-                self._look()
+            if self._readings >= self._next_evaluation:
+                self._evaluate()
 
-    def _look(self) -> None:
-        self._looked = self._readings
-        self._next_look = math.ceil(self._readings * GROWTH)
+    def _evaluate(self) -> None:
+        self._evaluated_at = self._readings
+        self._next_evaluation = math.ceil(self._readings * GROWTH)
         noise = CELLS * float(self._windows.sum()) * self.options.noise_variance
         self._seen = self._seen or float(self._sums.sum()) > FOUND_SIGNIFICANCE * math.sqrt(noise)
         before = self._cut
@@ -282,7 +282,7 @@ class RegimesFromCountsServer:
         if before is not None and found.get(before.feature) is not None:
             self._cut = found[before.feature]
         else:
-            self._cut = max(found.values(), key=lambda one: one.told, default=None)
+            self._cut = max(found.values(), key=lambda one: one.information, default=None)
         self._agreed = self._is_same(before)
         self._name(before)
 
@@ -300,7 +300,8 @@ class RegimesFromCountsServer:
         return before.feature == self._cut.feature and abs(before.at - self._cut.at) <= 1.0 / BINS
 
     def _name(self, before: FoundCut | None) -> None:
-        """Identities of the regimes after a look: the heavier part goes on as the one before it."""
+        """Identities of the regimes after an evaluation: the heavier part goes on as the one before
+        it."""
         cut = self._cut
         if cut is None and before is not None:
             heavier = int(np.argmax(_shares(before)))
@@ -340,18 +341,18 @@ class RegimesFromCountsServer:
         centre, spread = self._described(k)
         share = np.ones(k) if cut is None else _shares(cut)
         moved = np.zeros((k, k))
-        stay = np.zeros(k)
+        dwell = np.zeros(k)
         if cut is not None:
             moved = cut.sets.changes.copy()
-            stay = _stays(cut) * self.options.block_readings
+            dwell = _dwells(cut) * self.options.block_readings
             np.fill_diagonal(moved, 0.0)
         n_changes = round(float(moved.sum()))
         needed = readings_needed(self.options.as_dict(), self.d)
         too_little = self._readings < needed if cut is None else n_changes < CHANGES_MIN
         feature = NO_FEATURE if cut is None else cut.feature
         provisional = int(too_little or not self._agreed)
-        head = [
-            self._looked,
+        header = [
+            self._evaluated_at,
             self.options.block_readings,
             n_changes,
             provisional,
@@ -359,13 +360,13 @@ class RegimesFromCountsServer:
             math.ceil(needed),
         ]
         return {
-            "head": np.array(head, dtype=np.int64),
+            "header": np.array(header, dtype=np.int64),
             "at": np.array([0.0 if cut is None else cut.at]),
             "identity": np.array(self._identity[:k], dtype=np.int64),
             "centre": centre,
             "mass": share * self._readings,
             "spread": spread,
-            "dwell": stay,
+            "dwell": dwell,
             "changes": moved,
             "parent": np.array(self._parent[:k], dtype=np.int64),
             "gone": np.array(self._gone if k else [], dtype=np.int64),
@@ -399,8 +400,8 @@ class RegimesFromCountsServer:
             "sums": self._sums.copy(),
             "windows": self._windows.copy(),
             "readings": self._readings,
-            "looked": self._looked,
-            "next_look": self._next_look,
+            "evaluated": self._evaluated_at,
+            "next_evaluation": self._next_evaluation,
             "seen": int(self._seen),
             "agreed": int(self._agreed),
             "identity": np.array([self._identity, self._parent], dtype=np.int64),
@@ -432,8 +433,8 @@ class RegimesFromCountsServer:
         saved.check(bool((self._windows >= 0.0).all()), "counts have noise of less than no window")
         self._shares = ClientShares.restored(saved)
         self._readings = saved.read_int("readings")
-        self._looked = saved.read_int("looked")
-        self._next_look = saved.read_int("next_look", FIRST_LOOK)
+        self._evaluated_at = saved.read_int("evaluated")
+        self._next_evaluation = saved.read_int("next_evaluation", FIRST_EVALUATION)
         self._seen = bool(saved.read_int("seen"))
         self._agreed = bool(saved.read_int("agreed"))
         self._identities = saved.read_int("identities", 1)
@@ -462,8 +463,8 @@ def _shares(cut: FoundCut) -> Floats:
     return np.asarray(share / share.sum(), dtype=np.float64)
 
 
-def _stays(cut: FoundCut) -> Floats:
-    """(2,) mean stay in each regime, in blocks: its pairs for each change out of it. Less than one
+def _dwells(cut: FoundCut) -> Floats:
+    """(2,) mean dwell in each regime, in blocks: its pairs for each change out of it. Less than one
     change is none."""
     changes = cut.sets.changes
     return np.asarray(_shares(cut) * changes.sum() / max(changes[0, 1], 0.5))
@@ -475,21 +476,23 @@ def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOpt
     parsed = RegimesFromCountsOptions.parse(options)
     if d > FEATURES_MAX:
         raise SettingsError(
-            f"{NAME} is for at most {FEATURES_MAX} features, as each window counts one of them, and there are {d}; "
-            "leave some out, or take density_tree, which finds clusters in any number of features"
+            f"{NAME} is for at most {FEATURES_MAX} features, as each window counts one of them, "
+            f"and there are {d}; leave some out, or take density_tree, which finds clusters in any "
+            "number of features"
         )
     least = 2 * LAGS[-1] * parsed.block_readings
     if parsed.window_readings < least:
         raise SettingsError(
-            f"{NAME} counts pairs of blocks of {parsed.block_readings} readings within a window, and one of "
-            f"{parsed.window_readings} readings has too few: take window_readings of {least} and more, best "
-            "thousands, or a smaller block_readings"
+            f"{NAME} counts pairs of blocks of {parsed.block_readings} readings within a window, "
+            f"and one of {parsed.window_readings} readings has too few: take window_readings of "
+            f"{least} and more, best thousands, or a smaller block_readings"
         )
     needed = readings_needed(parsed.as_dict(), d)
     if needed > READINGS_POSSIBLE:
         raise SettingsError(
-            f"{NAME} would find nothing: under this noise it takes about {needed:.0e} readings until two regimes show; "
-            "take a larger epsilon, larger window_readings or fewer features, and with masked counts a clip of about "
+            f"{NAME} would find nothing: under this noise it takes about {needed:.0e} readings "
+            "until two regimes show; take a larger epsilon, larger window_readings or fewer "
+            "features, and with masked counts a clip of about "
             f"window_readings / {4 * parsed.block_readings}"
         )
     return parsed
@@ -516,7 +519,7 @@ def predict(arrays: Arrays, rows: Rows) -> Ints:
     are any."""
     if not len(arrays["centre"]):
         return np.full(len(rows), -1, dtype=np.int64)
-    feature = int(arrays["head"][4])
+    feature = int(arrays["header"][4])
     if feature == NO_FEATURE:
         return np.zeros(len(rows), dtype=np.int64)
     return np.asarray(np.clip(rows[:, feature], 0.0, 1.0) >= arrays["at"][0], dtype=np.int64)
@@ -524,7 +527,7 @@ def predict(arrays: Arrays, rows: Rows) -> Ints:
 
 def predictor(arrays: Arrays) -> Cuts:
     """The cut of a snapshot as plain data."""
-    feature = int(arrays["head"][4])
+    feature = int(arrays["header"][4])
     k = len(arrays["centre"])
     one = np.array([] if feature == NO_FEATURE else [feature], dtype=np.int64)
     weight = np.ones(len(one))
@@ -537,7 +540,7 @@ def predictor(arrays: Arrays) -> Cuts:
 def view(arrays: Arrays) -> ClusteringView:
     """The regimes of a snapshot, each as one node; one that is gone is a node without mass of the
     regime it became."""
-    head = arrays["head"]
+    header = arrays["header"]
     centre = arrays["centre"]
     k = len(centre)
     gone = arrays["gone"]
@@ -545,7 +548,11 @@ def view(arrays: Arrays) -> ClusteringView:
         len(gone) and not k
     ):
         raise InvalidData("identity has an identity twice")
-    if k > 2 or not NO_FEATURE <= head[4] < centre.shape[1] or (head[4] != NO_FEATURE) != (k == 2):
+    if (
+        k > 2
+        or not NO_FEATURE <= header[4] < centre.shape[1]
+        or (header[4] != NO_FEATURE) != (k == 2)
+    ):
         raise InvalidData("the cut is of no feature, or has other regimes than its parts")
     mass = np.maximum(arrays["mass"], MASS_MIN)
     none = np.zeros((k, centre.shape[1]))
@@ -560,16 +567,16 @@ def view(arrays: Arrays) -> ClusteringView:
         parent=arrays["parent"],
         recent=mass / max(mass.sum(), MASS_MIN) * RECENT_READINGS,
         regimes=RegimeView(
-            int(head[1]),
+            int(header[1]),
             arrays["spread"],
             none,
             none,
             arrays["dwell"],
             arrays["changes"],
-            int(head[2]),
-            bool(head[0]),
-            bool(head[3]),
-            int(head[5]),
+            int(header[2]),
+            bool(header[0]),
+            bool(header[3]),
+            int(header[5]),
         ),
     )
 
@@ -587,7 +594,7 @@ REGIMES_FROM_COUNTS: Final = CountingAlgorithm(
     features_max=FEATURES_MAX,
     readings_needed=readings_needed,
     experimental=(
-        "two regimes at most, which one feature shows by its mean, that last eight blocks and more, in streams whose "
-        "sensors have the same level at every client"
+        "two regimes at most, which one feature shows by its mean, that last eight blocks and "
+        "more, in streams whose sensors have the same level at every client"
     ),
 )

@@ -188,12 +188,14 @@ class DrawnRowsServer:
 
 
 def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the learner with its defaults, and those of the tree. Raises `SettingsError`."""
+    """The options of the learner with its defaults, and those of the tree. Raises
+    `SettingsError`."""
     own = {name: value for name, value in options.items() if learner.takes(name)}
     if own.get("clusters") in CRITERIA:
         raise SettingsError(
-            f'clusters = "{own["clusters"]}" chooses from the nodes of another model, and {learner.name}_from_counts '
-            'has none; give a number, or "auto" for as many as the tree of its counts shows'
+            f'clusters = "{own["clusters"]}" chooses from the nodes of another model, and '
+            f'{learner.name}_from_counts has none; give a number, or "auto" for as many as the '
+            "tree of its counts shows"
         )
     tree = {name: value for name, value in options.items() if not learner.takes(name)}
     return learner.options.parse(own, f"{learner.name}_from_counts").as_dict(), tree

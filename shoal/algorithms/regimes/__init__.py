@@ -34,9 +34,9 @@ __all__ = ["RegimesClient", "RegimesOptions", "RegimesServer"]
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for counts and sums that no client has from its readings and what it
     remembers."""
-    head = check_update(arrays, claims.readings, SPARE_READINGS)
-    if head is not None:
-        check_answer(head, arrays, claims)
+    header = check_update(arrays, claims.readings, SPARE_READINGS)
+    if header is not None:
+        check_answer(header, arrays, claims)
 
 
 REGIMES: Final = StreamingAlgorithm(
@@ -53,7 +53,7 @@ REGIMES: Final = StreamingAlgorithm(
     follows_snapshots=True,
     labels_sequences=True,
     experimental=(
-        "regimes of fewer than 20 readings at three deviations, 100 at two or 500 at one are seldom found, nor those "
-        "of a stream that is itself strongly autocorrelated within them"
+        "regimes of fewer than 20 readings at three deviations, 100 at two or 500 at one are "
+        "seldom found, nor those of a stream that is itself strongly autocorrelated within them"
     ),
 )

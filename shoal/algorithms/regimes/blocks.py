@@ -194,14 +194,16 @@ class BlockMemory:
             or len(arrays["open"]) != readings % largest
         ):
             raise InvalidState(
-                "saved state contradicts itself: its open readings are not those since the last block"
+                "saved state contradicts itself: its open readings are not those since the last "
+                "block"
             )
         for w in self.scales:
             held = arrays[f"blocks_{w}"]
             form = (min(readings // w, self._blocks_max), n_block_features(self.width, w))
             if held.shape != form:
                 raise InvalidState(
-                    f"saved state contradicts itself: blocks of {w} readings have the shape {held.shape}"
+                    f"saved state contradicts itself: blocks of {w} readings have the shape "
+                    f"{held.shape}"
                 )
         self.n_readings = readings
         self._open = arrays["open"]

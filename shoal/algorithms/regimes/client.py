@@ -1,13 +1,21 @@
-"""The client half: blocks of its own stream, and the sums over them that leave it."""
+"""The statistics of a client: sums over the blocks of its own stream, which alone leave it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from shoal.algorithms.regimes.blocks import FLOOR, READING_MAX, SCALES, BlockMemory
-from shoal.algorithms.regimes.exchange import SAMPLE, Ask, Book, Candidate, Columns, Phase, Sums
+from shoal.algorithms.regimes.exchange import (
+    SAMPLE,
+    Candidate,
+    Codebook,
+    Columns,
+    Phase,
+    Query,
+    Sums,
+)
 from shoal.algorithms.regimes.plan import FEATURE_MAX, ScalePlan, Scaling
-from shoal.algorithms.regimes.sets import told_of_next
+from shoal.algorithms.regimes.sets import mutual_information
 from shoal.kernels.arrays import Floats, Ints
 
 SAMPLE_MAX = 256
@@ -22,10 +30,12 @@ CHANGING = 0.01
 """nats a block from which on a client counts as one that changes"""
 
 
-class RegimeClient:
-    """The memory of one client, and what it answers of it. `width`: columns.
+class BlockStatistics:
+    """Statistics of the blocks that one client remembers, with which it answers queries.
 
-    Rows are standardized, or the memory has the raw ones (`floor`) and each ask gives the columns
+    `width`: columns.
+
+    Rows are standardized, or the memory has the raw ones (`floor`) and each query gives the columns
     to standardize by.
     """
 
@@ -36,31 +46,31 @@ class RegimeClient:
         self.columns: Columns | None = None
         """None: what is remembered is standardized"""
         self.level = np.zeros(width)
-        """(d,) its own level, as of the last look"""
-        self.look = 0
-        """number of that look"""
+        """(d,) its own level, as of the last evaluation"""
+        self.evaluation = 0
+        """number of that evaluation"""
 
-    def answer(self, ask: Ask) -> Sums:
-        """The whole answer to an ask of any phase but that of columns."""
-        self.begin(ask)
+    def answer(self, query: Query) -> Sums:
+        """The whole answer to a query of any phase but that of columns."""
+        self.begin(query)
         answer: Sums = {}
-        for place in ask.asked():
-            if ask.phase is Phase.SCALING:
-                answer |= self.scaling_sums(place, *ask.keys[place])
-            elif ask.phase is Phase.PRODUCTS:
-                answer |= self.products(place, ask.scalings[place])
-            elif ask.phase is Phase.PAIRS:
+        for place in query.places():
+            if query.phase is Phase.SCALING:
+                answer |= self.scaling_sums(place, *query.keys[place])
+            elif query.phase is Phase.PRODUCTS:
+                answer |= self.products(place, query.scalings[place])
+            elif query.phase is Phase.PAIRS:
                 answer[f"{place}/pairs"] = np.stack(
-                    [self.pairs(ask.plans[place], lag) for lag in (1, 2)]
+                    [self.pairs(query.plans[place], lag) for lag in (1, 2)]
                 )
-        return answer | self.names(ask) if ask.phase is Phase.NAMES else answer
+        return answer | self.names(query) if query.phase is Phase.NAMES else answer
 
-    def begin(self, ask: Ask) -> None:
-        """Find the own level in what is remembered, once in each look."""
-        self.columns = ask.columns
-        if ask.look == self.look:
+    def begin(self, query: Query) -> None:
+        """Find the own level in what is remembered, once in each evaluation."""
+        self.columns = query.columns
+        if query.evaluation == self.evaluation:
             return
-        self.look = ask.look
+        self.evaluation = query.evaluation
         self.find_level()
 
     def find_level(self) -> None:
@@ -82,7 +92,8 @@ class RegimeClient:
         return features
 
     def scaling_sums(self, place: int, w: int, centred: bool) -> Sums:
-        """Number, sum and sum of squares of the features of all remembered blocks that are not NaN."""
+        """Number, sum and sum of squares of the features of all remembered blocks that are not
+        NaN."""
         blocks = self.blocks(w, centred)
         blocks = blocks[~np.isnan(blocks).any(axis=1)]
         n = np.array([float(len(blocks))])
@@ -94,7 +105,7 @@ class RegimeClient:
         """Sums over all remembered pairs of successive blocks of standardized features, and some of
         the blocks."""
         standard = scaling.standardize(self.blocks(scaling.w, scaling.centred))
-        # A sum is NaN where any feature is: faster than a look at each.
+        # A sum is NaN where any feature is: faster than to test each.
         known = np.isfinite(standard.sum(axis=1))
         both = known[1:] & known[:-1]
         first = standard[:-1][both]
@@ -112,7 +123,7 @@ class RegimeClient:
 
     def pairs(self, plan: ScalePlan, lag: int) -> Floats:
         """(c, c) counts of pairs of cells of remembered blocks, `lag` blocks apart."""
-        n_cells = len(plan.codebook)
+        n_cells = len(plan.codewords)
         cells = plan.cells(self.blocks(plan.scaling.w, plan.scaling.centred))
         before = cells[:-lag]
         after = cells[lag:]
@@ -120,16 +131,19 @@ class RegimeClient:
         code = before[known] * n_cells + after[known]
         return np.bincount(code, minlength=n_cells**2).reshape(n_cells, n_cells).astype(np.float64)
 
-    def names(self, ask: Ask) -> Sums:
-        """What the candidates share with the regimes before, tell of the next block, and are like."""
+    def names(self, query: Query) -> Sums:
+        """What the candidates share with the regimes before, tell of the next block, and are
+        like."""
         answer: Sums = {"0/level": self.level.copy(), "0/levels": np.ones(1)}
         if not self.memory.n_readings:
             answer = {"0/level": np.zeros_like(self.level), "0/levels": np.zeros(1)}
-        for place, one in enumerate(ask.candidates):
-            told = max(0.0, self._told(one))
-            changes = told > CHANGING
-            answer[f"{place}/overlap"] = self._overlap(ask.last, one)
-            answer[f"{place}/told"] = np.array([told, told * changes, float(changes)])
+        for place, one in enumerate(query.candidates):
+            information = max(0.0, self._information(one))
+            changes = information > CHANGING
+            answer[f"{place}/overlap"] = self._overlap(query.last, one)
+            answer[f"{place}/information"] = np.array(
+                [information, information * changes, float(changes)]
+            )
             answer |= self.profile(place, one)
         return answer
 
@@ -156,16 +170,16 @@ class RegimeClient:
         features = self.memory.blocks(w)
         return features if self.columns is None else standardized(features, self.columns, w)
 
-    def _told(self, one: Candidate) -> float:
+    def _information(self, one: Candidate) -> float:
         """Nats that the set of one of its own blocks tells of the next one's."""
         sets = one.of_block(self.blocks(one.w, one.centred))
         k = one.n_sets
         both = (sets[1:] >= 0) & (sets[:-1] >= 0)
         code = sets[:-1][both] * k + sets[1:][both]
-        return told_of_next(np.bincount(code, minlength=k * k).reshape(k, k))
+        return mutual_information(np.bincount(code, minlength=k * k).reshape(k, k))
 
-    def _overlap(self, last: Book | None, one: Candidate) -> Floats:
-        """(k, l) remembered readings by their set in the old book and in the candidate."""
+    def _overlap(self, last: Codebook | None, one: Candidate) -> Floats:
+        """(k, l) remembered readings by their set in the old codebook and in the candidate."""
         if last is None:
             return np.zeros((0, one.n_sets))
         k = len(last.identity)

@@ -19,12 +19,12 @@ from shoal.algorithms.regimes.blocks import (
     n_block_features,
     window_features,
 )
-from shoal.algorithms.regimes.client import RegimeClient
-from shoal.algorithms.regimes.exchange import Ask, Book, Candidate, Key, Phase
+from shoal.algorithms.regimes.client import BlockStatistics
+from shoal.algorithms.regimes.exchange import Candidate, Codebook, Key, Phase, Query
 from shoal.algorithms.regimes.messages import (
     PAIRS_AT_ONCE,
     UPDATE,
-    Head,
+    Header,
     Packing,
     Piece,
     SnapshotRead,
@@ -45,7 +45,7 @@ ROWS_AT_ONCE: Final = 1_024
 """rows that are learnt in one go, so that every new block is still remembered when it is counted"""
 LEVEL_READINGS_MAX: Final = ROWS_AT_ONCE
 """readings up to which a client's own level is found anew whenever they have doubled, not only in
-each look"""
+each evaluation"""
 FLOOR_OF_RAW: Final = 1e-300
 """added before logarithms of raw rows, whose spread is not known yet; see `client.standardized`"""
 RAW_MAX: Final = 1e18
@@ -62,12 +62,13 @@ class RegimesOptions(AlgorithmOptions):
 
     pool: bool = option(
         False,
-        "whether the levels of clients are compared; otherwise each client's own level is taken from its rows, since "
-        "the same regime may lie elsewhere for a sensor at another place",
+        "whether the levels of clients are compared; otherwise each client's own level is taken "
+        "from its rows, since the same regime may lie elsewhere for a sensor at another place",
     )
     rebuild_readings: int = option(
         1000,
-        "readings of all clients between two looks for regimes, at least; they also grow by a quarter",
+        "readings of all clients between two evaluations for regimes, at least; they also grow "
+        "by a quarter",
         least=100,
     )
 
@@ -84,40 +85,40 @@ class RegimesOptions(AlgorithmOptions):
         return tuple((w, not self.pool) for w in SCALES)
 
 
-FIRST_ASK: Final = Phase.COLUMNS
+FIRST_QUERY: Final = Phase.COLUMNS
 
 
-def first_ask(keys: tuple[Key, ...]) -> Ask:
-    """The ask to clients before the first snapshot."""
-    return Ask(FIRST_ASK, 0, keys)
+def first_query(keys: tuple[Key, ...]) -> Query:
+    """The query to clients before the first snapshot."""
+    return Query(FIRST_QUERY, 0, keys)
 
 
-def ask_digest(ask: Ask) -> int:
-    """The number by which an answer names its ask."""
+def query_digest(query: Query) -> int:
+    """The number by which an answer names its query."""
     packing = Packing()
-    packing.put_ask(ask)
+    packing.put_query(query)
     return packing.digest
 
 
-def book_digest(book: Book | None, single: int) -> int:
-    """The number by which an update names the book that it has counted by; what was counted is no
-    part of it."""
+def codebook_digest(codebook: Codebook | None, single: int) -> int:
+    """The number by which an update names the codebook that it has counted by; what was counted is
+    no part of it."""
     packing = Packing()
-    packing.put_book(book)
-    packing.whole.append(single if book is None else 0)
+    packing.put_codebook(codebook)
+    packing.whole.append(single if codebook is None else 0)
     return packing.digest
 
 
 class _Counting:
-    """The regimes of new blocks under one book."""
+    """The regimes of new blocks under one codebook."""
 
-    def __init__(self, book: Book | None, single: int, blocks: int) -> None:
+    def __init__(self, codebook: Codebook | None, single: int, blocks: int) -> None:
         """`blocks`: those of its scale that were cut before."""
-        self.book = book
+        self.codebook = codebook
         self.single = single
         self.blocks = blocks
-        self.digest = book_digest(book, single)
-        k = 0 if book is None else len(book.identity)
+        self.digest = codebook_digest(codebook, single)
+        k = 0 if codebook is None else len(codebook.identity)
         self.before: Ints = np.full(2, -1, np.int64)
         """sets of the last two blocks, the newest last; -1 for none"""
         self.changes: Ints = np.zeros((2, k, k), np.int64)
@@ -125,18 +126,18 @@ class _Counting:
         self.readings: dict[int, int] = {}
         """identity -> readings, since the last contribution"""
 
-    def count(self, client: RegimeClient, n_rows: int) -> None:
+    def count(self, client: BlockStatistics, n_rows: int) -> None:
         """Count the blocks that the last `n_rows` rows have completed."""
-        if self.book is None:
+        if self.codebook is None:
             self._add(self.single, n_rows)
             return
-        book = self.book
-        w = self.book.w
+        codebook = self.codebook
+        w = self.codebook.w
         new = client.memory.n_blocks[w] - self.blocks
         self.blocks += new
         if not new:
             return
-        one = Candidate(w, book.plan.scaling.centred, book.plan, book.sets.of_cell)
+        one = Candidate(w, codebook.plan.scaling.centred, codebook.plan, codebook.sets.of_cell)
         sets = one.of_block(client.blocks(w, one.centred)[-new:])
         # With the two blocks before, so that a change between two calls counts as well.
         joined = np.concatenate([self.before, sets])
@@ -147,10 +148,11 @@ class _Counting:
             np.add.at(self.changes[lag - 1], (first[known], second[known]), 1)
         self.before = joined[-2:].copy()
         for found, n in zip(*np.unique(sets, return_counts=True), strict=True):
-            self._add(int(book.identity[found]), int(n) * w)
+            self._add(int(codebook.identity[found]), int(n) * w)
 
     def take(self) -> tuple[Ints, Ints, Ints]:
-        """Identities and readings of regimes, and changes, since the last time; from then on anew."""
+        """Identities and readings of regimes, and changes, since the last time; from then on
+        anew."""
         regime, count = (
             np.array(list(part), np.int64) for part in (self.readings, self.readings.values())
         )
@@ -216,18 +218,18 @@ class RegimesClient(RegimesHalf):
         memory = BlockMemory(
             width or 1, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=kept, exact=True
         )
-        self._client = RegimeClient(width or 1, memory=memory)
+        self._client = BlockStatistics(width or 1, memory=memory)
         self._forget_server()
 
     def _forget_server(self) -> None:
-        self._adopt_ask(first_ask(self.options.keys))
+        self._adopt_query(first_query(self.options.keys))
         self._counting = _Counting(None, 0, 0)
-        self._client.look = 0
+        self._client.evaluation = 0
 
-    def _adopt_ask(self, ask: Ask) -> None:
-        self._ask = ask
-        self._digest = ask_digest(ask)
-        self._client.begin(ask)
+    def _adopt_query(self, query: Query) -> None:
+        self._query = query
+        self._digest = query_digest(query)
+        self._client.begin(query)
         self._pieces = 0
         self._complete = False
         self._new = True
@@ -237,14 +239,16 @@ class RegimesClient(RegimesHalf):
     @property
     def size(self) -> int:
         """Regimes of the newest snapshot, once there are readings."""
-        book = self._counting.book
-        return min(self._client.memory.n_readings, 1 if book is None else len(book.identity))
+        codebook = self._counting.codebook
+        return min(
+            self._client.memory.n_readings, 1 if codebook is None else len(codebook.identity)
+        )
 
     @property
     def owes_answer(self) -> bool:
         """Whether the newest snapshot asks for something that was not contributed yet."""
-        asks = self._ask.phase not in (Phase.COLUMNS, Phase.REST)
-        return asks and not self._complete and self._client.memory.n_readings >= READINGS_MIN
+        queries = self._query.phase not in (Phase.COLUMNS, Phase.REST)
+        return queries and not self._complete and self._client.memory.n_readings >= READINGS_MIN
 
     def learn(self, rows: ArrayLike) -> None:
         """rows (n, d): learn each once, in order; any batching gives the same state, bit for bit.
@@ -274,7 +278,7 @@ class RegimesClient(RegimesHalf):
         self._new = True
 
     def adopt(self, snapshot: Arrays) -> None:
-        """Answer this snapshot from now on, and count regimes by its book.
+        """Answer this snapshot from now on, and count regimes by its codebook.
 
         Raises `InvalidData`; then nothing has changed.
         """
@@ -282,21 +286,21 @@ class RegimesClient(RegimesHalf):
         width = self._width
         if (
             width is not None
-            and read.ask.columns is not None
-            and len(read.ask.columns.level) != width
+            and read.query.columns is not None
+            and len(read.query.columns.level) != width
         ):
             raise InvalidData("ask_layout is not that of an update or snapshot of regimes")
         # Without rows there is nothing to answer with, and no width to check the snapshot by.
         if width is None:
             return
-        if ask_digest(read.ask) != self._digest:
-            self._adopt_ask(read.ask)
-        if book_digest(read.book, read.single) != self._counting.digest:
+        if query_digest(read.query) != self._digest:
+            self._adopt_query(read.query)
+        if codebook_digest(read.codebook, read.single) != self._counting.digest:
             before = self._counting
-            # Blocks cut before this book were counted by the one before.
-            cut = 0 if read.book is None else self._client.memory.n_blocks[read.book.w]
-            self._counting = _Counting(read.book, read.single, cut)
-            # They belong to identities, which outlast a book; changes belong to its sets.
+            # Blocks cut before this codebook were counted by the one before.
+            cut = 0 if read.codebook is None else self._client.memory.n_blocks[read.codebook.w]
+            self._counting = _Counting(read.codebook, read.single, cut)
+            # They belong to identities, which outlast a codebook; changes belong to its sets.
             self._counting.readings = before.readings
 
     def sequence_labels(self, snapshot: Arrays) -> RegimeLabels:
@@ -305,7 +309,8 @@ class RegimesClient(RegimesHalf):
         return RegimeLabels(self, read_snapshot(snapshot, self.options.keys))
 
     def levelled(self, features: Floats, centred: bool) -> Floats:
-        """(n, m) features of windows of standardized rows, in place: see `RegimeClient.levelled`."""
+        """(n, m) features of windows of standardized rows, in place: see
+        `BlockStatistics.levelled`."""
         return self._client.levelled(features, centred)
 
     def contribute(self) -> Arrays:
@@ -318,12 +323,12 @@ class RegimesClient(RegimesHalf):
             return {name: _empty(spec) for name, spec in UPDATE.items()}
         regime, count, changes = self._counting.take()
         piece = self._next_piece()
-        head = Head(
-            self._digest, self._counting.digest, self._ask.phase, self._width or 1, self._complete
+        header = Header(
+            self._digest, self._counting.digest, self._query.phase, self._width or 1, self._complete
         )
         self._new = False
         return {
-            "head": head.packed(),
+            "header": header.packed(),
             "regime": regime,
             "count": count,
             "change": changes,
@@ -331,34 +336,35 @@ class RegimesClient(RegimesHalf):
         }
 
     def reset_published(self) -> None:
-        """Answer as to a server that knows nothing; what is remembered answers its first look."""
+        """Answer as to a server that knows nothing; what is remembered answers its first
+        evaluation."""
         readings = self._counting.readings
         self._forget_server()
         # The identities were those of the log that is gone; a new server begins with one regime, 0.
         self._counting.readings = {0: sum(readings.values())} if readings else {}
 
     def _next_piece(self) -> Piece:
-        ask = self._ask
+        query = self._query
         width = self._width or 1
-        if ask.phase is Phase.COLUMNS:
+        if query.phase is Phase.COLUMNS:
             self._complete = True
             return Piece(sums=self._columns())
         if not self.owes_answer:
             return Piece()
-        if ask.phase is Phase.PAIRS:
+        if query.phase is Phase.PAIRS:
             return self._next_pairs()
-        piece, self._complete = dense_piece(ask, self._client.answer(ask), width, self._pieces)
+        piece, self._complete = dense_piece(query, self._client.answer(query), width, self._pieces)
         self._pieces += 1
         return piece
 
     def _next_pairs(self) -> Piece:
         """Pairs of as many scales and lags as an update has room for; at least one."""
-        tables = [(place, lag) for place in self._ask.asked() for lag in (1, 2)]
+        tables = [(place, lag) for place in self._query.places() for lag in (1, 2)]
         parts: list[tuple[int, int, int]] = []
         entries: list[Ints32] = []
         while self._pieces < len(tables):
             place, lag = tables[self._pieces]
-            found = pairs_entries(self._client.pairs(self._ask.plans[place], lag))
+            found = pairs_entries(self._client.pairs(self._query.plans[place], lag))
             # One table always goes, whatever its size: else an answer would never end.
             if parts and sum(map(len, entries)) + len(found) > PAIRS_AT_ONCE:
                 break
@@ -378,11 +384,11 @@ class RegimesClient(RegimesHalf):
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        asked = Packing()
+        query = Packing()
         counting = self._counting
-        book = Packing()
-        asked.put_ask(self._ask)
-        book.put_book(counting.book)
+        codebook = Packing()
+        query.put_query(self._query)
+        codebook.put_codebook(counting.codebook)
         return {
             "version": STATE_VERSION,
             "half": self.half,
@@ -390,14 +396,14 @@ class RegimesClient(RegimesHalf):
             "width": self._width,
             "memory": {} if self._width is None else self._client.memory.state(),
             "level": self._client.level.copy(),
-            "look": self._client.look,
-            "ask_layout": asked.layout,
-            "ask_number": asked.number,
+            "evaluation": self._client.evaluation,
+            "query_layout": query.layout,
+            "query_number": query.number,
             "pieces": self._pieces,
             "complete": int(self._complete),
             "new": int(self._new),
-            "book_layout": book.layout,
-            "book_number": book.number,
+            "codebook_layout": codebook.layout,
+            "codebook_number": codebook.number,
             "single": counting.single,
             "blocks": counting.blocks,
             "before": counting.before.copy(),
@@ -412,24 +418,27 @@ class RegimesClient(RegimesHalf):
         if width is not None:
             client.memory.restore(memory)
         level = saved.read_floats("level", (width or 1,))
-        asked = [saved.read_ints("ask_layout", (None,)), saved.read_floats("ask_number", (None,))]
-        unpacking = Unpacking(asked[0], asked[1], self.options.keys, "ask_layout")
-        self._adopt_ask(unpacking.ask())
+        queried = [
+            saved.read_ints("query_layout", (None,)),
+            saved.read_floats("query_number", (None,)),
+        ]
+        unpacking = Unpacking(queried[0], queried[1], self.options.keys, "query_layout")
+        self._adopt_query(unpacking.query())
         unpacking.end()
         client.level = level
-        client.look = saved.read_int("look")
+        client.evaluation = saved.read_int("evaluation")
         self._pieces = saved.read_int("pieces")
         self._complete = bool(saved.read_int("complete"))
         self._new = bool(saved.read_int("new"))
         counted = [
-            saved.read_ints("book_layout", (None,)),
-            saved.read_floats("book_number", (None,)),
+            saved.read_ints("codebook_layout", (None,)),
+            saved.read_floats("codebook_number", (None,)),
         ]
-        unpacking = Unpacking(counted[0], counted[1], self.options.keys, "book_layout")
-        book = unpacking.book()
+        unpacking = Unpacking(counted[0], counted[1], self.options.keys, "codebook_layout")
+        codebook = unpacking.codebook()
         unpacking.end()
-        self._counting = _Counting(book, saved.read_int("single"), saved.read_int("blocks"))
-        k = 0 if book is None else len(book.identity)
+        self._counting = _Counting(codebook, saved.read_int("single"), saved.read_int("blocks"))
+        k = 0 if codebook is None else len(codebook.identity)
         self._counting.before = saved.read_ints("before", (2,), least=-1)
         self._counting.changes = saved.read_ints("changes", (2 * k * k,)).reshape(2, k, k)
         self._counting.readings = dict(saved.read_ints("regimes", (None, 2)).tolist())
@@ -445,14 +454,14 @@ class RegimeLabels:
 
     def __init__(self, half: RegimesClient, read: SnapshotRead) -> None:
         self._half = half
-        self._book = read.book
-        self._columns = read.ask.columns
-        self.digest: Final = book_digest(read.book, read.single)
+        self._codebook = read.codebook
+        self._columns = read.query.columns
+        self.digest: Final = codebook_digest(read.codebook, read.single)
 
     @property
     def window(self) -> int:
         """Rows of a window; 1 while there is one regime."""
-        return 1 if self._book is None else self._book.w
+        return 1 if self._codebook is None else self._codebook.w
 
     def numbers(self, rows: Rows) -> Ints:
         """rows (n, d), n >= window -> (n - window + 1,) the regime of each window, by its number in
@@ -460,13 +469,13 @@ class RegimeLabels:
 
         -1 for a window that lacks too many values.
         """
-        book = self._book
-        if book is None:
+        codebook = self._codebook
+        if codebook is None:
             return np.zeros(len(rows), np.int64)
         standard = rows if self._columns is None else self._columns.standardize(rows)
-        features = window_features(np.clip(standard, -READING_MAX, READING_MAX), book.w)
-        cells = book.plan.cells(self._half.levelled(features, book.plan.scaling.centred))
-        return np.where(cells >= 0, book.sets.of_cell[cells], -1)
+        features = window_features(np.clip(standard, -READING_MAX, READING_MAX), codebook.w)
+        cells = codebook.plan.cells(self._half.levelled(features, codebook.plan.scaling.centred))
+        return np.where(cells >= 0, codebook.sets.of_cell[cells], -1)
 
 
 def _memory_table(width: int) -> Mapping[str, ArraySpec]:

@@ -1,5 +1,5 @@
-"""The exchange of a look for regimes: what the server asks in each of its phases, and the sums that
-clients answer.
+"""The exchange of an evaluation for regimes: what the server asks in each of its phases, and the
+sums that clients answer.
 
 Answers are named arrays that add up over clients, and samples of blocks, which are joined. Where
 clients are in the same process the phases follow at once; in a federation one snapshot asks, and
@@ -34,7 +34,7 @@ class Phase(IntEnum):
     """Kinds of what clients are asked for."""
 
     COLUMNS = 0
-    """level and spread of their columns; once, before the first look"""
+    """level and spread of their columns; once, before the first evaluation"""
     SCALING = 1
     """sums of the features of their blocks"""
     PRODUCTS = 2
@@ -44,7 +44,7 @@ class Phase(IntEnum):
     NAMES = 4
     """readings that the regimes found share with those before, and what these are like"""
     REST = 5
-    """nothing until the next look"""
+    """nothing until the next evaluation"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Book:
+class Codebook:
     """The regimes that were found: the plan of their scale, the sets of its cells, and the identity
     of each set."""
 
@@ -79,20 +79,20 @@ class Book:
         return np.argsort(self.identity)
 
     def dwell(self) -> Floats:
-        """(k,) mean stay in each set, in readings, from what the changes at both lags have in
+        """(k,) mean dwell in each set, in readings, from what the changes at both lags have in
         common.
 
-        The counts at one block alone see a stay end whenever a block is taken for one of another
+        The counts at one block alone see a dwell end whenever a block is taken for one of another
         regime.
         """
         one = self.sets.changes
         two = self.sets.changes_2
         # Not the inverse: the row of a set that no stream was in is zero.
-        stay = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
+        remaining = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
         # Changes seen bound what a few blocks astray can make endless. Seen at two blocks, they are
         # rather too few.
-        left = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(one.sum(axis=1), 1.0)
-        found: Floats = self.w / np.clip(np.maximum(1.0 - stay, left), 1e-6, 1.0)
+        leaving = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(one.sum(axis=1), 1.0)
+        found: Floats = self.w / np.clip(np.maximum(1.0 - remaining, leaving), 1e-6, 1.0)
         return found
 
     def moved(self) -> Floats:
@@ -134,12 +134,12 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Ask:
-    """The server's ask to every client."""
+class Query:
+    """The server's query to every client."""
 
     phase: Phase
-    look: int
-    """number of the look; clients find their own level anew in each"""
+    evaluation: int
+    """number of the evaluation; clients find their own level anew in each"""
     keys: tuple[Key, ...]
     """all scales, whose places name the arrays of an answer"""
     columns: Columns | None = None
@@ -150,10 +150,10 @@ class Ask:
     """plans by place, in the phase of pairs"""
     candidates: tuple[Candidate, ...] = ()
     """candidates, in the phase of names"""
-    last: Book | None = None
+    last: Codebook | None = None
     """the regimes that identities come from, in the phase of names; None: there are none"""
 
-    def asked(self) -> tuple[int, ...]:
+    def places(self) -> tuple[int, ...]:
         """Places of the scales, or of the candidates, that an answer is about."""
         if self.phase is Phase.SCALING:
             return tuple(range(len(self.keys)))
@@ -169,10 +169,10 @@ class Ask:
         if self.phase is Phase.NAMES:
             return self._forms_of_names(d)
         forms: dict[str, tuple[int, ...]] = {}
-        for place in self.asked():
+        for place in self.places():
             m = n_block_features(d, self.keys[place][0])
             if self.phase is Phase.PAIRS:
-                c = len(self.plans[place].codebook)
+                c = len(self.plans[place].codewords)
                 forms[f"{place}/pairs"] = (2, c, c)
                 continue
             forms |= {f"{place}/n": (1,), f"{place}/total": (m,)}
@@ -187,7 +187,11 @@ class Ask:
         forms: dict[str, tuple[int, ...]] = {"0/level": (d,), "0/levels": (1,)}
         for place, one in enumerate(self.candidates):
             k = one.n_sets
-            forms |= {f"{place}/overlap": (old, k), f"{place}/told": (3,), f"{place}/count": (k,)}
+            forms |= {
+                f"{place}/overlap": (old, k),
+                f"{place}/information": (3,),
+                f"{place}/count": (k,),
+            }
             forms |= {f"{place}/{name}": (k, d) for name in ("mean", "square", "rough", "slope")}
         return forms
 

@@ -1,4 +1,4 @@
-"""What travels between both halves in a federation: asks and books in snapshots, answers in
+"""What travels between both halves in a federation: queries and codebooks in snapshots, answers in
 updates.
 
 Plans of many scales have arrays of many shapes, so they travel as one array of whole numbers
@@ -19,12 +19,12 @@ from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, n_block_features
 from shoal.algorithms.regimes.client import sample_bytes, sample_of
 from shoal.algorithms.regimes.exchange import (
     SAMPLE,
-    Ask,
-    Book,
     Candidate,
+    Codebook,
     Columns,
     Key,
     Phase,
+    Query,
     Sums,
 )
 from shoal.algorithms.regimes.plan import CELLS, SLOW_MAX, ScalePlan, Scaling
@@ -34,7 +34,7 @@ from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, Ints, Ints32, Octets
 
 UPDATE: Final = {
-    "head": ArraySpec("<i8", ("h",)),
+    "header": ArraySpec("<i8", ("h",)),
     "regime": ArraySpec("<i8", ("r",)),
     "count": ArraySpec("<i8", ("r",), at_least_one=True),
     "change": ArraySpec("<i8", ("x",)),
@@ -44,10 +44,10 @@ UPDATE: Final = {
     "sample": ArraySpec("|u1", ("b",)),
     "pair": ArraySpec("<i4", ("z",)),
 }
-"""an update: its head (`Head`); the readings since the update before by the identity of their
+"""an update: its head (`Header`); the readings since the update before by the identity of their
 regime; changes between regimes (2, k, k) in blocks since then, one and two blocks apart; and a
-piece of the answer to the newest ask: its parts as place, lag and entries, sums, products, blocks,
-and pairs of cells with their number"""
+piece of the answer to the newest query: its parts as place, lag and entries, sums, products,
+blocks, and pairs of cells with their number"""
 COUNT_BITS: Final = 12
 """bits of the number of a pair of cells in an entry, whose others are the pair; a client remembers
 fewer blocks"""
@@ -62,20 +62,20 @@ REGION_UPDATE: Final = {
 """a region's update: sums of what its clients have sent, and how many clients it has"""
 CLIENTS_MAX: Final = 2**20
 """clients of a region"""
-HEAD_FIELDS: Final = 5
+HEADER_FIELDS: Final = 5
 SAMPLE_AT_ONCE: Final = 128
 """blocks of each scale in one update"""
 PAIRS_AT_ONCE: Final = 4_000
 """pairs of cells in one update; those of one scale and lag are never more"""
 SETS_MAX: Final = 64
-"""sets of a book or a candidate"""
+"""sets of a codebook or a candidate"""
 
 SNAPSHOT: Final = {
-    "head": ArraySpec("<i8", (6,)),
-    "ask_layout": ArraySpec("<i8", ("l",)),
-    "ask_number": ArraySpec("<f8", ("v",)),
-    "book_layout": ArraySpec("<i8", ("bl",)),
-    "book_number": ArraySpec("<f8", ("bv",)),
+    "header": ArraySpec("<i8", (6,)),
+    "query_layout": ArraySpec("<i8", ("l",)),
+    "query_number": ArraySpec("<f8", ("v",)),
+    "codebook_layout": ArraySpec("<i8", ("bl",)),
+    "codebook_number": ArraySpec("<f8", ("bv",)),
     "identity": ArraySpec("<i8", ("c",)),
     "centre": ArraySpec("<f8", ("c", "d"), rowlike=True),
     "centre_mass": ArraySpec("<f8", ("c",)),
@@ -90,42 +90,44 @@ SNAPSHOT: Final = {
     "gone_into": ArraySpec("<i8", ("g",), points_into="c"),
     "gone_centre": ArraySpec("<f8", ("g", "d"), rowlike=True),
 }
-"""`head`: the look, the readings when it began, readings of a block of the book (0: one regime),
-changes seen, whether all is provisional, and the identity that is shown while there is one. Then
-what is asked of clients, and the book. Of each regime: identity, mean reading, readings, standard
-deviation, log roughness less log deviation, slope within a block, mean stay in readings (0: for
-good), changes to each other one, recent readings (they fade to 1/e in 500), and the identity that
-it parted from (-1: none). `gone`: identities that are shown no more, the regime that has most of
-their readings now, and where they were"""
+"""`header`: the evaluation, the readings when it began, readings of a block of the codebook (0: one
+regime), changes seen, whether all is provisional, and the identity that is shown while there is
+one. Then what is asked of clients, and the codebook. Of each regime: identity, mean reading,
+readings, standard deviation, log roughness less log deviation, slope within a block, mean dwell in
+readings (0: for good), changes to each other one, recent readings (they fade to 1/e in 500), and
+the identity that it parted from (-1: none). `gone`: identities that are shown no more, the regime
+that has most of their readings now, and where they were"""
 
 
 @dataclass(frozen=True)
-class Head:
+class Header:
     """What an update is of."""
 
-    ask: int
-    """digest of the ask that it answers"""
-    book: int
-    """digest of the book by which regimes and changes were counted"""
+    query: int
+    """digest of the query that it answers"""
+    codebook: int
+    """digest of the codebook by which regimes and changes were counted"""
     phase: int
-    """phase of that ask"""
+    """phase of that query"""
     width: int
     """columns d"""
     complete: bool
     """whether this is the last piece of the answer"""
 
     def packed(self) -> Ints:
-        """The array `head` of it."""
-        return np.array([self.ask, self.book, self.phase, self.width, int(self.complete)], np.int64)
+        """The array `header` of it."""
+        return np.array(
+            [self.query, self.codebook, self.phase, self.width, int(self.complete)], np.int64
+        )
 
     @classmethod
-    def of(cls, arrays: Arrays) -> Head:
+    def of(cls, arrays: Arrays) -> Header:
         """Raises `InvalidData`."""
-        head = arrays["head"]
-        _require(head.shape == (HEAD_FIELDS,), "head")
-        ask, book, phase, width, complete = head.tolist()
-        _require(phase in tuple(Phase) and width >= 1 and complete in (0, 1), "head")
-        return cls(ask, book, phase, width, bool(complete))
+        header = arrays["header"]
+        _require(header.shape == (HEADER_FIELDS,), "header")
+        query, codebook, phase, width, complete = header.tolist()
+        _require(phase in tuple(Phase) and width >= 1 and complete in (0, 1), "header")
+        return cls(query, codebook, phase, width, bool(complete))
 
 
 def _require(holds: bool | np.bool_, name: str) -> None:
@@ -156,7 +158,7 @@ class Packing:
         digest = hashlib.blake2b(
             self.layout.tobytes() + b"/" + self.number.tobytes(), digest_size=8
         ).digest()
-        # 63 bits, so that it fits the signed whole numbers of `head`.
+        # 63 bits, so that it fits the signed whole numbers of `header`.
         return int.from_bytes(digest, "little") >> 1
 
     def put_columns(self, columns: Columns | None) -> None:
@@ -170,16 +172,16 @@ class Packing:
 
     def put_plan(self, plan: ScalePlan) -> None:
         self.put_scaling(plan.scaling)
-        self.whole += [plan.slow.shape[1], len(plan.codebook)]
-        self.parts += [plan.origin, plan.slow, plan.codebook]
+        self.whole += [plan.slow.shape[1], len(plan.codewords)]
+        self.parts += [plan.origin, plan.slow, plan.codewords]
 
-    def put_book(self, book: Book | None, with_changes: bool = False) -> None:
-        self.whole.append(0 if book is None else len(book.identity))
-        if book is not None:
-            self.put_plan(book.plan)
-            self.whole += [*book.sets.of_cell.tolist(), *book.identity.tolist()]
+    def put_codebook(self, codebook: Codebook | None, with_changes: bool = False) -> None:
+        self.whole.append(0 if codebook is None else len(codebook.identity))
+        if codebook is not None:
+            self.put_plan(codebook.plan)
+            self.whole += [*codebook.sets.of_cell.tolist(), *codebook.identity.tolist()]
             if with_changes:
-                self.parts += [book.sets.changes, book.sets.changes_2]
+                self.parts += [codebook.sets.changes, codebook.sets.changes_2]
 
     def put_candidates(self, candidates: tuple[Candidate, ...]) -> None:
         self.whole.append(len(candidates))
@@ -201,13 +203,13 @@ class Packing:
             self.whole.append(place)
             self.put_plan(plan)
 
-    def put_ask(self, ask: Ask) -> None:
-        self.whole += [int(ask.phase), ask.look]
-        self.put_columns(ask.columns)
-        self.put_scalings(ask.scalings)
-        self.put_plans(ask.plans)
-        self.put_candidates(ask.candidates)
-        self.put_book(ask.last)
+    def put_query(self, query: Query) -> None:
+        self.whole += [int(query.phase), query.evaluation]
+        self.put_columns(query.columns)
+        self.put_scalings(query.scalings)
+        self.put_plans(query.plans)
+        self.put_candidates(query.candidates)
+        self.put_codebook(query.last)
 
 
 class Unpacking:
@@ -273,17 +275,17 @@ class Unpacking:
         c = self.whole(1, CELLS)
         return ScalePlan(scaling, self.floats(m), self.floats(m, q), self.floats(c, q))
 
-    def book(self, with_changes: bool = False) -> Book | None:
+    def codebook(self, with_changes: bool = False) -> Codebook | None:
         k = self.whole(0, SETS_MAX)
         if not k:
             return None
         plan = self.plan()
-        of_cell = self.wholes(len(plan.codebook), 0, k - 1)
+        of_cell = self.wholes(len(plan.codewords), 0, k - 1)
         identity = self.wholes(k, 0, 2**53)
         _require(len(np.unique(identity)) == k, self._name)
         shape = (k, k)
         changes = [self.floats(*shape) if with_changes else np.zeros(shape) for _ in range(2)]
-        return Book(plan, CellSets(of_cell, *changes), identity)
+        return Codebook(plan, CellSets(of_cell, *changes), identity)
 
     def candidates(self) -> tuple[Candidate, ...]:
         found = []
@@ -292,20 +294,27 @@ class Unpacking:
             if self.whole(0, 1):
                 plan = self.plan()
                 one = replace(
-                    one, plan=plan, of_cell=self.wholes(len(plan.codebook), 0, SETS_MAX - 1)
+                    one, plan=plan, of_cell=self.wholes(len(plan.codewords), 0, SETS_MAX - 1)
                 )
             _require((one.w, one.centred) in self._keys, self._name)
             found.append(one)
         return tuple(found)
 
-    def ask(self) -> Ask:
+    def query(self) -> Query:
         phase = Phase(self.whole(0, len(Phase) - 1))
-        look = self.whole(0, 2**53)
+        evaluation = self.whole(0, 2**53)
         columns = self.columns()
         scalings = self.scalings()
         plans = self.plans()
-        return Ask(
-            phase, look, self._keys, columns, scalings, plans, self.candidates(), self.book()
+        return Query(
+            phase,
+            evaluation,
+            self._keys,
+            columns,
+            scalings,
+            plans,
+            self.candidates(),
+            self.codebook(),
         )
 
     def scalings(self) -> dict[int, Scaling]:
@@ -339,16 +348,16 @@ class Piece:
         }
 
 
-def dense_piece(ask: Ask, answer: Sums, d: int, number: int = 0) -> tuple[Piece, bool]:
+def dense_piece(query: Query, answer: Sums, d: int, number: int = 0) -> tuple[Piece, bool]:
     """The piece of this number of an answer, and whether it is the last.
 
     Products are sent once. Of larger samples a first piece has every second block and another one
     the others.
     """
-    if ask.phase is not Phase.PRODUCTS:
-        return Piece(sums=_joined([answer[name] for name in ask.forms(d)])), True
-    products = [_half(answer[name]) for name in ask.forms(d)] if number == 0 else []
-    samples = {place: answer[f"{place}/{SAMPLE}"] for place in ask.asked()}
+    if query.phase is not Phase.PRODUCTS:
+        return Piece(sums=_joined([answer[name] for name in query.forms(d)])), True
+    products = [_half(answer[name]) for name in query.forms(d)] if number == 0 else []
+    samples = {place: answer[f"{place}/{SAMPLE}"] for place in query.places()}
     pieces = 1 + (max(map(len, samples.values()), default=0) > SAMPLE_AT_ONCE)
     samples = {place: one[number::pieces] for place, one in samples.items()}
     parts = tuple((place, 0, len(one)) for place, one in samples.items())
@@ -380,15 +389,15 @@ def _whole(half: Floats, m: int) -> Floats:
     return full + np.triu(full, 1).T
 
 
-def unpack_answer(ask: Ask, arrays: Arrays, d: int) -> Sums | None:
-    """The sums in an update that answers this ask; None where its arrays are not those of an answer
-    to it."""
-    forms = ask.forms(d)
-    if ask.phase is Phase.PAIRS:
+def unpack_answer(query: Query, arrays: Arrays, d: int) -> Sums | None:
+    """The sums in an update that answers this query; None where its arrays are not those of an
+    answer to it."""
+    forms = query.forms(d)
+    if query.phase is Phase.PAIRS:
         return _unpack_pairs(forms, arrays)
-    if ask.phase is not Phase.PRODUCTS:
+    if query.phase is not Phase.PRODUCTS:
         return _split(arrays["sums"], forms)
-    return _unpack_products(ask, forms, arrays, d)
+    return _unpack_products(query, forms, arrays, d)
 
 
 def _split(numbers: AnyArray, forms: dict[str, tuple[int, ...]]) -> Sums | None:
@@ -402,7 +411,7 @@ def _split(numbers: AnyArray, forms: dict[str, tuple[int, ...]]) -> Sums | None:
 
 
 def _unpack_products(
-    ask: Ask, forms: dict[str, tuple[int, ...]], arrays: Arrays, d: int
+    query: Query, forms: dict[str, tuple[int, ...]], arrays: Arrays, d: int
 ) -> Sums | None:
     answer: Sums = {}
     if len(arrays["products"]):
@@ -417,10 +426,10 @@ def _unpack_products(
             for name, one in found.items()
         }
     parts = [
-        (place, n, n_block_features(d, ask.keys[place][0]))
+        (place, n, n_block_features(d, query.keys[place][0]))
         for place, _, n in arrays["part"].tolist()
     ]
-    if tuple(place for place, _, _ in parts) != ask.asked() or sum(
+    if tuple(place for place, _, _ in parts) != query.places() or sum(
         n * m for _, n, m in parts
     ) != len(arrays["sample"]):
         return None
@@ -471,24 +480,26 @@ def clients_of(arrays: Arrays) -> int:
 class SnapshotRead(NamedTuple):
     """The parts of a snapshot that clients use."""
 
-    ask: Ask
-    book: Book | None
+    query: Query
+    codebook: Codebook | None
     single: int
     """the identity while there is one regime"""
 
 
 def read_snapshot(arrays: Arrays, keys: tuple[Key, ...]) -> SnapshotRead:
-    """The ask and the book of a snapshot. Raises `InvalidData`."""
-    asked = Unpacking(arrays["ask_layout"], arrays["ask_number"], keys, "ask_layout")
-    counted = Unpacking(arrays["book_layout"], arrays["book_number"], keys, "book_layout")
-    found = SnapshotRead(asked.ask(), counted.book(), int(arrays["head"][5]))
-    asked.end()
-    counted.end()
-    _require(found.single >= 0, "head")
+    """The query and the codebook of a snapshot. Raises `InvalidData`."""
+    query = Unpacking(arrays["query_layout"], arrays["query_number"], keys, "query_layout")
+    codebook = Unpacking(
+        arrays["codebook_layout"], arrays["codebook_number"], keys, "codebook_layout"
+    )
+    found = SnapshotRead(query.query(), codebook.codebook(), int(arrays["header"][5]))
+    query.end()
+    codebook.end()
+    _require(found.single >= 0, "header")
     return found
 
 
-def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
+def check_update(arrays: Arrays, readings: int, spare: int) -> Header | None:
     """The head of an update whose arrays fit together; None for an empty one.
 
     `readings`: those that it is from, `spare` those that each client may count besides. Raises
@@ -498,7 +509,7 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
         _require(name in arrays and isinstance(arrays[name], np.ndarray), name)
     if not any(len(arrays[name]) for name in UPDATE):
         return None
-    head = Head.of(arrays)
+    header = Header.of(arrays)
     clients = clients_of(arrays)
     bits = count_bits(arrays)
     spare = spare * clients
@@ -524,7 +535,7 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
     )
     entries = int(part[:, 2].sum())
     sample = len(arrays["sample"])
-    is_pairs = head.phase == Phase.PAIRS
+    is_pairs = header.phase == Phase.PAIRS
     most = PAIRS_AT_ONCE if clients == 1 else len(SCALES) * 2 * CELLS**2
     _require(
         len(arrays["pair"]) == (entries if is_pairs else 0) and len(arrays["pair"]) <= most, "pair"
@@ -534,10 +545,10 @@ def check_update(arrays: Arrays, readings: int, spare: int) -> Head | None:
         (arrays["pair"] >= 0).all() and (arrays["pair"] & ((1 << bits) - 1) <= blocks).all(), "pair"
     )
     _require(
-        head.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products"
+        header.phase == Phase.PRODUCTS or (sample == 0 and not len(arrays["products"])), "products"
     )
     for name in ("sums", "products"):
         _require(arrays[name].ndim == 1 and np.isfinite(arrays[name]).all(), name)
-    if head.phase == Phase.COLUMNS:
-        _require(len(arrays["sums"]) == 1 + 4 * head.width, "sums")
-    return head
+    if header.phase == Phase.COLUMNS:
+        _require(len(arrays["sums"]) == 1 + 4 * header.width, "sums")
+    return header

@@ -67,7 +67,7 @@ class ScalePlan:
     slow: Floats
     """(m, q) from standardized features to slow coordinates, each stretched by its autocorrelation
     """
-    codebook: Floats
+    codewords: Floats
     """(c, q)"""
 
     def coordinates(self, blocks: Floats) -> Floats:
@@ -79,7 +79,7 @@ class ScalePlan:
         """(n, m) features of blocks -> (n,) cells; -1 for a block that is NaN."""
         known = ~np.isnan(blocks).any(axis=1)
         cells = np.full(len(blocks), -1, np.int64)
-        cells[known] = nearest(self.coordinates(blocks[known]), self.codebook)
+        cells[known] = nearest(self.coordinates(blocks[known]), self.codewords)
         return cells
 
 
@@ -129,13 +129,13 @@ def make_plan(scaling: Scaling, sums: Products) -> ScalePlan | None:
     sample = (sums.sample - origin) @ slow
     if len(sample) > CODEBOOK_POINTS_MAX:
         sample = sample[np.linspace(0, len(sample) - 1, CODEBOOK_POINTS_MAX).astype(np.int64)]
-    return ScalePlan(scaling, origin, slow, make_codebook(sample, min(CELLS, len(sample) // 4)))
+    return ScalePlan(scaling, origin, slow, make_codewords(sample, min(CELLS, len(sample) // 4)))
 
 
-def nearest(points: Floats, codebook: Floats) -> Ints:
+def nearest(points: Floats, codewords: Floats) -> Ints:
     """(n, q), (c, q) -> (n,) the nearest cell of each point, the first of equals."""
-    half_squares = (codebook**2).sum(axis=1) / 2
-    cells = [np.argmin(half_squares - part @ codebook.T, axis=1) for part in _in_parts(points)]
+    half_squares = (codewords**2).sum(axis=1) / 2
+    cells = [np.argmin(half_squares - part @ codewords.T, axis=1) for part in _in_parts(points)]
     return np.concatenate(cells).astype(np.int64)
 
 
@@ -143,7 +143,7 @@ def _in_parts(points: Floats) -> list[Floats]:
     return np.array_split(points, len(points) // PART_ROWS + 1)
 
 
-def make_codebook(points: Floats, n_cells: int) -> Floats:
+def make_codewords(points: Floats, n_cells: int) -> Floats:
     """k-means of points (n, q) without chance: it starts at points evenly spaced along the slowest
     coordinate."""
     # The first coordinate counts first, as it is the slowest; `lexsort` takes its last key first.

@@ -14,7 +14,7 @@ from shoal.algorithms.regimes.exchange import Key, Phase
 from shoal.algorithms.regimes.messages import (
     REGION_UPDATE,
     SETS_MAX,
-    Head,
+    Header,
     Piece,
     check_update,
     clients_of,
@@ -29,8 +29,8 @@ STATE_VERSION: Final = 1
 HALF: Final = "regimes aggregator"
 ANSWER_BYTES_MAX: Final = 512 * 1024
 """bytes of an answer before which a region contributes the part of it that it has"""
-ASKS_MAX: Final = 8
-"""newest asks of which it is known who has answered them: clients may be a snapshot behind each
+QUERIES_MAX: Final = 8
+"""newest queries of which it is known who has answered them: clients may be a snapshot behind each
 other"""
 
 
@@ -95,7 +95,7 @@ class Senders:
 
 
 class _Answer:
-    """The sum of what several clients have answered to one ask."""
+    """The sum of what several clients have answered to one query."""
 
     def __init__(self, keys: tuple[Key, ...], width: int) -> None:
         self._keys = keys
@@ -122,9 +122,9 @@ class _Answer:
             + sum(one.nbytes for one in self.samples.values())
         )
 
-    def add(self, head: Head, arrays: Arrays) -> None:
+    def add(self, header: Header, arrays: Arrays) -> None:
         """Add an answer, or a piece of one. Raises `InvalidData`; then nothing has changed."""
-        if head.phase == Phase.PAIRS:
+        if header.phase == Phase.PAIRS:
             self._add_pairs(arrays)
             return
         # Everything that can be wrong is looked at before anything is added.
@@ -195,14 +195,15 @@ class RegimesAggregator:
         self._keys = RegimesOptions.parse(options).keys
         self._width = dimensions
         self._senders = Senders()
-        self._asks: dict[int, set[str]] = {}
-        """digest of an ask -> those that have answered it"""
+        self._queries: dict[int, set[str]] = {}
+        """digest of a query -> those that have answered it"""
         self._columns: dict[str, Floats] = {}
         """columns as each has sent them, while that is asked"""
-        self._head = Head(0, 0, int(Phase.COLUMNS), dimensions, False)
+        self._header = Header(0, 0, int(Phase.COLUMNS), dimensions, False)
         self._complete = False
-        self._told = False
-        """whether all have answered `_head.ask`, and whether the upstream federation knows it"""
+        self._announced = False
+        """whether all have answered `_header.query`, and whether the upstream federation knows
+        it"""
         self._begin()
 
     def _begin(self) -> None:
@@ -215,94 +216,104 @@ class RegimesAggregator:
     @property
     def is_due(self) -> bool:
         """Whether all have answered, and the upstream federation does not know it yet."""
-        return self._complete and not self._told
+        return self._complete and not self._announced
 
     def _is_complete(self) -> bool:
-        if self._head.phase in (Phase.COLUMNS, Phase.REST):
+        if self._header.phase in (Phase.COLUMNS, Phase.REST):
             return False
-        answered = self._asks.get(self._head.ask, set())
+        answered = self._queries.get(self._header.query, set())
         # One that has answered and is away since still counts, so `present` may be smaller than
         # `answered`.
         return bool(answered) and self._senders.present() <= answered
 
     def has_room(self, arrays: Arrays, readings: int) -> bool:
-        """Whether an update is about the same ask and book as those added, and small enough to be
-        added to them."""
-        if not self._new or not len(arrays["head"]):
+        """Whether an update is about the same query and codebook as those added, and small enough
+        to be added to them."""
+        if not self._new or not len(arrays["header"]):
             return True
-        head = Head.of(arrays)
+        header = Header.of(arrays)
         if (
-            head.book != self._head.book
+            header.codebook != self._header.codebook
             or len(self._readings.keys() | set(arrays["regime"].tolist())) > SETS_MAX
         ):
             return False
         if self._answer.is_empty or not (
-            _answers(arrays) or (head.complete and head.ask not in self._asks)
+            _answers(arrays) or (header.complete and header.query not in self._queries)
         ):
             return True
         more = sum(arrays[name].nbytes for name in ("sums", "products", "sample")) + 8 * len(
             arrays["pair"]
         )
-        return head.ask == self._head.ask and self._answer.size + more <= ANSWER_BYTES_MAX
+        return header.query == self._header.query and self._answer.size + more <= ANSWER_BYTES_MAX
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add one update of a client or of a lower region. Raises `InvalidData`."""
-        head = check_update(arrays, readings, 2**53)
-        if head is None:
+        header = check_update(arrays, readings, 2**53)
+        if header is None:
             return
-        if head.width != self._width:
-            raise InvalidData(f"its rows have {head.width} features, expected {self._width}")
-        self._take_in(head, arrays, client)
+        if header.width != self._width:
+            raise InvalidData(f"its rows have {header.width} features, expected {self._width}")
+        self._take_in(header, arrays, client)
         self._senders.take(client, clients_of(arrays))
         self._new = True
         self._complete = self._is_complete()
 
-    def _take_in(self, head: Head, arrays: Arrays, client: str) -> None:
+    def _take_in(self, header: Header, arrays: Arrays, client: str) -> None:
         has_answer = _answers(arrays)
-        if has_answer and head.phase != Phase.COLUMNS:
-            self._answer.add(head, arrays)
-        if has_answer or (head.complete and head.ask not in self._asks):
-            self._turn_to(head)
-        if head.phase == Phase.COLUMNS and has_answer:
+        if has_answer and header.phase != Phase.COLUMNS:
+            self._answer.add(header, arrays)
+        if has_answer or (header.complete and header.query not in self._queries):
+            self._turn_to(header)
+        if header.phase == Phase.COLUMNS and has_answer:
             self._columns[client] = arrays["sums"].astype(np.float64)
-        elif head.complete:
-            self._asks.setdefault(head.ask, set()).add(client)
+        elif header.complete:
+            self._queries.setdefault(header.query, set()).add(client)
         for identity, n in zip(arrays["regime"].tolist(), arrays["count"].tolist(), strict=True):
             self._readings[identity] = self._readings.get(identity, 0) + n
-        # Changes are counted by position in a book: those by another book cannot be added.
-        same = head.book == self._head.book and len(arrays["change"]) == len(self._changes)
+        # Changes are counted by position in a codebook: those by another codebook cannot be added.
+        same = header.codebook == self._header.codebook and len(arrays["change"]) == len(
+            self._changes
+        )
         self._changes = (
             self._changes + arrays["change"] if same else arrays["change"].astype(np.int64)
         )
-        self._head = Head(self._head.ask, head.book, self._head.phase, self._width, False)
+        self._header = Header(
+            self._header.query, header.codebook, self._header.phase, self._width, False
+        )
 
-    def _turn_to(self, head: Head) -> None:
-        """Answer the ask of this update from now on."""
-        if head.ask == self._head.ask:
+    def _turn_to(self, header: Header) -> None:
+        """Answer the query of this update from now on."""
+        if header.query == self._header.query:
             return
-        self._asks.setdefault(head.ask, set())
-        if head.phase != Phase.COLUMNS:
+        self._queries.setdefault(header.query, set())
+        if header.phase != Phase.COLUMNS:
             self._columns = {}
-        # In the order of insertion: the oldest ask first.
-        while len(self._asks) > ASKS_MAX:
-            del self._asks[next(iter(self._asks))]
-        self._head = Head(head.ask, self._head.book, head.phase, self._width, False)
-        self._told = False
+        # In the order of insertion: the oldest query first.
+        while len(self._queries) > QUERIES_MAX:
+            del self._queries[next(iter(self._queries))]
+        self._header = Header(header.query, self._header.codebook, header.phase, self._width, False)
+        self._announced = False
 
     def contribute(self) -> Arrays:
         """The `REGION_UPDATE` arrays of what was added since the last call."""
         arrays = self._arrays()
-        self._told = self._complete
+        self._announced = self._complete
         self._begin()
         return arrays
 
     def _arrays(self) -> dict[str, AnyArray]:
         answer = self._answer.arrays()
-        if self._new and self._columns and self._head.phase == Phase.COLUMNS:
+        if self._new and self._columns and self._header.phase == Phase.COLUMNS:
             answer["sums"] = _pooled(np.array(list(self._columns.values())))
-        head = Head(self._head.ask, self._head.book, self._head.phase, self._width, self._complete)
+        header = Header(
+            self._header.query,
+            self._header.codebook,
+            self._header.phase,
+            self._width,
+            self._complete,
+        )
         return {
-            "head": head.packed() if self._new else np.empty(0, np.int64),
+            "header": header.packed() if self._new else np.empty(0, np.int64),
             "regime": np.array(list(self._readings), np.int64),
             "count": np.array(list(self._readings.values()), np.int64),
             "change": self._changes.copy(),
@@ -316,10 +327,12 @@ class RegimesAggregator:
             "version": STATE_VERSION,
             "half": HALF,
             "held": self._arrays(),
-            "head": self._head.packed(),
+            "header": self._header.packed(),
             "complete": int(self._complete),
-            "told": int(self._told),
-            "asks": [[str(ask), *sorted(answered)] for ask, answered in self._asks.items()],
+            "announced": int(self._announced),
+            "queries": [
+                [str(query), *sorted(answered)] for query, answered in self._queries.items()
+            ],
             "column_senders": list(self._columns),
             "columns": np.array(list(self._columns.values())).reshape(
                 len(self._columns), 1 + 4 * self._width
@@ -335,17 +348,17 @@ class RegimesAggregator:
         fresh._begin()
         held = saved.read_arrays("held", REGION_UPDATE, self._width)
         try:
-            head = Head.of({"head": saved.read_ints("head", (None,))})
+            header = Header.of({"header": saved.read_ints("header", (None,))})
             check = check_update(held, 2**53, 0)
             if check is not None:
                 fresh._take_in(check, {**held, "sums": held["sums"]}, "")
         except InvalidData as damaged:
             raise InvalidState(f"saved sums: {damaged}") from None
-        fresh._head = head
+        fresh._header = header
         fresh._new = check is not None
         fresh._complete = bool(saved.read_int("complete"))
-        fresh._told = bool(saved.read_int("told"))
-        fresh._asks = _read_asks(state)
+        fresh._announced = bool(saved.read_int("announced"))
+        fresh._queries = _read_queries(state)
         names = saved.read_names("column_senders")
         columns = saved.read_floats("columns", (len(names), 1 + 4 * self._width))
         fresh._columns = dict(zip(names, columns, strict=True))
@@ -364,7 +377,7 @@ def _sum(known: Floats, more: AnyArray) -> Floats:
     if not len(known) or not len(more):
         return known if len(known) else more.astype(np.float64)
     if len(known) != len(more):
-        raise InvalidData("sums of the same ask have different lengths")
+        raise InvalidData("sums of the same query have different lengths")
     total: Floats = known + more
     return total
 
@@ -380,9 +393,9 @@ def _pooled(table: Floats) -> Floats:
     return np.concatenate([[table[:, 0].sum()], means, low.min(axis=0), high.max(axis=0)])
 
 
-def _read_asks(state: State) -> dict[int, set[str]]:
+def _read_queries(state: State) -> dict[int, set[str]]:
     try:
-        return {int(ask): {str(name) for name in names} for ask, *names in state["asks"]}
+        return {int(query): {str(name) for name in names} for query, *names in state["queries"]}
     except (KeyError, TypeError, ValueError):
         raise InvalidState(
             "asks must be numbers with the names of those that have answered"

@@ -1,4 +1,4 @@
-"""The server half: plans from the sums of all clients, the regimes at the best scale, and
+"""The search for regimes: plans from the sums of all clients, the regimes at the best scale, and
 identities that last."""
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.algorithms.regimes.blocks import SCALES
-from shoal.algorithms.regimes.client import RegimeClient
+from shoal.algorithms.regimes.client import BlockStatistics
 from shoal.algorithms.regimes.exchange import (
     SAMPLE,
-    Ask,
-    Book,
     Candidate,
+    Codebook,
     Columns,
     Key,
     Phase,
     Profiles,
+    Query,
     Sums,
     add_answer,
 )
 from shoal.algorithms.regimes.messages import SETS_MAX, Packing, Unpacking
 from shoal.algorithms.regimes.plan import Products, ScalePlan, Scaling, make_plan
-from shoal.algorithms.regimes.sets import CellSets, find_cut, find_sets, told_of_next
+from shoal.algorithms.regimes.sets import CellSets, find_cut, find_sets, mutual_information
 from shoal.kernels.arrays import Floats, Ints
 
 BLOCKS_MIN = 60
@@ -35,7 +35,7 @@ POOLED_GAIN = 1.1
 those of own levels"""
 CHANGING_MIN = 2
 """clients that change without which no levels are pooled"""
-CHANGING_TOLD_MIN = 0.3
+CHANGING_INFORMATION_MIN = 0.3
 """and this many nats a block of them: levels of clients whose readings overlap look like sets that
 last. They tell up to 0.16 where nothing stays, and regimes of three deviations 0.45 (streams of
 `benchmarks.regimes`, other seeds)"""
@@ -53,39 +53,39 @@ COUNT_MAX = 2**53
 PROFILE = ("count", "mean", "spread", "rough", "slope")
 
 
-class RegimeServer:
-    """Finds regimes from the sums of clients, in looks of several phases.
+class RegimeSearch:
+    """Finds regimes from the sums of clients, in evaluations of several phases.
 
-    A look begins (`begin`), and then each phase has an ask and ends with the sum of all answers to
-    it (`conclude`). `rebuild` is a whole look at clients in one process. `centred`: whether each
-    client's own level is taken from its blocks; None: as it tells more of what clients do.
-    """
+    An evaluation begins (`begin`), and then each phase has a query and ends with the sum of all
+    answers to it (`conclude`). `rebuild` is a whole evaluation at clients in one process.
+    `centred`: whether each client's own level is taken from its blocks; None: as it tells more of
+    what clients do."""
 
     def __init__(self, centred: bool | None = None, scales: tuple[int, ...] = SCALES) -> None:
-        self.book: Book | None = None
+        self.codebook: Codebook | None = None
         """None: one regime"""
         self.single = 0
         """the identity shown while there is one regime"""
         self.n_readings = 0
-        """readings of all clients at the last look that has ended; 0 before the first"""
+        """readings of all clients at the last evaluation that has ended; 0 before the first"""
         self.columns: Columns | None = None
         """columns by which clients standardize rows; None: they are standardized"""
         self.profiles: Profiles | None = None
-        """profiles of what is shown, in the order of the sets; None before the first look"""
+        """profiles of what is shown, in the order of the sets; None before the first evaluation"""
         self.parents: dict[int, int] = {}
         """identity -> the one that it parted from, `NO_PARENT` for none"""
         self.merged: dict[int, int] = {}
-        """identity that is shown no more -> the one that has most of its readings, of the last look
-        with any"""
+        """identity that is shown no more -> the one that has most of its readings, of the last
+        evaluation with any"""
         self.phase = Phase.REST
-        self.look = 0
+        self.evaluation = 0
         self._both_ways = centred is None
         self.keys: tuple[Key, ...] = tuple(
             (w, way) for way in ((True, False) if centred is None else (centred,)) for w in scales
         )
         self._agreed = False
-        """whether the last two looks found the same identities"""
-        self._last: Book | None = None
+        """whether the last two evaluations found the same identities"""
+        self._last: Codebook | None = None
         """the last regimes that were several: they may come back"""
         self._next = 1
         self._scalings: dict[int, Scaling] = {}
@@ -93,11 +93,11 @@ class RegimeServer:
         self._candidates: tuple[Candidate, ...] = ()
         self._sets: list[CellSets] = []
         """those of the candidates"""
-        self._looked_at = 0
-        """readings of all clients when the look began"""
+        self._evaluated_at = 0
+        """readings of all clients when the evaluation began"""
         self._n_clients = 0
 
-    def rebuild(self, clients: Sequence[RegimeClient], hysteresis: float = HYSTERESIS) -> None:
+    def rebuild(self, clients: Sequence[BlockStatistics], hysteresis: float = HYSTERESIS) -> None:
         """Find the regimes in all that the clients have learnt.
 
         `hysteresis`: how many times as much another scale must tell than the present one; 1 treats
@@ -107,30 +107,30 @@ class RegimeServer:
             return
         self.begin(sum(client.memory.n_readings for client in clients), len(clients))
         while self.phase is not Phase.REST:
-            ask = self.ask()
+            query = self.query()
             totals = Sums()
             for client in clients:
-                add_answer(totals, client.answer(ask))
+                add_answer(totals, client.answer(query))
             self.conclude(totals, hysteresis)
 
     def begin(self, n_readings: int, n_clients: int) -> None:
-        """Begin a look. All plans are made anew: in an old one a stream that has moved away seems
-        to rest at the border. `n_readings` of this many clients, so far."""
-        self.look = self.look + 1
+        """Begin an evaluation. All plans are made anew: in an old one a stream that has moved away
+        seems to rest at the border. `n_readings` of this many clients, so far."""
+        self.evaluation = self.evaluation + 1
         self.phase = Phase.SCALING
-        self._looked_at = n_readings
+        self._evaluated_at = n_readings
         self._n_clients = n_clients
         self._scalings = {}
         self._plans = {}
         self._candidates = ()
         self._sets = []
 
-    def ask(self) -> Ask:
+    def query(self) -> Query:
         """What clients are asked in the present phase."""
         phase = self.phase
-        return Ask(
+        return Query(
             phase,
-            self.look,
+            self.evaluation,
             self.keys,
             self.columns,
             self._scalings if phase is Phase.PRODUCTS else {},
@@ -149,7 +149,7 @@ class RegimeServer:
             self._find(totals, hysteresis)
         else:
             before = self.identities()
-            self.n_readings = self._looked_at
+            self.n_readings = self._evaluated_at
             self._show(totals)
             self._agreed = before == self.identities()
             self._scalings = {}
@@ -193,25 +193,28 @@ class RegimeServer:
             plan = make_plan(
                 scaling, Products(round(totals[f"{place}/n"][0]), total, same, lagged, sample)
             )
-            if plan is not None and len(plan.codebook) > 1:
+            if plan is not None and len(plan.codewords) > 1:
                 plans[place] = plan
         return plans
 
     def _find(self, totals: Sums, hysteresis: float) -> None:
         """The candidates: of both ways the scale whose sets tell most of the next block."""
-        now = None if self.book is None else (self.book.w, self.book.plan.scaling.centred)
+        now = (
+            None if self.codebook is None else (self.codebook.w, self.codebook.plan.scaling.centred)
+        )
         best: dict[int, CellSets] = {}
         for centred in (True, False):
             found = self._parted(totals, centred)
             # A change of scale must tell more than the present one by the hysteresis, or sets would
             # come and go.
-            told = {
-                place: told_of_next(sets.changes) * (hysteresis if self.keys[place] == now else 1.0)
+            information = {
+                place: mutual_information(sets.changes)
+                * (hysteresis if self.keys[place] == now else 1.0)
                 for place, sets in found.items()
             }
-            if told:
+            if information:
                 # Of scales that tell as much the finest, which comes first.
-                place = max(told, key=told.__getitem__)
+                place = max(information, key=information.__getitem__)
                 best[place] = found[place]
         self._sets = list(best.values())
         self._candidates = tuple(
@@ -226,7 +229,7 @@ class RegimeServer:
             found = {}
             for place, plan in self._plans.items():
                 sets = (
-                    find(plan.codebook, *totals[f"{place}/pairs"])
+                    find(plan.codewords, *totals[f"{place}/pairs"])
                     if self.keys[place][1] == centred
                     else None
                 )
@@ -245,14 +248,16 @@ class RegimeServer:
         before = np.empty(0, np.int64) if self._last is None else self._last.identity
         self.profiles = Profiles.of(totals, place, one.centred)
         if one.plan is None:
-            if self.book is not None:  # the regime that had most readings goes on
-                self.single = int(self.book.identity[np.argmax(self.book.sets.changes.sum(axis=1))])
-            self.book = None
+            if self.codebook is not None:  # the regime that had most readings goes on
+                self.single = int(
+                    self.codebook.identity[np.argmax(self.codebook.sets.changes.sum(axis=1))]
+                )
+            self.codebook = None
             now = np.array([self.single])
         else:
             sets = self._sets[place]
             now = self._identified(sets, overlap, before)
-            self.book = self._last = Book(one.plan, sets, now)
+            self.codebook = self._last = Codebook(one.plan, sets, now)
         rows = dict(zip(before.tolist(), overlap, strict=True))
         gone = [identity for identity in shown if identity not in now]
         self.merged = (
@@ -262,7 +267,8 @@ class RegimeServer:
         )
 
     def _identified(self, sets: CellSets, overlap: Floats, before: Ints) -> Ints:
-        """(k,) identities of sets: those before with which they share most readings, and new ones."""
+        """(k,) identities of sets: those before with which they share most readings, and new
+        ones."""
         identity = np.full(len(sets.changes), -1, np.int64)
         if len(before):
             self._match(identity, overlap, before)
@@ -296,24 +302,24 @@ class RegimeServer:
         one_regime = len(self._candidates) - 1
         if not self._both_ways or False not in ways:
             return next(iter(ways.values()), one_regime)
-        own = totals[f"{ways[True]}/told"][0] if True in ways else 0.0
-        pooled, of_changing, changing = totals[f"{ways[False]}/told"]
-        is_lasting = changing >= CHANGING_MIN and of_changing > CHANGING_TOLD_MIN * changing
+        own = totals[f"{ways[True]}/information"][0] if True in ways else 0.0
+        pooled, of_changing, changing = totals[f"{ways[False]}/information"]
+        is_lasting = changing >= CHANGING_MIN and of_changing > CHANGING_INFORMATION_MIN * changing
         return (
             ways[False] if is_lasting and pooled > POOLED_GAIN * own else ways.get(True, one_regime)
         )
 
     def add_changes(self, sets: CellSets) -> None:
-        """Count on: the book's sets with the changes seen since the look."""
-        assert self.book is not None, "changes are between several regimes"
-        self.book = self._last = Book(self.book.plan, sets, self.book.identity)
+        """Count on: the codebook's sets with the changes seen since the evaluation."""
+        assert self.codebook is not None, "changes are between several regimes"
+        self.codebook = self._last = Codebook(self.codebook.plan, sets, self.codebook.identity)
 
     def pack(self, packing: Packing) -> None:
-        """Put everything that further looks depend on."""
+        """Put everything that further evaluations depend on."""
         counts = (
             int(self.phase),
-            self.look,
-            self._looked_at,
+            self.evaluation,
+            self._evaluated_at,
             self._n_clients,
             self.n_readings,
             int(self._agreed),
@@ -322,8 +328,8 @@ class RegimeServer:
         for table in (self.parents, self.merged):
             packing.whole += [len(table), *(number for pair in table.items() for number in pair)]
         packing.put_columns(self.columns)
-        packing.put_book(self.book, with_changes=True)
-        packing.put_book(None if self._last is self.book else self._last, with_changes=True)
+        packing.put_codebook(self.codebook, with_changes=True)
+        packing.put_codebook(None if self._last is self.codebook else self._last, with_changes=True)
         packing.put_scalings(self._scalings)
         packing.put_plans(self._plans)
         packing.put_candidates(self._candidates)
@@ -337,8 +343,10 @@ class RegimeServer:
     def unpack(self, saved: Unpacking) -> None:
         """Become the server that `pack` was of. Raises `InvalidData`."""
         self.phase = Phase(saved.whole(1, len(Phase) - 1))
-        self.look = saved.whole(0, COUNT_MAX)
-        self._looked_at, self._n_clients, self.n_readings = saved.wholes(3, 0, COUNT_MAX).tolist()
+        self.evaluation = saved.whole(0, COUNT_MAX)
+        self._evaluated_at, self._n_clients, self.n_readings = saved.wholes(
+            3, 0, COUNT_MAX
+        ).tolist()
         self._agreed = bool(saved.whole(0, 1))
         self.single, self._next = saved.wholes(2, 0, COUNT_MAX).tolist()
         tables = [
@@ -348,8 +356,8 @@ class RegimeServer:
             {int(one): int(other) for one, other in table.reshape(-1, 2)} for table in tables
         )
         self.columns = saved.columns()
-        self.book = saved.book(with_changes=True)
-        self._last = saved.book(with_changes=True) or self.book
+        self.codebook = saved.codebook(with_changes=True)
+        self._last = saved.codebook(with_changes=True) or self.codebook
         self._scalings = saved.scalings()
         self._plans = saved.plans()
         self._candidates = saved.candidates()
@@ -363,17 +371,17 @@ class RegimeServer:
             self.profiles = Profiles(saved.floats(k), *(saved.floats(k, d) for _ in PROFILE[1:]))
 
     def identities(self) -> list[int]:
-        """The identities shown, ascending; none before the first look."""
+        """The identities shown, ascending; none before the first evaluation."""
         if not self.n_readings:
             return []
-        return [self.single] if self.book is None else sorted(self.book.identity.tolist())
+        return [self.single] if self.codebook is None else sorted(self.codebook.identity.tolist())
 
     @property
     def provisional(self) -> bool:
-        """Whether too little was seen, or the last two looks disagree."""
+        """Whether too little was seen, or the last two evaluations disagree."""
         too_little = (
             self.n_readings < READINGS_MIN
-            if self.book is None
-            else self.book.n_changes() < CHANGES_MIN
+            if self.codebook is None
+            else self.codebook.n_changes() < CHANGES_MIN
         )
         return too_little or not self._agreed

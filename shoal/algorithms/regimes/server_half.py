@@ -16,13 +16,13 @@ from shoal.algorithms.regimes.blocks import BLOCKS_MAX, READING_MAX, SCALES, n_b
 from shoal.algorithms.regimes.client_half import (
     STATE_VERSION,
     RegimesHalf,
-    ask_digest,
-    book_digest,
-    first_ask,
+    codebook_digest,
+    first_query,
+    query_digest,
 )
 from shoal.algorithms.regimes.exchange import SAMPLE, Columns, Phase, Sums, add_answer
 from shoal.algorithms.regimes.messages import (
-    Head,
+    Header,
     Packing,
     Unpacking,
     check_update,
@@ -33,7 +33,7 @@ from shoal.algorithms.regimes.messages import (
 )
 from shoal.algorithms.regimes.plan import FEATURE_MAX
 from shoal.algorithms.regimes.region import Senders
-from shoal.algorithms.regimes.server import NO_PARENT, RegimeServer
+from shoal.algorithms.regimes.server import NO_PARENT, RegimeSearch
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
@@ -43,8 +43,8 @@ from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.kernels.distance import nearest
 
 GROWTH: Final = 1.25
-"""growth of the readings after which the next look begins, at least"""
-LOOK_MEMORIES: Final = 3
+"""growth of the readings after which the next evaluation begins, at least"""
+EVALUATION_MEMORIES: Final = 3
 """memories of single readings of each client after which it begins at the latest"""
 RECENT_READINGS: Final = 500.0
 """readings of all regimes in which those of each fade to 1/e"""
@@ -60,7 +60,7 @@ MASS_MIN: Final = 1e-9
 
 @dataclass
 class _Column:
-    """What clients have said of their columns before the first look, the newest of each."""
+    """What clients have said of their columns before the first evaluation, the newest of each."""
 
     of_client: dict[str, Floats]
 
@@ -77,7 +77,7 @@ class _Column:
         """(d,) least and greatest values of means: those of unit coordinates, or where readings lie
         beyond them.
 
-        What clients have seen before the first look is no bound: a regime may begin after it.
+        What clients have seen before the first evaluation is no bound: a regime may begin after it.
         """
         table = np.array(list(self.of_client.values()))
         low = table[:, 1 + 2 * d : 1 + 3 * d].min(axis=0)
@@ -86,20 +86,19 @@ class _Column:
 
 
 class RegimesServer(RegimesHalf):
-    """Absorbs what clients contribute, and begins a look for regimes whenever enough readings have
-    come.
+    """Absorbs what clients contribute, and begins an evaluation for regimes whenever enough
+    readings have come.
 
-    A phase of a look ends once each client that is present has answered. All follows from the
-    contributions alone. Options: `RegimesOptions`.
-    """
+    A phase of an evaluation ends once each client that is present has answered. All follows from
+    the contributions alone. Options: `RegimesOptions`."""
 
     half = "regimes server"
 
     def _reset(self, width: int | None) -> None:
         self._width = width
-        self._server = RegimeServer(centred=not self.options.pool)
+        self._server = RegimeSearch(centred=not self.options.pool)
         self._readings = 0
-        self._next_look = self.options.rebuild_readings
+        self._next_evaluation = self.options.rebuild_readings
         self._senders = Senders()
         self._answered: set[str] = set()
         self._totals: Sums = {}
@@ -108,20 +107,22 @@ class RegimesServer(RegimesHalf):
         self._mass: dict[int, float] = {}
         """identity -> readings"""
         self._recent: dict[int, float] = {}
-        self._asks = False
+        self._has_new_query = False
         """whether clients are asked for something else than was last taken note of"""
         self._renew_digests()
 
-    def take_asks(self) -> bool:
+    def take_new_query(self) -> bool:
         """Whether clients are asked for something else than at the previous call."""
-        asks = self._asks
-        self._asks = False
-        return asks
+        is_new = self._has_new_query
+        self._has_new_query = False
+        return is_new
 
     def _renew_digests(self) -> None:
-        self._ask = self._server.ask() if self._server.look else first_ask(self.options.keys)
-        self._digest = ask_digest(self._ask)
-        self._book_digest = book_digest(self._server.book, self._server.single)
+        self._query = (
+            self._server.query() if self._server.evaluation else first_query(self.options.keys)
+        )
+        self._digest = query_digest(self._query)
+        self._codebook_digest = codebook_digest(self._server.codebook, self._server.single)
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Merge contributions, one after the other; any grouping into calls gives the same.
@@ -129,30 +130,30 @@ class RegimesServer(RegimesHalf):
         Raises `InvalidData`; then nothing has changed.
         """
         width = self._width
-        heads = []
+        headers = []
         for one in contributions:
             try:
-                head = check_update(one.arrays, 2**53, 0)
-                if head is not None and head.width != (width or head.width):
-                    raise InvalidData(f"its rows have {head.width} features, expected {width}")
+                header = check_update(one.arrays, 2**53, 0)
+                if header is not None and header.width != (width or header.width):
+                    raise InvalidData(f"its rows have {header.width} features, expected {width}")
             except InvalidData as refused:
                 raise InvalidData(f"contribution of {one.client}: {refused}") from None
-            width = width if head is None else head.width
-            heads.append(head)
-        for one, head in zip(contributions, heads, strict=True):
-            if head is not None:
-                self._take(one, head)
+            width = width if header is None else header.width
+            headers.append(header)
+        for one, header in zip(contributions, headers, strict=True):
+            if header is not None:
+                self._take(one, header)
 
-    def _take(self, one: Contribution, head: Head) -> None:
-        self._width = head.width
+    def _take(self, one: Contribution, header: Header) -> None:
+        self._width = header.width
         self._senders.take(one.client, clients_of(one.arrays))
         self._count(one.arrays)
-        # Changes are between regimes of a book; of an older one they would be counted for the wrong
-        # ones.
-        if head.book == self._book_digest:
+        # Changes are between regimes of a codebook; of an older one they would be counted for the
+        # wrong ones.
+        if header.codebook == self._codebook_digest:
             self._count_changes(one.arrays["change"])
-        if head.ask == self._digest:
-            self._take_answer(one, head)
+        if header.query == self._digest:
+            self._take_answer(one, header)
         self._advance()
 
     def _count(self, arrays: Arrays) -> None:
@@ -170,64 +171,66 @@ class RegimesServer(RegimesHalf):
             ) + count / n * RECENT_READINGS * (1.0 - fade)
 
     def _count_changes(self, change: AnyArray) -> None:
-        book = self._server.book
-        if book is None or len(change) != 2 * len(book.identity) ** 2:
+        codebook = self._server.codebook
+        if codebook is None or len(change) != 2 * len(codebook.identity) ** 2:
             return
-        more = change.astype(np.float64).reshape(2, *book.sets.changes.shape)
+        more = change.astype(np.float64).reshape(2, *codebook.sets.changes.shape)
         sets = CellSets(
-            book.sets.of_cell, book.sets.changes + more[0], book.sets.changes_2 + more[1]
+            codebook.sets.of_cell,
+            codebook.sets.changes + more[0],
+            codebook.sets.changes_2 + more[1],
         )
         self._server.add_changes(sets)
 
-    def _take_answer(self, one: Contribution, head: Head) -> None:
-        if self._ask.phase is Phase.COLUMNS:
+    def _take_answer(self, one: Contribution, header: Header) -> None:
+        if self._query.phase is Phase.COLUMNS:
             if one.arrays["sums"][0] >= 1:
                 self._column.of_client[one.client] = one.arrays["sums"].astype(np.float64)
             return
         # A region tells without more sums that the last of its clients is no longer waited for.
-        is_end = head.complete and not any(
+        is_end = header.complete and not any(
             len(one.arrays[name]) for name in ("sums", "products", "part")
         )
-        answer = Sums() if is_end else unpack_answer(self._ask, one.arrays, head.width)
+        answer = Sums() if is_end else unpack_answer(self._query, one.arrays, header.width)
         # Pieces of an answer come in several updates; once the last is there, a further one is a
         # repetition.
         if answer is None or one.client in self._answered:
             return
         add_answer(self._totals, answer)
-        if head.complete:
+        if header.complete:
             self._answered.add(one.client)
 
     def _advance(self) -> None:
-        """End phases, and begin a look, where it is time to."""
+        """End phases, and begin an evaluation, where it is time to."""
         server = self._server
-        if self._ask.phase is Phase.COLUMNS:
-            if self._readings >= self._next_look and self._column.of_client:
+        if self._query.phase is Phase.COLUMNS:
+            if self._readings >= self._next_evaluation and self._column.of_client:
                 server.columns = self._column.columns(self._width or 1)
                 self._low, self._high = self._column.ends(self._width or 1)
                 self._begin()
             return
         if (
-            self._ask.phase is not Phase.REST
+            self._query.phase is not Phase.REST
             and self._answered
             and self._senders.present() <= self._answered
         ):
             self._conclude()
-        if self._ask.phase is Phase.REST and self._readings >= self._next_look:
+        if self._query.phase is Phase.REST and self._readings >= self._next_evaluation:
             self._begin()
 
     def _begin(self) -> None:
         self._server.begin(self._readings, len(self._senders.present()))
-        most = LOOK_MEMORIES * self.options.blocks_max * max(1, self._senders.n_clients)
-        # A look sees only what clients remember, so readings of long ago must not put the next one
-        # off.
+        most = EVALUATION_MEMORIES * self.options.blocks_max * max(1, self._senders.n_clients)
+        # An evaluation sees only what clients remember, so readings of long ago must not put the
+        # next one off.
         growth = min(self._readings * (GROWTH - 1.0), float(most))
-        self._next_look = self._readings + max(self.options.rebuild_readings, int(growth))
+        self._next_evaluation = self._readings + max(self.options.rebuild_readings, int(growth))
         self._next_phase()
 
     def _conclude(self) -> None:
         totals = self._totals
         # A sum that clients were not asked for in time is one over no blocks.
-        for name, shape in self._ask.forms(self._width or 1).items():
+        for name, shape in self._query.forms(self._width or 1).items():
             totals.setdefault(name, np.zeros(shape))
         names = self._server.phase is Phase.NAMES
         self._server.conclude(totals)
@@ -239,18 +242,18 @@ class RegimesServer(RegimesHalf):
     def _next_phase(self) -> None:
         self._answered = set()
         self._totals = {}
-        self._asks = True
+        self._has_new_query = True
         self._renew_digests()
 
     def _share_mass(self) -> None:
-        """Give the regimes of a look their shares of all readings, by the blocks that were looked
-        at."""
+        """Give the regimes of an evaluation their shares of all readings, by the blocks that were
+        looked at."""
         server = self._server
         profiles = self._server.profiles
-        assert profiles is not None, "a look has ended"
+        assert profiles is not None, "an evaluation has ended"
         shares = profiles.count / max(profiles.count.sum(), 1.0)
         shown = self._identity()
-        if server.book is None:
+        if server.codebook is None:
             self._mass = {server.single: float(self._readings)}
             self._recent = {server.single: RECENT_READINGS}
             return
@@ -266,8 +269,8 @@ class RegimesServer(RegimesHalf):
 
     def _identity(self) -> list[int]:
         """Identities in the order of the sets."""
-        book = self._server.book
-        return [self._server.single] if book is None else book.identity.tolist()
+        codebook = self._server.codebook
+        return [self._server.single] if codebook is None else codebook.identity.tolist()
 
     def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) -> (n,) the regime whose mean reading is nearest, by its number in the
@@ -281,26 +284,33 @@ class RegimesServer(RegimesHalf):
         """The `SNAPSHOT` arrays, as copies."""
         server = self._server
         width = self._width or self._given_width or 0
-        asked = Packing()
-        counted = Packing()
-        asked.put_ask(self._ask)
-        counted.put_book(server.book)
+        query = Packing()
+        codebook_packing = Packing()
+        query.put_query(self._query)
+        codebook_packing.put_codebook(server.codebook)
         shown = self._described(width)
-        book = server.book
+        codebook = server.codebook
         k = len(shown["identity"])
-        changes = 0 if book is None else book.n_changes()
-        w = 0 if book is None else book.w
-        head = [server.look, server.n_readings, w, changes, int(server.provisional), server.single]
-        stays = np.zeros(k) if book is None else book.dwell()
-        moved = np.zeros((k, k)) if book is None else book.moved()
+        changes = 0 if codebook is None else codebook.n_changes()
+        w = 0 if codebook is None else codebook.w
+        header = [
+            server.evaluation,
+            server.n_readings,
+            w,
+            changes,
+            int(server.provisional),
+            server.single,
+        ]
+        dwells = np.zeros(k) if codebook is None else codebook.dwell()
+        moved = np.zeros((k, k)) if codebook is None else codebook.moved()
         return {
-            "head": np.array(head, np.int64),
-            "ask_layout": asked.layout,
-            "ask_number": asked.number,
-            "book_layout": counted.layout,
-            "book_number": counted.number,
+            "header": np.array(header, np.int64),
+            "query_layout": query.layout,
+            "query_number": query.number,
+            "codebook_layout": codebook_packing.layout,
+            "codebook_number": codebook_packing.number,
             **shown,
-            "dwell": stays,
+            "dwell": dwells,
             "changes": moved,
             "recent": np.array([self._recent.get(one, 0.0) for one in shown["identity"].tolist()]),
             "parent": np.array(
@@ -310,11 +320,12 @@ class RegimesServer(RegimesHalf):
         }
 
     def _described(self, d: int) -> dict[str, AnyArray]:
-        """Identity, mass, centre, spread, roughness and slope of each regime, in unit coordinates."""
+        """Identity, mass, centre, spread, roughness and slope of each regime, in unit
+        coordinates."""
         server = self._server
         profiles = self._server.profiles
         identity = np.array(
-            self._identity() if self._column.of_client or server.look else [], np.int64
+            self._identity() if self._column.of_client or server.evaluation else [], np.int64
         )
         k = len(identity)
         mass = np.array([self._mass.get(one, 0.0) for one in identity.tolist()])
@@ -366,7 +377,7 @@ class RegimesServer(RegimesHalf):
             "options": self.options.model_dump(),
             "width": self._width,
             "readings": self._readings,
-            "next_look": self._next_look,
+            "next_evaluation": self._next_evaluation,
             **self._senders.state(),
             "answered": sorted(self._answered),
             "totals": {name: total.copy() for name, total in self._totals.items()},
@@ -386,7 +397,7 @@ class RegimesServer(RegimesHalf):
 
     def _restore_from(self, saved: StateReader, width: int | None) -> None:
         self._readings = saved.read_int("readings")
-        self._next_look = saved.read_int("next_look")
+        self._next_evaluation = saved.read_int("next_evaluation")
         self._senders = Senders.restored(saved)
         self._answered = set(saved.read_names("answered"))
         clients = saved.read_names("column_clients")
@@ -411,7 +422,7 @@ class RegimesServer(RegimesHalf):
         unpacking.end()
         self._renew_digests()
         self._totals = saved.read_named_floats("totals")
-        forms = self._ask.forms(width or 1)
+        forms = self._query.forms(width or 1)
         fits = [
             name.endswith(SAMPLE) or one.shape == forms.get(name)
             for name, one in self._totals.items()
@@ -424,17 +435,17 @@ SUM_MAX: Final = 4 * BLOCKS_MAX * READING_MAX**2
 """
 
 
-def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
+def check_answer(header: Header, arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for an answer that no client gives, whatever it remembers."""
     sums = arrays["sums"]
-    d = head.width
+    d = header.width
     clients = clients_of(arrays)
     bits = count_bits(arrays)
     blocks = BLOCKS_MAX * clients
     require_possible(
         d == len(claims.low), "its rows have another number of features than the contract"
     )
-    if head.phase == Phase.COLUMNS:
+    if header.phase == Phase.COLUMNS:
         level, spread, low, high = sums[1:].reshape(4, d)
         # A level is a median of rows in the box: what lies outside by more than rounding is made
         # up.
@@ -451,14 +462,14 @@ def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
             "sums has a spread that no rows have",
         )
         require_possible(0 <= sums[0] <= blocks, "sums has more rows than a client remembers")
-    elif head.phase == Phase.SCALING and len(sums):
+    elif header.phase == Phase.SCALING and len(sums):
         sizes = [1 + 2 * n_block_features(d, w) for w in SCALES]
         require_possible(len(sums) == sum(sizes), "sums is not of all scales")
         n = sums[np.cumsum([0, *sizes[:-1]])]
         require_possible(
             bool(((n >= 0) & (n <= blocks)).all()), "sums has more blocks than a client remembers"
         )
-    elif head.phase == Phase.NAMES:
+    elif header.phase == Phase.NAMES:
         require_possible(
             bool((np.abs(sums) <= SUM_MAX * clients).all()), "sums has more than a client remembers"
         )
@@ -467,7 +478,7 @@ def check_answer(head: Head, arrays: Arrays, claims: Claims) -> None:
         bool((np.abs(arrays["products"]) <= most).all()),
         "products are of more than a client remembers",
     )
-    if head.phase == Phase.PAIRS:
+    if header.phase == Phase.PAIRS:
         numbers = arrays["pair"].astype(np.int64) & ((1 << bits) - 1)
         ends = np.cumsum(arrays["part"][:, 2])
         upto = np.concatenate([[0], np.cumsum(numbers)])
@@ -518,15 +529,15 @@ def view(arrays: Arrays) -> ClusteringView:
         node_low=nodes - SPREAD_TENTH * spread,
         node_high=nodes + SPREAD_TENTH * spread,
         regimes=RegimeView(
-            int(arrays["head"][2]),
+            int(arrays["header"][2]),
             arrays["spread"],
             arrays["rough"],
             arrays["slope"],
             arrays["dwell"],
             arrays["changes"],
-            int(arrays["head"][3]),
-            bool(arrays["head"][1]),
-            bool(arrays["head"][4]),
+            int(arrays["header"][3]),
+            bool(arrays["header"][1]),
+            bool(arrays["header"][4]),
         ),
     )
 

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from shoal.algorithms.regimes.plan import make_codebook, nearest
+from shoal.algorithms.regimes.plan import make_codewords, nearest
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 GROUPS = 12
@@ -19,8 +19,8 @@ without noise"""
 JUMPS_MIN = 5.0
 """changes each way, from core to core within two blocks, that a set must have; a random walk has
 none"""
-STAY_MIN = 4.0
-"""blocks that a stay lasts at least; a sine whose period is a few blocks stays less"""
+DWELL_MIN = 4.0
+"""blocks that a dwell lasts at least; a sine whose period is a few blocks stays less"""
 # Cells stand for their mass by copies, as the clusterer takes points without weights.
 POINTS_OF_MASS = 2_000
 CUT_VALLEY = 0.7
@@ -52,7 +52,7 @@ class CellSets:
     """(k, k) pairs of blocks two apart"""
 
 
-def told_of_next(pairs: Floats | Ints) -> float:
+def mutual_information(pairs: Floats | Ints) -> float:
     """Nats that the set of a block tells of the next one's, less what chance seems to tell; pairs
     (k, k) by set.
 
@@ -65,11 +65,11 @@ def told_of_next(pairs: Floats | Ints) -> float:
     independent = np.outer(share.sum(axis=1), share.sum(axis=0))
     # A pair that never occurs tells nothing: x log x goes to 0, where a float has NaN.
     seen = share > 0
-    told = float((share[seen] * np.log(share[seen] / independent[seen])).sum())
+    information = float((share[seen] * np.log(share[seen] / independent[seen])).sum())
     # A table of counts without any dependence seems to tell about (k - 1)^2 / 2n nats (Miller
     # 1955).
     occurring = int((pairs.sum(axis=0) + pairs.sum(axis=1) > 0).sum())
-    return told - (occurring - 1) ** 2 / (2 * n)
+    return information - (occurring - 1) ** 2 / (2 * n)
 
 
 def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
@@ -78,7 +78,7 @@ def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
 
     Groups that no valley of mass parts are merged, those with the fullest valley first; then the
     set with the fewest changes each way is merged with the one it changes to most, until each has
-    enough changes and lasting stays.
+    enough changes and lasting dwells.
     """
     # Each block is in two pairs, as the earlier and as the later one; the floor is for cells that
     # no block was in.
@@ -121,8 +121,8 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     core = np.stack([along < 1 / 3, along > 2 / 3], axis=1).astype(np.float64)
     jumps = core.T @ pairs_2 @ core
     both_ways = min(jumps[0, 1], jumps[1, 0])
-    stay = changes.sum(axis=1) / np.maximum(crossed / 2, 0.5)
-    if both_ways < CUT_JUMPS_MIN or 2 * both_ways < DIRECT_MIN * crossed or stay.min() < STAY_MIN:
+    dwell = changes.sum(axis=1) / np.maximum(crossed / 2, 0.5)
+    if both_ways < CUT_JUMPS_MIN or 2 * both_ways < DIRECT_MIN * crossed or dwell.min() < DWELL_MIN:
         return None
     # Last, as it takes longest.
     if _crossings(along, of_cell, pairs) > CROSSINGS_MAX:
@@ -204,7 +204,7 @@ def correlation_of_sides(correlation: float, share: float) -> float:
 
 def _first_groups(cells: Floats, mass: Floats) -> Ints:
     copies = np.maximum(1, np.round(mass * POINTS_OF_MASS / mass.sum()).astype(np.int64))
-    centres = make_codebook(np.repeat(cells, copies, axis=0), GROUPS)
+    centres = make_codewords(np.repeat(cells, copies, axis=0), GROUPS)
     return np.unique(nearest(cells, centres), return_inverse=True)[1].astype(np.int64)
 
 
@@ -272,20 +272,21 @@ def _valleys(cells: Floats, mass: Floats, of_cell: Ints, group: int, k: int) -> 
 def _weakest(
     cells: Floats, mass: Floats, of_cell: Ints, changes: Floats, pairs_2: Floats
 ) -> int | None:
-    """The set with the fewest changes of those with too few changes or too short stays; None if
+    """The set with the fewest changes of those with too few changes or too short dwells; None if
     each has enough."""
     k = len(changes)
     core = np.eye(k)[of_cell] * _cores(cells, mass, of_cell, k)[:, None]
     jumps = core.T @ pairs_2 @ core
     np.fill_diagonal(jumps, 0.0)
     both_ways = np.minimum(jumps.sum(axis=0), jumps.sum(axis=1))
-    stay = changes.sum(axis=1) / np.maximum(changes.sum(axis=1) - np.diag(changes), 0.5)
-    weak = np.flatnonzero((both_ways < JUMPS_MIN) | (stay < STAY_MIN))
+    dwell = changes.sum(axis=1) / np.maximum(changes.sum(axis=1) - np.diag(changes), 0.5)
+    weak = np.flatnonzero((both_ways < JUMPS_MIN) | (dwell < DWELL_MIN))
     return int(weak[np.argmin(both_ways[weak])]) if len(weak) else None
 
 
 def _cores(cells: Floats, mass: Floats, of_cell: Ints, k: int) -> Bools:
-    """(c,) cells that lie within a third of the way from their set's centre to every other set's."""
+    """(c,) cells that lie within a third of the way from their set's centre to every other
+    set's."""
     centres = np.stack(
         [
             mass[of_cell == one] @ cells[of_cell == one] / mass[of_cell == one].sum()

@@ -201,14 +201,14 @@ export class Clusters {
 
   columns(model, clustering) {
     const known = clustering.clusters.some(({ since }) => since !== null && since !== undefined);
-    const stays = staysOf(clustering);
+    const dwells = dwellsOf(clustering);
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: (cluster) => stateOf(cluster, Date.now() / 1000) },
       { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share, recentPercent }) => percentText(recentPercent, recent_share) },
       { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => percentText(sharePercent, share) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
-      ...(stays ? [{ key: "stay", title: "Stay", number: true, of: ({ identity }) => stays[identity], text: ({ identity }) => (stays[identity] ? stayText(stays[identity], clustering) : "–") }] : []),
+      ...(dwells ? [{ key: "dwell", title: "Dwell", number: true, of: ({ identity }) => dwells[identity], text: ({ identity }) => (dwells[identity] ? dwellText(dwells[identity], clustering) : "–") }] : []),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
         key: `feature ${feature.name}`, title: featureLabel(feature), number: true, of_part: true,
@@ -259,20 +259,20 @@ export class Clusters {
 const partTitle = ({ number, label }) => `part ${number}: ${label}`;
 
 // Readings that each lasts at a stretch: those of regimes, or of clusters that are the regimes of another model; null for others.
-function staysOf({ regimes, beside }) {
-  const stays = regimes?.stays ?? beside?.same ?? {};
-  return Object.keys(stays).length ? stays : null;
+function dwellsOf({ regimes, beside }) {
+  const dwells = regimes?.dwells ?? beside?.same ?? {};
+  return Object.keys(dwells).length ? dwells : null;
 }
 
-function stayText(stay, { regimes, beside }) {
+function dwellText(dwell, { regimes, beside }) {
   const step = (regimes ?? beside).reading_s;
-  return step ? duration(stay * step) : count(stay);
+  return step ? duration(dwell * step) : count(dwell);
 }
 
 function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
   const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "the weight of all nodes"}.`];
-  if (staysOf(clustering)) notes.push("Stay: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
+  if (dwellsOf(clustering)) notes.push("Dwell: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
   if (clustering.parts?.length) notes.push("Parts divide the only cluster where nothing parts it, for orientation; they are no clusters.");
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
   if (model.clusters_total > clustering.clusters.length) notes.push(`The ${clustering.clusters.length} largest of ${count(model.clusters_total)} are listed.`);

@@ -17,7 +17,7 @@ function shape(tag, attributes, text = "") {
   return element;
 }
 
-const stayText = (stay, reading_s) => `about ${reading_s ? duration(stay * reading_s) : plural(stay, "reading")} at a stretch`;
+const dwellText = (dwell, reading_s) => `about ${reading_s ? duration(dwell * reading_s) : plural(dwell, "reading")} at a stretch`;
 
 export function showRegimes(model) {
   const clustering = model.waiting_for ? null : model.clustering;
@@ -29,16 +29,16 @@ export function showRegimes(model) {
 
 function showOwn(regimes, clusters) {
   const named = new Map(clusters.map((each) => [each.identity, each]));
-  const several = Object.keys(regimes.stays).length > 1;
+  const several = Object.keys(regimes.dwells).length > 1;
   setText(at("regimes-words"), several
     ? `${plural(regimes.n_changes, "change")} seen, in blocks of ${plural(regimes.block, "reading")}.${regimes.provisional ? " Provisional: too few changes, or the last two looks disagree." : ""}`
     : regimes.provisional && regimes.readings_needed
       ? `No regimes found yet: under this noise it takes about ${plural(regimes.readings_needed, "reading")} of all clients until most show.`
       : "One regime: nothing stays apart from the rest.");
-  const listed = several ? clusters.filter(({ identity }) => identity in regimes.stays) : [];
+  const listed = several ? clusters.filter(({ identity }) => identity in regimes.dwells) : [];
   reconcile(at("regimes-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
     fillSwatch(item.firstChild, cluster.slot);
-    setText(item.lastChild, `${clusterTitle(cluster)}: ${percentText(cluster.sharePercent, cluster.share)} of the time, ${stayText(regimes.stays[cluster.identity], regimes.reading_s)}`);
+    setText(item.lastChild, `${clusterTitle(cluster)}: ${percentText(cluster.sharePercent, cluster.share)} of the time, ${dwellText(regimes.dwells[cluster.identity], regimes.reading_s)}`);
   });
   const frame = at("transitions");
   frame.hidden = !several;
@@ -49,7 +49,7 @@ function showOwn(regimes, clusters) {
 }
 
 // Regimes on a ring, as large as their share; arrows as thick as the changes seen are many.
-function graph({ moves, stays, reading_s }, listed, named) {
+function graph({ moves, dwells, reading_s }, listed, named) {
   const spot = new Map(listed.map(({ identity, share }, i) => {
     const angle = (2 * Math.PI * i) / listed.length - (listed.length === 2 ? Math.PI : Math.PI / 2);
     return [identity, { x: SIZE / 2 + RING * Math.cos(angle), y: SIZE / 2 + RING * Math.sin(angle), r: DISC_MIN + DISC_MORE * Math.sqrt(share) }];
@@ -63,7 +63,7 @@ function graph({ moves, stays, reading_s }, listed, named) {
     group.append(
       shape("circle", { cx: x, cy: y, r, class: `mark c${markOf(cluster.slot).colour}` }),
       shape("text", { x, y: y + 4, "text-anchor": "middle" }, cluster.identity),
-      shape("title", {}, `${clusterTitle(cluster)}, ${stayText(stays[cluster.identity], reading_s)}`),
+      shape("title", {}, `${clusterTitle(cluster)}, ${dwellText(dwells[cluster.identity], reading_s)}`),
     );
     return group;
   });
@@ -101,17 +101,17 @@ function showBeside(clustering) {
   if (!beside) return;
   const titles = new Map(clustering.clusters.map((each) => [String(each.identity), each]));
   const rows = same
-    ? Object.entries(beside.same).filter(([identity]) => titles.has(identity)).map(([identity, stay]) => ({ ...titles.get(identity), stay, trend: null }))
+    ? Object.entries(beside.same).filter(([identity]) => titles.has(identity)).map(([identity, dwell]) => ({ ...titles.get(identity), dwell, trend: null }))
     : beside.regimes;
   setText(at("beside-words"), same
     ? `The regimes of ${beside.model} part the readings as the clusters do.`
-    : `Model ${beside.model} parts the same readings by where they stay. Share of each over time:`);
+    : `Model ${beside.model} parts the same readings by where they dwell. Share of each over time:`);
   reconcile(
     at("beside-list"), rows, ({ identity }) => `${identity}/${same}`,
     () => make("li", {}, swatch(), make("span"), frameOf()),
     (item, row) => {
       fillSwatch(item.children[0], row.slot ?? 0);
-      setText(item.children[1], `${clusterTitle(row)}: ${stayText(row.stay, beside.reading_s)}`);
+      setText(item.children[1], `${clusterTitle(row)}: ${dwellText(row.dwell, beside.reading_s)}`);
       fillBand(item.children[2], row);
     },
   );

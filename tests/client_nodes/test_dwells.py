@@ -1,4 +1,4 @@
-"""Site events of regimes: changes, rare ones, long stays, and readings that are usual in another
+"""Site events of regimes: changes, rare ones, long dwells, and readings that are usual in another
 regime."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.stays import PIECE, Regimes, Stays
+from shoal.client_nodes.labelling.dwells import PIECE, Dwells, Regimes
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
@@ -23,8 +23,8 @@ KNOWN = Regimes(5, WINDOW, np.array([7, 8, 9]), np.array([50.0, 50.0, 50.0]), CH
 MIDDLE = {7: 0.2, 8: 0.5, 9: 0.8}
 
 
-def stays(**settings: float) -> Stays:
-    return Stays(
+def dwells(**settings: float) -> Dwells:
+    return Dwells(
         plant(),
         "attic",
         "m",
@@ -33,7 +33,7 @@ def stays(**settings: float) -> Stays:
 
 
 def follow(
-    one: Stays,
+    one: Dwells,
     regimes: Iterable[int],
     values: Sequence[float] | None = None,
     known: Regimes = KNOWN,
@@ -48,7 +48,7 @@ def follow(
 
 
 def found(
-    one: Stays,
+    one: Dwells,
     regimes: Iterable[int],
     values: Sequence[float] | None = None,
     known: Regimes = KNOWN,
@@ -63,36 +63,38 @@ def found(
 
 
 def test_a_change_is_reported_once_the_client_has_stayed_elsewhere_for_a_window() -> None:
-    one = stays()
+    one = dwells()
     assert follow(one, [7] * 20 + [8] * 7 + [7] * 10) == [], "too short"
     assert follow(one, [8] * 10, first=37) == [("regime_changed", 44, 7)]
     (event,) = found(one, [9] * 30, first=47)
     assert event.text == "changed from regime 8 to regime 9 after 10 minutes"
     assert asdict(SiteEvent.decode(event.encode())) == asdict(event)
-    assert follow(stays(regime_changed_windows=0.0), [7] + [8] * 5) == [("regime_changed", 5, 7)]
+    assert follow(dwells(regime_changed_windows=0.0), [7] + [8] * 5) == [("regime_changed", 5, 7)]
 
 
 def test_a_change_that_few_have_made_is_unseen_and_a_common_one_is_not() -> None:
-    assert follow(stays(), [7] * 20 + [9] * 9) == [
+    assert follow(dwells(), [7] * 20 + [9] * 9) == [
         ("regime_changed", 27, 7),
         ("unseen_change", 27, 7),
     ]
-    assert follow(stays(), [7] * 20 + [8] * 9) == [("regime_changed", 27, 7)]
-    assert follow(stays(unseen_change_share=0.0), [7] * 20 + [9] * 9) == [("regime_changed", 27, 7)]
+    assert follow(dwells(), [7] * 20 + [8] * 9) == [("regime_changed", 27, 7)]
+    assert follow(dwells(unseen_change_share=0.0), [7] * 20 + [9] * 9) == [
+        ("regime_changed", 27, 7)
+    ]
 
 
-def test_a_stay_is_long_beyond_the_mean_of_all_clients_and_beyond_those_of_its_own() -> None:
-    assert follow(stays(), [7] * 400) == [("unusual_dwell", 230, None)], (
+def test_a_dwell_is_long_beyond_the_mean_of_all_clients_and_beyond_those_of_its_own() -> None:
+    assert follow(dwells(), [7] * 400) == [("unusual_dwell", 230, None)], (
         "50 readings times the logarithm of 100"
     )
-    used = stays()
+    used = dwells()
     follow(used, [8] * 9 + [7] * 600 + [8] * 9)
     assert follow(used, [7] * 500, first=700) == [("regime_changed", 707, 8)], (
         "this client has stayed so long before"
     )
-    (event,) = found(stays(), [7] * 400)
-    assert event.text == "in regime 7 for more than 4 hours; the mean stay is 50 readings"
-    assert follow(stays(unusual_dwell_share=0.0), [7] * 400) == []
+    (event,) = found(dwells(), [7] * 400)
+    assert event.text == "in regime 7 for more than 4 hours; the mean dwell is 50 readings"
+    assert follow(dwells(unusual_dwell_share=0.0), [7] * 400) == []
 
 
 def excursion(n: int, of: int = 8) -> tuple[list[int], list[float]]:
@@ -109,11 +111,11 @@ def test_readings_that_are_together_as_in_another_regime_are_reported_once() -> 
     quiet = {"unusual_dwell_share": 0.0}
     regimes, values = excursion(15)
     begins = len(regimes) - 100
-    assert follow(stays(**quiet), regimes, values)[2:] == [
+    assert follow(dwells(**quiet), regimes, values)[2:] == [
         ("usual_elsewhere", begins + 7 + 2 * WINDOW, 8)
     ], "once eight of ten are, and their window is whole"
-    assert follow(stays(**quiet), *excursion(7))[2:] == [], "fewer"
-    assert follow(stays(**quiet), *excursion(15, 9))[2:] == [], (
+    assert follow(dwells(**quiet), *excursion(7))[2:] == [], "fewer"
+    assert follow(dwells(**quiet), *excursion(15, 9))[2:] == [], (
         "usual in no regime that this client knows"
     )
 
@@ -123,12 +125,12 @@ def test_the_readings_around_a_change_are_usual_nowhere_else() -> None:
     late = [7] * 30 + [8] * 200
     # labels that lag by a window
     early = [MIDDLE[7]] * (30 - WINDOW) + [MIDDLE[8]] * (200 + WINDOW)
-    kinds = follow(stays(unusual_dwell_share=0.0, novel_streak=2), regimes + late, values + early)
+    kinds = follow(dwells(unusual_dwell_share=0.0, novel_streak=2), regimes + late, values + early)
     assert {kind for kind, *_ in kinds} == {"regime_changed"}
 
 
 def test_other_regimes_and_provisional_ones_give_no_event() -> None:
-    one = stays()
+    one = dwells()
     follow(one, [7] * 50)
     assert follow(one, [8] * 50, known=KNOWN._replace(digest=6), first=50) == [], (
         "the same readings under other names"
@@ -137,10 +139,10 @@ def test_other_regimes_and_provisional_ones_give_no_event() -> None:
         ("regime_changed", 107, 8)
     ]
     unsettled = KNOWN._replace(settled=False)
-    assert follow(stays(), [7] * 300 + [9] * 50, known=unsettled) == []
-    assert stays().follow([], np.empty((0, 2)), [], KNOWN) == []
+    assert follow(dwells(), [7] * 300 + [9] * 50, known=unsettled) == []
+    assert dwells().follow([], np.empty((0, 2)), [], KNOWN) == []
     assert (
-        stays().follow([Label(-1, None, "", None, 3, None)], np.empty((1, 2)), [(0, 0)], KNOWN)
+        dwells().follow([Label(-1, None, "", None, 3, None)], np.empty((1, 2)), [(0, 0)], KNOWN)
         == []
     )
 
@@ -154,21 +156,21 @@ def test_batches_and_restarts_change_no_event(size: int) -> None:
     unit = np.array(values)[:, None] + rng.uniform(-0.1, 0.1, (len(values), 2))
     labels = [Label(0, one, "", None, 3, None) for one in regimes]
     places = [(0, n) for n in range(len(labels))]
-    whole = stays().follow(labels, unit, places, KNOWN)
+    whole = dwells().follow(labels, unit, places, KNOWN)
     assert {one.kind for one in whole} == {
         "regime_changed",
         "unseen_change",
         "unusual_dwell",
         "usual_elsewhere",
     }
-    one = stays()
+    one = dwells()
     events = list[SiteEvent]()
     for start in range(0, len(labels), size):
         part = slice(start, start + size)
         events += one.follow(labels[part], unit[part], places[part], KNOWN)
         saved = unpack(pack(one.state()))
-        one = stays()
+        one = dwells()
         one.restore(saved)
     assert events == whole
-    with pytest.raises(InvalidState, match="stays"):
-        one.restore({**one.state(), "stay": [7, -1, None, False, False]})
+    with pytest.raises(InvalidState, match="dwells"):
+        one.restore({**one.state(), "dwell": [7, -1, None, False, False]})

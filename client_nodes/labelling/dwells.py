@@ -2,10 +2,10 @@
 labels of a model.
 
 A change is reported once the client has stayed elsewhere for a while, and not while the regimes are
-provisional. Whether a change or a stay is rare is a p-value, as for novelty: of all earlier changes
-from that regime, the share of those that were as rare; of the stays, the share of those at least as
-long. The counts of changes and the mean stay are those of the federation; the stays that a long one
-is compared with are the client's own as well.
+provisional. Whether a change or a dwell is rare is a p-value, as for novelty: of all earlier
+changes from that regime, the share of those that were as rare; of the dwells, the share of those at
+least as long. The counts of changes and the mean dwell are those of the federation; the dwells that
+a long one is compared with are the client's own as well.
 
 Around a change, readings have the label of the regime that fills most of their window. So a reading
 counts for what is usual in a regime, or for an excursion from it, only where no change was reported
@@ -31,10 +31,10 @@ from shoal.protocol.checks import is_count
 from shoal.protocol.events import SiteEvent, duration
 from shoal.protocol.labels import Label
 
-STAYS_MAX: Final = 200
-"""completed stays in each regime that are remembered"""
+DWELLS_MAX: Final = 200
+"""completed dwells in each regime that are remembered"""
 REGIMES_MAX: Final = 64
-"""regimes whose stays are remembered, those that were left last"""
+"""regimes whose dwells are remembered, those that were left last"""
 CHANGED_MIN: Final = 5
 """readings elsewhere before a change is reported, at least: where a window is one reading, single
 ones go astray"""
@@ -52,7 +52,7 @@ class Regimes(NamedTuple):
     identity: Ints
     """(k,) -1 for one without a lasting identity"""
     dwell: Floats
-    """(k,) mean stay, in readings; 0 where it is not known"""
+    """(k,) mean dwell, in readings; 0 where it is not known"""
     changes: Floats
     """(k, k) changes seen from each to each other one"""
     settled: bool
@@ -61,7 +61,7 @@ class Regimes(NamedTuple):
     @classmethod
     def of(cls, view: RegimeView, identity: Sequence[int], digest: int, window: int) -> Self:
         """Those of a view, whose clusters have these lasting identities."""
-        settled = len(identity) > 1 and view.looked and not view.provisional
+        settled = len(identity) > 1 and view.evaluated and not view.provisional
         return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
 
     def rarity(self, before: int, after: int) -> float:
@@ -81,12 +81,12 @@ class Regimes(NamedTuple):
         # and not none.
         return float((1 + as_rare) / (1 + row.sum()))
 
-    def mean_stay(self, identity: int) -> float:
+    def mean_dwell(self, identity: int) -> float:
         """0 where it is not known."""
         return float(self.dwell[self.identity == identity].sum())
 
 
-class _Told(NamedTuple):
+class _Finding(NamedTuple):
     """What an event says."""
 
     kind: str
@@ -95,7 +95,7 @@ class _Told(NamedTuple):
     other: int | None
 
 
-class _Stay(NamedTuple):
+class _Dwell(NamedTuple):
     """Successive readings of one regime."""
 
     identity: int | None = None
@@ -104,7 +104,7 @@ class _Stay(NamedTuple):
     """event time of the first; None without one"""
     seen: bool = False
     """whether its beginning was seen"""
-    told: bool = False
+    reported: bool = False
     """whether it was reported as long"""
 
 
@@ -112,16 +112,16 @@ def _called(label: Label) -> str:
     return label.name or f"regime {label.identity}"
 
 
-def _span(stay: _Stay, until: float | None) -> str:
-    """How long a stay was, in time where its readings have it; "more than" that if its beginning
+def _span(dwell: _Dwell, until: float | None) -> str:
+    """How long a dwell was, in time where its readings have it; "more than" that if its beginning
     was not seen."""
-    more = "" if stay.seen else "more than "
-    if stay.since is None or until is None:
-        return f"{more}{stay.readings} readings"
-    return f"{more}{duration(until - stay.since)}"
+    more = "" if dwell.seen else "more than "
+    if dwell.since is None or until is None:
+        return f"{more}{dwell.readings} readings"
+    return f"{more}{duration(until - dwell.since)}"
 
 
-class Stays:
+class Dwells:
     """Follows the labels of one model of regimes in the order of the readings."""
 
     def __init__(
@@ -132,11 +132,11 @@ class Stays:
         self._model = model
         self._settings = settings
         self._digest: int | None = None
-        self._stay = _Stay()
-        self._next = _Stay()
-        """readings in a row elsewhere, which may become a stay"""
+        self._dwell = _Dwell()
+        self._next = _Dwell()
+        """readings in a row elsewhere, which may become a dwell"""
         self._lengths: dict[int, list[int]] = {}
-        """identity -> readings of completed stays; the regime left last is the last"""
+        """identity -> readings of completed dwells; the regime left last is the last"""
         self._excursions = Excursions(len(contract.features))
 
     def follow(
@@ -151,8 +151,8 @@ class Stays:
         if regimes.digest != self._digest:
             # A label by other regimes that differs from the one before is no change.
             self._digest = regimes.digest
-            self._next = _Stay()
-            self._stay = self._stay._replace(seen=False)
+            self._next = _Dwell()
+            self._dwell = self._dwell._replace(seen=False)
             self._excursions.interrupt()
             is_first = True
         else:
@@ -161,31 +161,31 @@ class Stays:
         for label, row, place in zip(labels, unit, places, strict=True):
             if label.identity is None:
                 continue
-            if is_first and label.identity != self._stay.identity:
-                self._stay = _Stay(label.identity, 0, label.time)
+            if is_first and label.identity != self._dwell.identity:
+                self._dwell = _Dwell(label.identity, 0, label.time)
             is_first = False
-            told = [*self._follow_stay(label, regimes), *self._follow_excursion(row, regimes)]
+            reported = [*self._follow_dwell(label, regimes), *self._follow_excursion(row, regimes)]
             if regimes.settled:
-                events += [self._event(one, label, place) for one in told]
+                events += [self._event(one, label, place) for one in reported]
         return events
 
-    def _follow_stay(self, label: Label, regimes: Regimes) -> list[_Told]:
-        stay = self._stay
+    def _follow_dwell(self, label: Label, regimes: Regimes) -> list[_Finding]:
+        dwell = self._dwell
         identity = int(label.identity or 0)
-        if identity == stay.identity:
-            self._stay = stay._replace(readings=stay.readings + self._next.readings + 1)
-            self._next = _Stay()
+        if identity == dwell.identity:
+            self._dwell = dwell._replace(readings=dwell.readings + self._next.readings + 1)
+            self._next = _Dwell()
             return self._long(label, regimes)
         if identity != self._next.identity:
-            self._stay = stay._replace(readings=stay.readings + self._next.readings)
-            self._next = _Stay(identity, 0, label.time, seen=True)
+            self._dwell = dwell._replace(readings=dwell.readings + self._next.readings)
+            self._next = _Dwell(identity, 0, label.time, seen=True)
         self._next = self._next._replace(readings=self._next.readings + 1)
         if self._next.readings < self._confirming(regimes):
             return []
-        left = self._stay
-        self._stay = self._next
-        self._next = _Stay()
-        # Of a stay whose beginning was not seen only a least length is known.
+        left = self._dwell
+        self._dwell = self._next
+        self._next = _Dwell()
+        # Of a dwell whose beginning was not seen only a least length is known.
         if left.seen:
             self._remember(left)
         return self._changed(left, label, regimes)
@@ -194,69 +194,70 @@ class Stays:
         """Readings elsewhere after which a client has changed its regime."""
         return max(CHANGED_MIN, round(self._settings.regime_changed_windows * regimes.window))
 
-    def _remember(self, left: _Stay) -> None:
+    def _remember(self, left: _Dwell) -> None:
         identity = int(left.identity or 0)
-        self._lengths[identity] = [*self._lengths.pop(identity, []), left.readings][-STAYS_MAX:]
+        self._lengths[identity] = [*self._lengths.pop(identity, []), left.readings][-DWELLS_MAX:]
         while len(self._lengths) > REGIMES_MAX:
             # A dict keeps the order of insertion, and `pop` moves the regime left last to the end.
             del self._lengths[next(iter(self._lengths))]
 
-    def _changed(self, left: _Stay, label: Label, regimes: Regimes) -> list[_Told]:
+    def _changed(self, left: _Dwell, label: Label, regimes: Regimes) -> list[_Finding]:
         way = f"from regime {left.identity} to {_called(label)}"
-        text = f"changed {way} after {_span(left, self._stay.since)}"
-        told = [_Told("regime_changed", text, self._stay.readings, left.identity)]
+        text = f"changed {way} after {_span(left, self._dwell.since)}"
+        reported = [_Finding("regime_changed", text, self._dwell.readings, left.identity)]
         rarity = regimes.rarity(int(left.identity or 0), int(label.identity or 0))
         if rarity <= self._settings.unseen_change_share:
             text = f"changed {way}; of the changes from there, {rarity:.1%} were as rare"
-            told.append(_Told("unseen_change", text, self._stay.readings, left.identity))
-        return told
+            reported.append(_Finding("unseen_change", text, self._dwell.readings, left.identity))
+        return reported
 
-    def _long(self, label: Label, regimes: Regimes) -> list[_Told]:
-        stay = self._stay
+    def _long(self, label: Label, regimes: Regimes) -> list[_Finding]:
+        dwell = self._dwell
         share = self._settings.unusual_dwell_share
-        mean = regimes.mean_stay(int(stay.identity or 0))
+        mean = regimes.mean_dwell(int(dwell.identity or 0))
         # Stays of a chain of regimes without memory are exponential; those of most sensors are less
         # spread.
-        if stay.told or not share or not mean or stay.readings <= -mean * math.log(share):
+        if dwell.reported or not share or not mean or dwell.readings <= -mean * math.log(share):
             return []
-        own = self._lengths.get(int(stay.identity or 0), [])
-        if sum(one >= stay.readings for one in own) > share * len(own):
+        own = self._lengths.get(int(dwell.identity or 0), [])
+        if sum(one >= dwell.readings for one in own) > share * len(own):
             return []
-        self._stay = stay._replace(told=True)
-        text = f"in {_called(label)} for {_span(stay, label.time)}; the mean stay is {mean:.0f} readings"
-        return [_Told("unusual_dwell", text, stay.readings, None)]
+        self._dwell = dwell._replace(reported=True)
+        lasted = _span(dwell, label.time)
+        text = f"in {_called(label)} for {lasted}; the mean dwell is {mean:.0f} readings"
+        return [_Finding("unusual_dwell", text, dwell.readings, None)]
 
-    def _follow_excursion(self, unit: Floats, regimes: Regimes) -> list[_Told]:
+    def _follow_excursion(self, unit: Floats, regimes: Regimes) -> list[_Finding]:
         n = self._settings.novel_streak
-        stay = int(self._stay.identity or 0)
-        other = self._excursions.follow(stay, unit, regimes.window + self._confirming(regimes), n)
+        dwell = int(self._dwell.identity or 0)
+        other = self._excursions.follow(dwell, unit, regimes.window + self._confirming(regimes), n)
         if other is None:
             return []
-        text = f"{n} readings in a row are as in regime {other}, and not as in regime {stay}"
-        return [_Told("usual_elsewhere", text, n, other)]
+        text = f"{n} readings in a row are as in regime {other}, and not as in regime {dwell}"
+        return [_Finding("usual_elsewhere", text, n, other)]
 
-    def _event(self, told: _Told, label: Label, place: tuple[int, int]) -> SiteEvent:
+    def _event(self, reported: _Finding, label: Label, place: tuple[int, int]) -> SiteEvent:
         partition, offset = place
         return SiteEvent(
-            id=f"{self._model}/{partition}/{offset}/{told.kind}",
-            kind=told.kind,
+            id=f"{self._model}/{partition}/{offset}/{reported.kind}",
+            kind=reported.kind,
             federation=self._contract.federation,
             client=self._client,
             model=self._model,
             version=label.version,
-            readings=told.readings,
+            readings=reported.readings,
             at=label.time,
-            cluster=self._stay.identity,
-            name=label.name if label.identity == self._stay.identity else "",
-            other=told.other,
-            text=told.text,
+            cluster=self._dwell.identity,
+            name=label.name if label.identity == self._dwell.identity else "",
+            other=reported.other,
+            text=reported.text,
         )
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         return {
             "digest": self._digest,
-            "stay": list(self._stay),
+            "dwell": list(self._dwell),
             "next": list(self._next),
             "lengths": [[one, *lengths] for one, lengths in self._lengths.items()],
             "excursions": self._excursions.state(),
@@ -266,16 +267,18 @@ class Stays:
         """Raises `InvalidState`."""
         try:
             self._digest = state["digest"]
-            self._stay = _Stay(*state["stay"])
-            self._next = _Stay(*state["next"])
-            if not (is_count(self._stay.readings) and is_count(self._next.readings)):
+            self._dwell = _Dwell(*state["dwell"])
+            self._next = _Dwell(*state["next"])
+            if not (is_count(self._dwell.readings) and is_count(self._next.readings)):
                 raise ValueError("impossible counts")
             self._lengths = {
                 int(one): [int(each) for each in lengths] for one, *lengths in state["lengths"]
             }
             self._excursions.restore(state["excursions"])
         except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint of stays in regimes is damaged: {broken}") from None
+            raise InvalidState(
+                f"the checkpoint of dwells in regimes is damaged: {broken}"
+            ) from None
 
 
 CLEAR: Final = 2.0
@@ -331,7 +334,7 @@ class _Likely:
 class Excursions:
     """Finds readings in a row that are together more likely in another regime than in theirs.
 
-    A reading counts once as many readings before and after it as show a change are of one stay: at
+    A reading counts once as many readings before and after it as show a change are of one dwell: at
     a change those of the next regime have the label of the one before for up to half a window, and
     a change is reported later still.
     """
@@ -352,7 +355,7 @@ class Excursions:
         self._run: list[dict[int, float]] = []
         """nats for each other regime, of the newest readings"""
         self._ordinary = 0
-        self._told = False
+        self._reported = False
 
     def interrupt(self) -> None:
         """The next reading does not follow those before it."""
@@ -361,10 +364,10 @@ class Excursions:
         self._open = []
         self._run = []
         self._ordinary = 0
-        self._told = False
+        self._reported = False
 
     def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
-        """A reading (d,) of a stay -> the other regime in which `length` readings in a row are
+        """A reading (d,) of a dwell -> the other regime in which `length` readings in a row are
         usual, when they are.
 
         `window`: readings before and after one that must be of the same stay.
@@ -373,7 +376,7 @@ class Excursions:
             self.interrupt()
             self._of = identity
         self._same += 1
-        # The first readings of a stay may have the label of the regime before.
+        # The first readings of a dwell may have the label of the regime before.
         if self._same <= window:
             return None
         self._open.append(unit)
@@ -396,10 +399,10 @@ class Excursions:
             self._ordinary += 1
             # An excursion that goes on is one event: only as many ordinary readings as it takes to
             # be found end it.
-            self._told = self._told and self._ordinary < length
+            self._reported = self._reported and self._ordinary < length
             return None
-        is_new = not self._told
-        self._told = True
+        is_new = not self._reported
+        self._reported = True
         self._ordinary = 0
         return where if is_new else None
 
@@ -435,7 +438,7 @@ class Excursions:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        numbers = [self._of, self._same, self._ordinary, self._told]
+        numbers = [self._of, self._same, self._ordinary, self._reported]
         run = [[[one, nats] for one, nats in each.items()] for each in self._run]
         return {
             "known": list(self._known),
@@ -459,6 +462,6 @@ class Excursions:
         rows = np.asarray(state["piece_rows"], np.float64).reshape(-1, self._width)
         self._piece = [(int(one), row) for one, row in zip(state["piece"], rows, strict=True)]
         self._open = list(np.asarray(state["open"], np.float64).reshape(-1, self._width))
-        self._of, self._same, self._ordinary, self._told = state["numbers"]
+        self._of, self._same, self._ordinary, self._reported = state["numbers"]
         if not (is_count(self._same) and is_count(self._ordinary)):
             raise ValueError("impossible counts")
