@@ -1,1 +1,2 @@
-"""Measurements of speed, memory and size, to be run again on any machine. See benchmarks/README.md."""
+"""Measurements of speed, memory and size, to be run again on any machine. See
+benchmarks/README.md."""

@@ -140,7 +140,8 @@ def alike(rng: np.random.Generator, bins: int, series: int, correlation: float) 
 
 
 def chances(values: Floats, bins: int, width: int, by: float) -> Floats:
-    """values (2 bins, s) -> (s,) the chance of the second half, moved by `by`, against the first."""
+    """values (2 bins, s) -> (s,) the chance of the second half, moved by `by`, against the
+    first."""
     at = width * np.arange(2 * bins)
     ones = np.ones(bins)
     halves = Series(at[:bins], values[:bins], ones), Series(at[bins:], values[bins:] + by, ones)

@@ -168,9 +168,14 @@ def measure(
         agreement.append(float(scores(labels[READINGS:], found)["ari"]))
         clusters.append(len(np.unique(found)))
     return {
-        "family": family.name, "d": family.d, "true": len(np.unique(labels)), "method": method, "epsilon": epsilon,
-        "ari": agreement, "clusters": clusters,
-    }  # fmt: skip
+        "family": family.name,
+        "d": family.d,
+        "true": len(np.unique(labels)),
+        "method": method,
+        "epsilon": epsilon,
+        "ari": agreement,
+        "clusters": clusters,
+    }
 
 
 def _apart(count: int, d: int, least: float, generator: np.random.Generator) -> Floats:

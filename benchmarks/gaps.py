@@ -133,7 +133,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"{', '.join(map(str, result['seeds']))}. {SHARE:.0%} of all values are missing at random."
         " The first three "
         "columns are of labels of whole rows.\n\n"
-        f"{table(['all streams', *head], summary)}\n{table(['stream', *head], lines)}\n{one_line(result['machine'])}\n"
+        f"{table(['all streams', *head], summary)}\n{table(['stream', *head], lines)}\n"
+        f"{one_line(result['machine'])}\n"
     )
 
 

@@ -179,7 +179,8 @@ def measured(axis: Axis, sizes: Sequence[int], kernels: str, quick: bool = False
 
 
 def run(size: Size, kernels: str) -> dict[str, Any]:
-    """The costs of a federation that runs in a process of its own. Raises RuntimeError if it fails."""
+    """The costs of a federation that runs in a process of its own. Raises RuntimeError if it
+    fails."""
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.grown_federation", json.dumps(asdict(size))],
         capture_output=True,

@@ -42,7 +42,8 @@ SPREADS: Final = (0.0, 0.1, 0.25, 0.5)
 
 
 class Stream(NamedTuple):
-    """Rows (n, d) in unit coordinates, of which feature 0 is of the kind, and their clusters (n,)."""
+    """Rows (n, d) in unit coordinates, of which feature 0 is of the kind, and their clusters
+    (n,)."""
 
     rows: Floats
     truth: Ints
@@ -127,7 +128,8 @@ CATEGORIES: Final[Mapping[str, tuple[int, Callable[[np.random.Generator, int], S
 
 
 def circular_forms(rows: Floats) -> Iterator[tuple[str, Floats, dict[str, Any]]]:
-    """What the feature is taken for -> rows as models learn them, and the options of density_tree."""
+    """What the feature is taken for -> rows as models learn them, and the options of
+    density_tree."""
     way = rows[:, 0]
     others = rows[:, 1:]
     yield "a number", rows, {}

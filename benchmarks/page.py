@@ -65,7 +65,8 @@ new PerformanceObserver(list => list.getEntries().forEach(({duration, scripts}) 
   measured.frames.push([duration, scripts.map(({sourceFunctionName, sourceURL, duration: took}) =>
     `${sourceFunctionName || 'script'} of ${sourceURL.split('/').pop()} ${Math.round(took)} ms`)])
 )).observe({type: 'long-animation-frame'});
-new PerformanceObserver(list => list.getEntries().forEach(({duration}) => measured.tasks.push(duration)))
+new PerformanceObserver(list => list.getEntries()
+    .forEach(({duration}) => measured.tasks.push(duration)))
   .observe({type: 'longtask'});
 })()"""
 """`measured`: milliseconds from a click or an input to the end of the frame that shows it; frames,

@@ -184,14 +184,19 @@ def markdown(result: dict[str, Any]) -> str:
         "number changes",
     ]
     head += ["name changes", "change part", "k-means anew", "ms", "at most"]
-    return "\n".join([
-        f"# How steady parts are\n\nMade by `{result['made_by']}`; do not edit.\n",
-        f"Sensor files in the order of time, each feature from 0 to 1 between its quantiles; cluster_tree of {CLIENTS} "
-        f"clients, a snapshot every {SNAPSHOT_READINGS} readings, all nodes taken for one cluster. *One cluster*: "
-        "share of the snapshots in which there really is one. Changes are for each 1 000 readings "
-        "with parts, names of all parts together; *change part* is the share of "
-        f"{PROBES:,} fixed readings of the stream, beside k-means of as many cells that begins anew. Milliseconds are "
-        "of processor time, for each snapshot.\n",
-        table(head, lines),
-        one_line(result["machine"]) + "\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# How steady parts are\n\nMade by `{result['made_by']}`; do not edit.\n",
+            (
+                "Sensor files in the order of time, each feature from 0 to 1 between its"
+                f" quantiles; cluster_tree of {CLIENTS} clients, a snapshot every"
+                f" {SNAPSHOT_READINGS} readings, all nodes taken for one cluster. *One cluster*:"
+                " share of the snapshots in which there really is one. Changes are for each 1 000"
+                " readings with parts, names of all parts together; *change part* is the share of"
+                f" {PROBES:,} fixed readings of the stream, beside k-means of as many cells that"
+                " begins anew. Milliseconds are of processor time, for each snapshot.\n"
+            ),
+            table(head, lines),
+            one_line(result["machine"]) + "\n",
+        ]
+    )

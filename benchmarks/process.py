@@ -1,4 +1,5 @@
-"""Memory and processor time of processes, from the kernel (Linux), and a `shoal client` to measure."""
+"""Memory and processor time of processes, from the kernel (Linux), and a `shoal client` to
+measure."""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ def _absorb(server: RegimesServer, sites: Sequence[Site], sequence: Counter[int]
 
 
 def in_unit(rows: Floats) -> Floats:
-    """Rows scaled to 0..1 by twice the range in which almost all lie, as declared bounds would be."""
+    """Rows scaled to 0..1 by twice the range in which almost all lie, as declared bounds
+    would be."""
     low, high = np.nanquantile(rows, [0.001, 0.999], axis=0)
     span = np.where(high > low, high - low, 1.0)
     unit: Floats = np.clip((rows - low + span / 2) / (2 * span), 0, 1)
@@ -165,7 +166,8 @@ PLANTED_CLIENTS: Final = 12
 
 
 def in_turn(rng: np.random.Generator, n: int, ways: Sequence[int] = (1, 2, 0)) -> Ints:
-    """(n,) regimes of which each is always followed by the same one, for gamma-distributed times."""
+    """(n,) regimes of which each is always followed by the same one, for gamma-distributed
+    times."""
     out = list[int]()
     now = 0
     while len(out) < n:

@@ -359,7 +359,8 @@ def filtered(model: Any, rows: Floats, clients: Ints) -> Ints:
 
 
 def change_points(data: Stream) -> Labels:
-    """Segments between changes of the mean (PELT), grouped by a Gaussian mixture of the least BIC."""
+    """Segments between changes of the mean (PELT), grouped by a Gaussian mixture of the least
+    BIC."""
     ruptures = import_module("ruptures")
 
     rows = standardized(data.rows)

@@ -219,8 +219,16 @@ def markdown(result: dict[str, Any]) -> str:
 
     def rows(schemes: Sequence[Scheme]) -> list[list[str]]:
         names = [name for name in LEVELS if (name, schemes[0].name) in cells]
-        return [[name, *(_entry(cells[name, one.name]) if (name, one.name) in cells else "" for one in schemes)]
-                for name in names]  # fmt: skip
+        return [
+            [
+                name,
+                *(
+                    _entry(cells[name, one.name]) if (name, one.name) in cells else ""
+                    for one in schemes
+                ),
+            ]
+            for name in names
+        ]
 
     nulls = result["nulls"]
     streams = sum(one["streams"] for one in nulls)

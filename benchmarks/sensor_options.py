@@ -169,14 +169,19 @@ def markdown(result: dict[str, Any]) -> str:
     took = [
         [name, *(rounded(one["of"][name]["seconds"]) for one in files.values())] for name in names
     ]
-    return "\n".join([
-        f"# What to turn, on sensor files\n\nMade by `{result['made_by']}`; do not edit.\n",
-        f"The first {READINGS:,} complete readings of each file, with its number of features, scaled to 0-1 between "
-        f"the quantiles {ENDS[0]:g} and {ENDS[1]:g}; one client. A speck has less than {SPECK:.0%} of the readings.\n",
-        table(head, lines),
-        table(["seconds of processor time", *files], took),
-        one_line(result["machine"]) + "\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# What to turn, on sensor files\n\nMade by `{result['made_by']}`; do not edit.\n",
+            (
+                f"The first {READINGS:,} complete readings of each file, with its number of"
+                f" features, scaled to 0-1 between the quantiles {ENDS[0]:g} and {ENDS[1]:g}; one"
+                f" client. A speck has less than {SPECK:.0%} of the readings.\n"
+            ),
+            table(head, lines),
+            table(["seconds of processor time", *files], took),
+            one_line(result["machine"]) + "\n",
+        ]
+    )
 
 
 def _cell(one: dict[str, Any]) -> str:

@@ -111,7 +111,8 @@ def with_pictures(markdown: str, here: str) -> str:
 
 
 def diagrams(markdown: str, here: str) -> Iterator[tuple[str, str]]:
-    """The text of each diagram of the page `here`, and the path of its picture in the repository."""
+    """The text of each diagram of the page `here`, and the path of its picture in the
+    repository."""
     for number, found in enumerate(DIAGRAM.finditer(markdown), 1):
         yield found[1], f"docs/pictures/{Path(here).stem}{'' if number == 1 else f'-{number}'}.svg"
 

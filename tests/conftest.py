@@ -283,7 +283,8 @@ def quix_streams() -> None:
 
 @pytest.fixture(scope="session")
 def can_run_docker(can_run_kafka: None) -> None:
-    """What a Docker engine of the tests' own needs, and the jars that stand in for Kafka's image."""
+    """What a Docker engine of the tests' own needs, and the jars that stand in for Kafka's
+    image."""
     if (missing := what_an_engine_lacks()) is not None:
         without("Docker", missing)
 

@@ -61,7 +61,8 @@ while True:
                 opened = os.open(file, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
                 os.dup2(opened, number)
                 os.close(opened)
-            sys.argv[:] = [importlib.import_module("shoal").__path__[0] + "/__main__.py", *asked["words"]]
+            program = importlib.import_module("shoal").__path__[0] + "/__main__.py"
+            sys.argv[:] = [program, *asked["words"]]
             main()
             sys.exit("main() returned")
         children.add(child)

@@ -68,7 +68,8 @@ class SharedBroker:
             self.bootstrap = f"127.0.0.1:{port.read_text(encoding='utf-8')}"
 
     def _start(self, port: str) -> None:
-        """Start it by a process that ends: the broker may outlive this one, and is no child of it."""
+        """Start it by a process that ends: the broker may outlive this one, and is no child
+        of it."""
         command = [
             sys.executable,
             broker.__file__,

@@ -15,8 +15,9 @@ PROPERTIES = """
 listener.security.protocol.map=CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=SCRAM-SHA-512
 sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
-listener.name.clients.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule \
-required username="{admin}" password="{password}";
+listener.name.clients.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required \
+username="{admin}" password="{password}";
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:{admin};User:ANONYMOUS
 allow.everyone.if.no.acl.found=false

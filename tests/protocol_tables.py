@@ -132,7 +132,8 @@ def fields_of(form: type) -> dict[str, tuple[str, str]]:
 
 
 def topics_table(contract: Contract) -> str:
-    """Name, compaction and largest record of each topic of a federation, with the default settings."""
+    """Name, compaction and largest record of each topic of a federation, with the default
+    settings."""
     rows = [
         f"| `{name}` | {'newest record of each key' if topic.compact else 'in order'} |"
         f" {topic.record_bytes_max} |"

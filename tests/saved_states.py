@@ -10,7 +10,8 @@ NODES: Final = ("nodes.weight", "nodes.sigma", "nodes.count", "nodes.stamp", "no
 
 
 def ways(state: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The way to every entry of a state; what is below the names of clients or arrays is no part."""
+    """The way to every entry of a state; what is below the names of clients or arrays is no
+    part."""
     for name, value in state.items():
         way = f"{above}{name}"
         yield way

@@ -46,7 +46,8 @@ FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglo
 
 
 def name_of(path: Path) -> str:
-    """shoal/privacy/laplace.py -> shoal.privacy.laplace; producers/pump.py -> shoal.producers.pump"""
+    """shoal/privacy/laplace.py -> shoal.privacy.laplace; producers/pump.py ->
+    shoal.producers.pump"""
     parts = path.relative_to(PROJECT).with_suffix("").parts
     return ".".join(("shoal", *parts) if parts[0] in PROJECT_FOLDERS else parts)
 

@@ -64,9 +64,19 @@ def test_readers_without_shoal_read_what_a_broker_has(
     contract = a_contract(name="readers-of-the-protocol")
     snapshot = a_snapshot(contract, some_nodes(2, 3, 30), version=7)
     event = ClusterEventMessage(
-        id="fcac/7/0", kind="birth", federation=contract.federation, model="fcac", version=7, readings=10,
-        at=1.0, cluster=0, share=0.5, known=1, active=1, text="cluster 0 is new",
-    )  # fmt: skip
+        id="fcac/7/0",
+        kind="birth",
+        federation=contract.federation,
+        model="fcac",
+        version=7,
+        readings=10,
+        at=1.0,
+        cluster=0,
+        share=0.5,
+        known=1,
+        active=1,
+        text="cluster 0 is new",
+    )
     with closing(open_log(LogSettings(address=f"kafka://{kafka_bootstrap}"))) as log:
         ensure_topics(log, contract)
         log.publish(contract.events_topic, event.encode(), b"fcac", event.headers())

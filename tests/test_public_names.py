@@ -43,7 +43,8 @@ import os, signal, socket, sys, tempfile, time
 for module in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[module] = None
 for owner, names in {
-    os: "fork register_at_fork sched_getaffinity sysconf getuid geteuid getpgid killpg fchmod mkfifo statvfs",
+    os: "fork register_at_fork sched_getaffinity sysconf getuid geteuid getpgid killpg fchmod"
+        " mkfifo statvfs",
     time: "clock_gettime CLOCK_BOOTTIME CLOCK_MONOTONIC",
     signal: "SIGKILL SIGHUP SIGUSR1 SIGALRM",
     socket: "AF_UNIX",
@@ -53,10 +54,12 @@ for owner, names in {
 from contextlib import closing
 import numpy as np, shoal
 from shoal import *
-import shoal.client_nodes.client_command, shoal.onebox.demo, producers, shoal.server_node.server_command, shoal.server_node.outputs.web.server
+import shoal.client_nodes.client_command, shoal.onebox.demo, shoal.producers
+import shoal.server_node.server_command, shoal.server_node.outputs.web.server
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings, beginning
-rows = np.random.default_rng(0).normal(size=(200, 2)) * .02 + np.repeat([[.2, .2], [.8, .8]], 100, axis=0)
+rows = np.random.default_rng(0).normal(size=(200, 2)) * .02
+rows += np.repeat([[.2, .2], [.8, .8]], 100, axis=0)
 for estimator in (FCAC(), ClusterTree(), FederatedKMeans(2)):
     print(len(estimator.fit_predict(rows)))
 with tempfile.TemporaryDirectory() as folder, closing(open_log(f"sqlite:{folder}/log.db")) as log:

@@ -38,7 +38,8 @@ RESOLVED = resolve(CONTRACT)
 
 
 class Plant:
-    """The clients and the server's half of their model. Each update has a point in every cluster."""
+    """The clients and the server's half of their model. Each update has a point in every
+    cluster."""
 
     def __init__(self, folder: Path, with_history: bool = True) -> None:
         """`folder` of its checkpoint, and of its history if there is one."""

@@ -37,7 +37,8 @@ WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
 
 
 class Stopwatch:
-    """Adds up the time within functions, by what they do; one that another calls counts with that."""
+    """Adds up the time within functions, by what they do; one that another calls counts with
+    that."""
 
     def __init__(self) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)

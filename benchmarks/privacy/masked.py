@@ -73,10 +73,16 @@ SUMS: Final = (
 )
 LARGE: Final = (Scheme("sums, epsilon 4 for all 50 windows", 1000, SumBudget(4.0, 50)),)
 MONTHS: Final = tuple(
-    Scheme(f"a month, epsilon {epsilon:g}, two helpers", clients, SumBudget(epsilon, MONTH, helpers=2), MONTH,
-           (12, 30, 60, 120), MONTH_WINDOW)
+    Scheme(
+        f"a month, epsilon {epsilon:g}, two helpers",
+        clients,
+        SumBudget(epsilon, MONTH, helpers=2),
+        MONTH,
+        (12, 30, 60, 120),
+        MONTH_WINDOW,
+    )
     for clients, epsilon in ((100, 4.0), (200, 4.0), (1000, 1.0))
-)  # fmt: skip
+)
 OTHERS: Final = (
     Scheme(
         "sums, epsilon 1 a window, a tenth does not answer",
@@ -248,15 +254,18 @@ def main(quick: bool, choosing: bool, goals: bool, seeds: int | None, jobs: int,
     with threadpool_limits(limits=1):
         cost = costs(*((20, 50, 2) if quick else (1000, 1000, 5)))
     result = {
-        "made_by": "python -m benchmarks privacy.masked" + " --quick" * quick + " --choosing" * choosing
-        + " --goals" * goals + (f" --seeds {seeds}" if seeds else ""),
+        "made_by": "python -m benchmarks privacy.masked"
+        + " --quick" * quick
+        + " --choosing" * choosing
+        + " --goals" * goals
+        + (f" --seeds {seeds}" if seeds else ""),
         "took_s": round(time.monotonic() - started),
         "machine": facts(("shoal", "numpy", "cryptography")),
         "seeds": list(chosen),
         "cells": cells,
         "goals": judged(cells),
         "cost": cost,
-    }  # fmt: skip
+    }
     write(out, named, result, markdown(result))
     click.echo(f"written to {out}/{named}.json and {out}/{named}.md")
 
@@ -271,8 +280,17 @@ def markdown(result: dict[str, Any]) -> str:
         " features, K clusters.\n"
     )
     parts += [f"## {title}\n\n{body}" for title, body in _tables(result["cells"])]
-    lines = [[one["scheme"], str(one["clients"]), str(one["d"]), f"{one['ari']:.3f}", f"{one['least']:g}",
-              "yes" if one["reached"] else "**no**"] for one in result["goals"]]  # fmt: skip
+    lines = [
+        [
+            one["scheme"],
+            str(one["clients"]),
+            str(one["d"]),
+            f"{one['ari']:.3f}",
+            f"{one['least']:g}",
+            "yes" if one["reached"] else "**no**",
+        ]
+        for one in result["goals"]
+    ]
     if lines:
         parts.append(
             "## Goals\n\n" + table(["scheme", "clients", "d", "ARI", "goal", "reached"], lines)

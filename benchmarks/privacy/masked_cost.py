@@ -65,14 +65,37 @@ def costs(clients: int, cells: int, turns: int) -> list[dict[str, Any]]:
     allowed = 4 * message.cells + 300
     size = len(message.encode()) + sum(len(name) + len(value) for name, value in message.headers())
     return [
-        {"what": f"message of {message.cells} counts", "figure": size, "goal": allowed, "unit": "bytes"},
-        {"what": "client: count, cut off and mask a window", "figure": client_ms, "goal": 1.0, "unit": "ms"},
-        {"what": f"helper: a round of {clients} clients and {cells} counts", "figure": helper_ms, "goal": 100.0,
-         "unit": "ms"},
-        {"what": "helper: its first round, with the agreement on keys", "figure": first_ms, "goal": None, "unit": "ms"},
-        {"what": f"helper: memory for {MANY_CLIENTS * clients // 1000} clients", "figure": bytes_kept / 1e6,
-         "goal": None, "unit": "MB"},
-    ]  # fmt: skip
+        {
+            "what": f"message of {message.cells} counts",
+            "figure": size,
+            "goal": allowed,
+            "unit": "bytes",
+        },
+        {
+            "what": "client: count, cut off and mask a window",
+            "figure": client_ms,
+            "goal": 1.0,
+            "unit": "ms",
+        },
+        {
+            "what": f"helper: a round of {clients} clients and {cells} counts",
+            "figure": helper_ms,
+            "goal": 100.0,
+            "unit": "ms",
+        },
+        {
+            "what": "helper: its first round, with the agreement on keys",
+            "figure": first_ms,
+            "goal": None,
+            "unit": "ms",
+        },
+        {
+            "what": f"helper: memory for {MANY_CLIENTS * clients // 1000} clients",
+            "figure": bytes_kept / 1e6,
+            "goal": None,
+            "unit": "MB",
+        },
+    ]
 
 
 def _config(folder: Path, keys: list[bytes]) -> Config:
@@ -161,10 +184,18 @@ def _memory(helper: HelperNode, config: Config, clients: int) -> int:
     tracemalloc.start()
     for number in range(clients):
         message = MaskedCounts(
-            contract.federation, contract.digest, "clusters", client=f"client-{number}", key=public[:28]
-            + number.to_bytes(4, "little"), round=1, window=0, places=WINDOW, plan=bytes(PLAN_BYTES),
-            nonce=secrets.token_bytes(16), counts=bytes(4),
-        )  # fmt: skip
+            contract.federation,
+            contract.digest,
+            "clusters",
+            client=f"client-{number}",
+            key=public[:28] + number.to_bytes(4, "little"),
+            round=1,
+            window=0,
+            places=WINDOW,
+            plan=bytes(PLAN_BYTES),
+            nonce=secrets.token_bytes(16),
+            counts=bytes(4),
+        )
         record = Record("cost", 0, number, 0, None, message.encode(), message.headers())
         helper._process(record)
     model = helper._models["clusters"]

@@ -58,9 +58,17 @@ def fastlloyd(rows: Floats, owner: Ints, others: Floats, k: int, epsilon: float,
         data_io = importlib.import_module("data_io")
         values = [data_io.to_fixed(2 * rows[owner == client] - 1) for client in np.unique(owner)]
         params = importlib.import_module("configs").Params(
-            num_clients=len(values), k=k, dim=rows.shape[1], data_size=len(rows), dp="gaussiananalytic", eps=epsilon,
-            method="diagonal_then_frac", post="fold", alpha=0.8, seed=seed,
-        )  # fmt: skip
+            num_clients=len(values),
+            k=k,
+            dim=rows.shape[1],
+            data_size=len(rows),
+            dp="gaussiananalytic",
+            eps=epsilon,
+            method="diagonal_then_frac",
+            post="fold",
+            alpha=0.8,
+            seed=seed,
+        )
         params.calculate_iters()
         with redirect_stderr(nowhere):  # a bar of progress
             centres = data_io.unscale(protocols.local_proto(values, params)[0])

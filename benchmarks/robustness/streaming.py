@@ -235,7 +235,8 @@ def with_bridges(sent: Sequence[Contribution], seed: int, from_half: bool) -> li
 
 
 def measured_shares(seeds: Sequence[int], updates: int, orders: int) -> list[dict[str, Any]]:
-    """FCAC by `client_share_max`: honest clients over orders of their updates, and under bridges."""
+    """FCAC by `client_share_max`: honest clients over orders of their updates, and under
+    bridges."""
     found = []
     for share_max in SHARES:
         for layout in LAYOUTS:
@@ -315,7 +316,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
         "ARI by `client_share_max`: lowest, median, highest. Honest clients: the same updates in "
         f"{measured['orders']} orders, {measured['seeds']} seeds. A bound applies to four or more"
         " clients.\n\n"
-        f"{table(['case', *(f'{share:g}' for share in SHARES)], spread)}\n{one_line(measured['machine'])}\n"
+        f"{table(['case', *(f'{share:g}' for share in SHARES)], spread)}\n"
+        f"{one_line(measured['machine'])}\n"
     )
 
 

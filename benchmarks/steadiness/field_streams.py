@@ -92,7 +92,8 @@ def come_go_move(generator: np.random.Generator, k: int, d: int) -> Drawn:
 
 
 def scattered(generator: np.random.Generator, share: float, k: int, d: int) -> Drawn:
-    """Blobs of different width, and a share of rows all over the place that belong to none of them."""
+    """Blobs of different width, and a share of rows all over the place that belong to none of
+    them."""
     centres = centres_apart(generator, k, d, 0.28)
     truth = generator.integers(k, size=ROWS)
     sd = generator.uniform(0.5 * SD, 1.2 * SD, size=k)
@@ -179,7 +180,8 @@ def bursts(generator: np.random.Generator, length: int) -> Drawn:
 
 
 def digits(generator: np.random.Generator) -> Drawn:
-    """1 797 handwritten digits of 64 features, which scikit-learn has, in an order of no meaning."""
+    """1 797 handwritten digits of 64 features, which scikit-learn has, in an order of no
+    meaning."""
     rows, truth = load_digits(return_X_y=True)
     order = generator.permutation(len(rows))
     return rows[order].astype(np.float64), truth[order].astype(np.int64)

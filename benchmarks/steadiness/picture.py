@@ -1,4 +1,5 @@
-"""Draws the number of clusters that learners show over a stream, from the results of the benchmark."""
+"""Draws the number of clusters that learners show over a stream, from the results of the
+benchmark."""
 
 from __future__ import annotations
 

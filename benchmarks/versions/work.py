@@ -129,7 +129,8 @@ def _streaming(folder: Path, updates: int, seed: int) -> dict[str, Any]:
 
 
 def _rounds(folder: Path, rounds: int, seed: int) -> dict[str, Any]:
-    """Answers of k-means: of clients in turn, and of a server, which combines those of each round."""
+    """Answers of k-means: of clients in turn, and of a server, which combines those of each
+    round."""
     config = _config(folder, "clients", ANSWERING, ROUNDS)
     found = {"answer": 0.0, "combine": 0.0}
     with (

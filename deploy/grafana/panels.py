@@ -53,7 +53,8 @@ class Variable(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """Marks on all time series: one for each value, which is its time in milliseconds since 1970."""
+    """Marks on all time series: one for each value, which is its time in milliseconds since
+    1970."""
 
     name: str
     expr: str
@@ -153,7 +154,8 @@ def matrix_panel(
 def quantiles(
     metric: str, by: str = "", selector: str = "", *, shares: Sequence[float] = (0.5, 0.95, 0.99)
 ) -> list[Query]:
-    """Quantiles of a histogram, per value of the label `by`, of the series that match `selector`."""
+    """Quantiles of a histogram, per value of the label `by`, of the series that match
+    `selector`."""
     labels = f"le, {by}" if by else "le"
     legend = f"{{{{{by}}}}} " if by else ""
     rate = f"sum by ({labels}) (rate({metric}_bucket{selector}[$__rate_interval]))"

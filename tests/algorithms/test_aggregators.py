@@ -104,9 +104,7 @@ def assert_same_counts(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
-def test_sums_of_counts_are_the_same_to_the_last_bit_in_any_order_and_over_any_number_of_levels() -> (
-    None
-):
+def test_sums_of_counts_have_the_same_bits_in_any_order_and_over_any_number_of_levels() -> None:
     server = DensityTreeServer(3, **OPTIONS)
     rows, _ = blobs(9 * WINDOW, CORNERS, seed=1)
     windows = [

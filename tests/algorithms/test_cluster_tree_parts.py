@@ -82,7 +82,8 @@ def test_readings_far_from_all_cells_are_strays_until_another_one_comes_near() -
 
 
 def trees_built(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClusterTreeServer]:
-    """How often the tree was built for these rows, published in updates of 50, and the server then."""
+    """How often the tree was built for these rows, published in updates of 50, and the server
+    then."""
     built = []
 
     def partitioned(*args: Any) -> Partition:
@@ -391,9 +392,7 @@ def test_reviews_come_when_the_readings_have_doubled_and_then_every_8000() -> No
     assert due == [2000.0, 4000.0, 8000.0, 16000.0, 24000.0]
 
 
-def test_a_barely_significant_part_has_to_last_for_a_review_only_where_readings_depend_on_each_other() -> (
-    None
-):
+def test_a_barely_significant_part_must_last_a_review_only_where_readings_are_dependent() -> None:
     known = Identities(1000.0, 4.5, 2.0)
     known.clusters = {
         0: Cluster(0.0, -1, True, True),

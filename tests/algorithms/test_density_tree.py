@@ -384,9 +384,7 @@ def test_a_cluster_across_the_ends_of_a_circular_feature_is_one(epsilon: float |
     assert (again.predict(rows) == circular.predict(rows)).all()
 
 
-def test_clusters_on_either_side_of_the_ends_stay_two_and_so_do_they_where_one_has_no_readings_at_the_other() -> (
-    None
-):
+def test_clusters_on_either_side_of_the_ends_stay_two_without_readings_in_between_too() -> None:
     rows, of = blobs(4000, [[0.07, 0.5], [0.93, 0.5], [0.5, 0.5]], seed=2, spread=0.02)
     assert len(set(learnt(rows, 4.0, circular="0").predict(rows))) == 3
     rows, of = blobs(4000, [[0.0, 0.2], [1.0, 0.8]], seed=3, spread=0.04)
@@ -400,7 +398,8 @@ def test_circular_features_that_are_none_are_refused(circular: str) -> None:
 
 
 def windows_of(mixed: bool, seed: int, noise: float = 8.0) -> Clumping:
-    """Windows of 400 readings in two bins of four: each with both alike, or each with one of them."""
+    """Windows of 400 readings in two bins of four: each with both alike, or each with one of
+    them."""
     random = np.random.default_rng(seed)
     clumping = Clumping()
     earlier = np.zeros(4)

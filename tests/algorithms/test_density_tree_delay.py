@@ -100,5 +100,6 @@ def test_late_counts_are_absorbed_exactly_where_leaf_and_zoom_are_unchanged(
 
 
 def test_without_any_snapshot_in_time_a_short_stream_is_not_separated() -> None:
-    """Fifty windows counted under the first plan only: the price of a delay as long as the stream."""
+    """Fifty windows counted under the first plan only: the price of a delay as long as the
+    stream."""
     assert max(run(50, 20_000, seed).agreement for seed in SEEDS) < 0.6

@@ -121,7 +121,8 @@ def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, f
 
 
 def counted_at_random(leaf: Leaf, generator: np.random.Generator) -> None:
-    """Give a leaf counts on each feature that are many, few or none, and on most of them fine bins."""
+    """Give a leaf counts on each feature that are many, few or none, and on most of them fine
+    bins."""
     for feature in range(leaf.d):
         level = generator.choice([0.0, 3.0, 100.0])
         leaf.coarse[feature] = level * generator.random(BINS) + generator.normal(0, 1, BINS)

@@ -24,8 +24,16 @@ def pairs(*rows: list[float]) -> list[tuple[int, int]]:
 
 def test_a_row_may_fall_into_every_leaf_that_its_values_allow() -> None:
     assert pairs([0.1, NAN], [NAN, 0.1], [0.9, NAN], [NAN, NAN], [0.9, 0.9]) == [
-        (0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2), (4, 2),
-    ]  # fmt: skip
+        (0, 0),
+        (1, 0),
+        (1, 1),
+        (2, 1),
+        (2, 2),
+        (3, 0),
+        (3, 1),
+        (3, 2),
+        (4, 2),
+    ]
 
 
 FACTS = LeafFacts(

@@ -1,4 +1,5 @@
-"""A bound on one client's share of FCAC's nodes: what it changes, and that without it nothing does."""
+"""A bound on one client's share of FCAC's nodes: what it changes, and that without it nothing
+does."""
 
 from __future__ import annotations
 
@@ -70,9 +71,7 @@ def test_a_client_with_just_the_bound_does_not_exceed_it() -> None:
     assert groups(origins_of("aaaaab", "cd", "de"), (0, 1), (0, 2)) == [0, 0, 1]
 
 
-def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_one_that_has_nearly_all() -> (
-    None
-):
+def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_a_dominant_one() -> None:
     rng = np.random.default_rng(5)
     names = [f"client-{number}" for number in range(5 * CLIENTS_COUNTED_MAX)]
     # Two nodes are shared; of the one between them a client has 96 of 100 inputs, among those of

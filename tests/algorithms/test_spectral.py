@@ -171,7 +171,7 @@ def test_a_new_epoch_begins_when_rows_have_left_the_landmarks() -> None:
     assert shifts[3] == 0.0
 
 
-def test_every_row_has_a_cluster_while_landmarks_are_renewed_and_clusters_keep_their_identities() -> (
+def test_every_row_has_a_cluster_and_clusters_their_identities_while_landmarks_are_renewed() -> (
     None
 ):
     history, rows, _ = moved_federation()

@@ -1,4 +1,5 @@
-"""Takagi-Sugeno rules: federated is pooled, the stages, streams, targets, and what the rules say."""
+"""Takagi-Sugeno rules: federated is pooled, the stages, streams, targets, and what the rules
+say."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ PREDICTION: Regression = TSK.regression
 
 
 def drawn(seed: int, n: int = 300, d: int = 3) -> Floats:
-    """Inputs in 0..1 and a target that follows another line on each side of .5 in the first input."""
+    """Inputs in 0..1 and a target that follows another line on each side of .5 in the first
+    input."""
     generator = np.random.default_rng(seed)
     inputs = generator.uniform(size=(n, d - 1))
     slopes = np.where(inputs[:, :1] > 0.5, 3.0, -1.0)

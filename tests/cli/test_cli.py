@@ -387,7 +387,9 @@ from shoal.producers.files.tables import open_table
 def each(command, name):
     if "Not available" in str(command.help):
         print(name)
-    for inner in command.list_commands(click.Context(command)) if isinstance(command, click.Group) else ():
+    if not isinstance(command, click.Group):
+        return
+    for inner in command.list_commands(click.Context(command)):
         each(command.get_command(click.Context(command), inner), f"{{name}} {{inner}}".strip())
 each(shoal, "")
 """

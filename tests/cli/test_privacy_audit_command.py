@@ -1,4 +1,5 @@
-"""`shoal privacy audit`: what it prints, its exit codes, and which audits a federation file gets."""
+"""`shoal privacy audit`: what it prints, its exit codes, and which audits a federation file
+gets."""
 
 from __future__ import annotations
 

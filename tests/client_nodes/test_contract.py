@@ -52,7 +52,7 @@ def changed(config: Config, before: str, after: str) -> Config:
     return load_config(other)
 
 
-def test_a_client_whose_contract_differs_publishes_nothing_and_starts_under_its_name_once_it_is_mended(
+def test_a_client_with_another_contract_publishes_nothing_and_starts_once_it_is_mended(
     agreed: Config,
 ) -> None:
     write_readings(agreed, "attic", readings(120))
@@ -194,9 +194,7 @@ def test_what_a_message_says_cannot_change_the_terminal() -> None:
     assert max(map(len, str(caught.value).split("\n  ")[1:])) < 210
 
 
-def test_a_record_that_is_no_contract_or_that_of_another_federation_keeps_no_client_from_starting() -> (
-    None
-):
+def test_a_record_that_is_no_contract_or_anothers_keeps_no_client_from_starting() -> None:
     other = record_of(PublishedContract("house", "0" * 32, "{}"))
     assert not check_contract(other, plant())
     assert not check_contract(other._replace(value=b"?"), plant())

@@ -224,7 +224,7 @@ def test_readings_cannot_wait_at_the_limit_while_windows_go_by(tmp_path: Path) -
         Feed(tmp_path / "waits", epsilon_max=100.0).run(10)
 
 
-def test_after_a_very_long_absence_as_many_of_the_newest_windows_are_published_with_and_without_readings(
+def test_after_a_long_absence_as_many_new_windows_are_published_with_and_without_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(count_windows, "ABSENT_WINDOWS_MAX", 5)

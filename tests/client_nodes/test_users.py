@@ -35,7 +35,8 @@ USERS = f'counts_epsilon = {EPSILON}\nunit = "user"\nreadings_per_window_max = {
 
 
 def federation(folder: Path, users: Sequence[str | None], window: int = WINDOW) -> Config:
-    """One client, with a reading of each of these users in turn; None: a reading without a user id."""
+    """One client, with a reading of each of these users in turn; None: a reading without a
+    user id."""
     config = load_config(create(folder, 0, privacy=USERS, window=window, clients=("attic",)))
     with closing(open_client_log(config, "attic")) as log:
         for number, (user, values) in enumerate(zip(users, rooms(len(users), 1), strict=True)):

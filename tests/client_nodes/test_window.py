@@ -63,7 +63,8 @@ def test_it_is_restored_also_with_a_smaller_limit() -> None:
 
 
 def test_its_state_is_the_same_part_until_its_rows_change() -> None:
-    """A checkpoint stores the same part once, and would keep old rows if a change made no new one."""
+    """A checkpoint stores the same part once, and would keep old rows if a change made no new
+    one."""
     window = RowWindow(2, rows_max=5)
     window.add(ROWS[:2], [0.0] * 2, now=0.0)
     first = window.state()

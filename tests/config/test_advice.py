@@ -40,12 +40,14 @@ def agreed(
         {"name": name, "algorithm": each, "options": options.get(each, {})}
         for name, each in zip(names, (algorithm, *others), strict=True)
     ]
-    contract = parse_contract({
-        "federation": {"name": "plant"},
-        "features": [{"name": f"f{n}", "low": 0, "high": 1} for n in range(d)],
-        "privacy": {"mode": "formal", **privacy},
-        "models": models,
-    })  # fmt: skip
+    contract = parse_contract(
+        {
+            "federation": {"name": "plant"},
+            "features": [{"name": f"f{n}", "low": 0, "high": 1} for n in range(d)],
+            "privacy": {"mode": "formal", **privacy},
+            "models": models,
+        }
+    )
     return resolve(contract)
 
 
@@ -127,12 +129,14 @@ def test_rows_that_give_away_what_counts_protect_are_named() -> None:
 
 
 def test_without_a_guarantee_there_is_no_advice() -> None:
-    contract = parse_contract({
-        "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": 0, "high": 1}],
-        "privacy": {"mode": "paper", "epsilon_nominal_per_feature": 3},
-        "models": [{"name": "first", "algorithm": "fcac"}],
-    })  # fmt: skip
+    contract = parse_contract(
+        {
+            "federation": {"name": "plant"},
+            "features": [{"name": "warm", "low": 0, "high": 1}],
+            "privacy": {"mode": "paper", "epsilon_nominal_per_feature": 3},
+            "models": [{"name": "first", "algorithm": "fcac"}],
+        }
+    )
     assert advice_on(resolve(contract)) == []
 
 
@@ -245,8 +249,12 @@ def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_client
 ) -> None:
     text, found = needs(tmp_path, 8)
     assert [(one["clients"], one["advised"]) for one in found] == [
-        (50, False), (100, False), (200, True), (500, True), (1000, True)
-    ]  # fmt: skip
+        (50, False),
+        (100, False),
+        (200, True),
+        (500, True),
+        (1000, True),
+    ]
     windows = [one["windows"] for one in found]
     # The noise counts as the root of the windows, and clients count whole: half of them need four
     # times the windows.

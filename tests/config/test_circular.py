@@ -51,10 +51,12 @@ def test_a_circle_ends_one_period_after_its_cut_and_takes_no_other_end() -> None
     assert (feature.low, feature.high) == (45.0, 405.0)
     assert agreed({key: WIND[key] for key in ("name", "kind", "period")}).features[0].high == 360.0
     for more, expected in (
-        ({"high": 360}, "leave high out"), ({"period": 0}, "needs its period"),
+        ({"high": 360}, "leave high out"),
+        ({"period": 0}, "needs its period"),
         ({"period": "a day"}, "needs its period"),
-        ({"kind": "number", "high": 360}, "period is for"), ({"values": ["n", "s"]}, "values is for"),
-    ):  # fmt: skip
+        ({"kind": "number", "high": 360}, "period is for"),
+        ({"values": ["n", "s"]}, "values is for"),
+    ):
         with pytest.raises(SettingsError, match=expected):
             agreed(WIND | more)
 
@@ -136,20 +138,34 @@ def test_a_cluster_is_described_around_the_circle_wherever_it_is_cut(low: float)
 
 def test_texts_are_from_0_to_below_the_period() -> None:
     feature = agreed().features[0]
-    assert (value_text(404.7, feature), value_text(359.9, feature), range_text(300, 370, feature)) == (
-        "45°", "0°", "300 to 10°",
-    )  # fmt: skip
+    assert (
+        value_text(404.7, feature),
+        value_text(359.9, feature),
+        range_text(300, 370, feature),
+    ) == (
+        "45°",
+        "0°",
+        "300 to 10°",
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "unit", "values", "period"),
     [
-        ("wind_dir", "", [0, 90, 350], 360), ("Wind direction", "°", [0, 359], 360), ("yaw", "deg", [-170, 175], 360),
-        ("hour", "", [0, 23], 24), ("weekday", "", [0, 6], 7), ("month", "", [1, 12], 12), ("tilt", "°", [0, 80], 0),
-        ("running hours", "h", [0, 23], 0), ("directory size", "", [0, 300], 0), ("hour", "", [0, 500], 0),
-        ("wind_dir", "m/s", [0, 300], 0), ("temperature", "°C", [0, 300], 0),
+        ("wind_dir", "", [0, 90, 350], 360),
+        ("Wind direction", "°", [0, 359], 360),
+        ("yaw", "deg", [-170, 175], 360),
+        ("hour", "", [0, 23], 24),
+        ("weekday", "", [0, 6], 7),
+        ("month", "", [1, 12], 12),
+        ("tilt", "°", [0, 80], 0),
+        ("running hours", "h", [0, 23], 0),
+        ("directory size", "", [0, 300], 0),
+        ("hour", "", [0, 500], 0),
+        ("wind_dir", "m/s", [0, 300], 0),
+        ("temperature", "°C", [0, 300], 0),
     ],
-)  # fmt: skip
+)
 def test_init_knows_circles_by_name_unit_and_values(
     name: str, unit: str, values: list[float], period: float
 ) -> None:

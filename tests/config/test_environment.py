@@ -191,7 +191,8 @@ def test_an_error_about_several_settings_names_file_and_variables(
 def test_no_variable_is_both_an_option_and_a_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options are given as SHOAL_<COMMAND>_<OPTION>, and some sections have the names of commands."""
+    """Options are given as SHOAL_<COMMAND>_<OPTION>, and some sections have the names of
+    commands."""
     context = click.Context(shoal)
     for name in shoal.list_commands(context):
         command = shoal.get_command(context, name)

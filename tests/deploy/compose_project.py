@@ -22,7 +22,8 @@ Result = TypeVar("Result")
 
 
 def wait_for(what: str, poll: Callable[[], Result | None], timeout_s: float = TIMEOUT_S) -> Result:
-    """The first truthy result of `poll`; `AssertionError` with `what` when there is none in time."""
+    """The first truthy result of `poll`; `AssertionError` with `what` when there is none in
+    time."""
     until = time.monotonic() + timeout_s
     while True:
         if result := poll():
@@ -113,7 +114,8 @@ class Project:
 
     @cached_property
     def token(self) -> str:
-        """The token of the page, which the project made at its first start and keeps in a volume."""
+        """The token of the page, which the project made at its first start and keeps in a
+        volume."""
         return self.docker("exec", self.container("server"), "cat", "/run/shoal/page/token").strip()
 
     def query(self, expression: str) -> dict[str, float]:

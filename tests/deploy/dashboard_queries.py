@@ -1,4 +1,5 @@
-"""Runs every query of a folder of Grafana dashboards against a real Prometheus, as Grafana would."""
+"""Runs every query of a folder of Grafana dashboards against a real Prometheus, as Grafana
+would."""
 
 from __future__ import annotations
 

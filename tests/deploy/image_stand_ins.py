@@ -55,7 +55,8 @@ def make_all(engine: Engine) -> None:
 
 
 def names_of(image: str) -> set[str]:
-    """The names and tags of an image in this repository's files: `kafka` -> {`apache/kafka:4.3.1`}."""
+    """The names and tags of an image in this repository's files: `kafka` ->
+    {`apache/kafka:4.3.1`}."""
     texts = "".join(
         (TOP / name).read_text(encoding="utf-8")
         for name in ("docker-compose.yml", "deploy/Dockerfile")

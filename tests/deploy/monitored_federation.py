@@ -212,7 +212,8 @@ def _write_readings(path: Path) -> None:
 def scraped(
     folder: Path, program: str, port: int, server: int, clients: Mapping[str, int]
 ) -> Iterator[str]:
-    """Prometheus with the shipped standalone configuration, on other ports, scraping every second."""
+    """Prometheus with the shipped standalone configuration, on other ports, scraping every
+    second."""
     copy = folder / "prometheus"
     shutil.copytree(DEPLOY / "prometheus", copy)
     text = (copy / "standalone.yml").read_text(encoding="utf-8")

@@ -172,7 +172,8 @@ def confined() -> list[str]:
 
 @contextlib.contextmanager
 def started(service: str, confined: list[str], state: Path, config: Path) -> Iterator[list[str]]:
-    """Run the unit's ExecStart with its environment; yields its first two notifications to systemd."""
+    """Run the unit's ExecStart with its environment; yields its first two notifications to
+    systemd."""
     settings = settings_of(service)
     command = (
         settings["ExecStart"][0]

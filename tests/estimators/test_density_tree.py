@@ -113,11 +113,22 @@ def test_a_restored_model_continues_bit_for_bit(cut: int, masked: bool) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"budget_windows": 2}, {"budget_windows": 0, "masked": True}, {"delta": 0.1, "masked": True},
-     {"epsilon": 0.0, "masked": True}, {"epsilon": 0.0}, {"epsilon": 100.0},
-     {"window_readings": 0}, {"clients": 0}, {"random_state": -1},
-     {"low": [0.0, 5.0, 1.0]}, {"high": [10.0, 5.0]}, {"low": "cold"}, {"leaves_max": 0}],
-)  # fmt: skip
+    [
+        {"budget_windows": 2},
+        {"budget_windows": 0, "masked": True},
+        {"delta": 0.1, "masked": True},
+        {"epsilon": 0.0, "masked": True},
+        {"epsilon": 0.0},
+        {"epsilon": 100.0},
+        {"window_readings": 0},
+        {"clients": 0},
+        {"random_state": -1},
+        {"low": [0.0, 5.0, 1.0]},
+        {"high": [10.0, 5.0]},
+        {"low": "cold"},
+        {"leaves_max": 0},
+    ],
+)
 def test_a_parameter_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         model(**wrong).fit(plant(50)[0])

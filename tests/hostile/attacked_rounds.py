@@ -1,4 +1,5 @@
-"""A server with a model in rounds on a real log, for tests that send it answers, honest and forged."""
+"""A server with a model in rounds on a real log, for tests that send it answers, honest and
+forged."""
 
 from __future__ import annotations
 

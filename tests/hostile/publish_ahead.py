@@ -1,4 +1,5 @@
-"""Publishes one update with a clock that is eight days ahead: `publish_ahead.py FEDERATION_FILE`."""
+"""Publishes one update with a clock that is eight days ahead: `publish_ahead.py
+FEDERATION_FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real `shoal server` process with its page on a free port, and plain sockets to attack it with."""
+"""A real `shoal server` process with its page on a free port, and plain sockets to attack it
+with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Row 13: a reading of the far future is set aside; it does not push all others out of the window."""
+"""Row 13: a reading of the far future is set aside; it does not push all others out of the
+window."""
 
 from __future__ import annotations
 

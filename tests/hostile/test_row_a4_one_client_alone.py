@@ -95,7 +95,7 @@ def test_an_update_without_readings_counts_whole_and_changes_no_share() -> None:
         ("density_tree", "among, bridges"),
     ],
 )
-def test_neither_uniform_rows_alone_nor_rows_between_clusters_at_an_honest_rate_change_what_is_found(
+def test_neither_uniform_rows_nor_rows_between_clusters_at_an_honest_rate_change_anything(
     algorithm: str, attack: str
 ) -> None:
     found, _ = attacked(algorithm, attack, seed=5, updates=5)
@@ -214,7 +214,8 @@ def least_of(
     update: Callable[[Ints], Arrays],
     near: Bools,
 ) -> Ints:
-    """The counts that take most readings away in the cells `near`, of those that the checks allow."""
+    """The counts that take most readings away in the cells `near`, of those that the checks
+    allow."""
     assert algorithm.check_claims is not None
     for each in range(120, 0, -1):
         counts = np.where(near, -each, 0)

@@ -1,4 +1,5 @@
-"""Row B6: names and all other requests are signed where clients sign, taken once, and have a quota."""
+"""Row B6: names and all other requests are signed where clients sign, taken once, and have a
+quota."""
 
 from __future__ import annotations
 

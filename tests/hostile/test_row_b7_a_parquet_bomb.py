@@ -27,10 +27,12 @@ ROW_BYTES = 8 * 5
 def bomb(folder: Path, groups: int) -> Path:
     """A file of so many million equal readings."""
     file = folder / "bomb.parquet"
-    table = pa.table({
-        "room": pa.array(["room"]).take(pa.array(np.zeros(ROWS, dtype=np.int64))),
-        **{name: np.ones(ROWS) for name in ("time", "warm", "damp")},
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "room": pa.array(["room"]).take(pa.array(np.zeros(ROWS, dtype=np.int64))),
+            **{name: np.ones(ROWS) for name in ("time", "warm", "damp")},
+        }
+    )
     with parquet.ParquetWriter(file, table.schema) as writer:
         for _ in range(groups):
             writer.write_table(table)

@@ -16,7 +16,8 @@ from tests.hostile.test_row_f1_federation_files import WHOLE
 def shoal(
     folder: Path, group: str, name: str, module: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `shoal` beside a package that offers `name` in an entry-point group, and has this module."""
+    """Run `shoal` beside a package that offers `name` in an entry-point group, and has this
+    module."""
     metadata = folder / "site" / "odd-1.0.dist-info"
     metadata.mkdir(parents=True)
     (folder / "site" / "odd.py").write_text(module)

@@ -101,8 +101,12 @@ def test_no_process_leaves_a_dump_of_its_memory() -> None:
     end = "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     run = subprocess.run(
         [sys.executable, "-c", f"{ask}\ntry: main()\nfinally: {end}"],
-        capture_output=True, text=True, check=False, preexec_fn=_allow_dumps, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=_allow_dumps,
+        timeout=60,
+    )
     assert run.stdout.splitlines()[-1] == "0", run.stderr
 
 
@@ -152,7 +156,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def needles(folder: Path) -> dict[str, bytes]:
-    """What must be found nowhere else: the text of each secret, and the bytes that it stands for."""
+    """What must be found nowhere else: the text of each secret, and the bytes that it stands
+    for."""
     found: dict[str, bytes] = {}
     secret_files = [
         path for path in folder.rglob("*") if path.suffix in {".token", ".secret", ".key"}

@@ -173,7 +173,8 @@ def embedded_copy(config: Config, scratch: Path) -> Config:
 
 
 def replayed_model(config: Config, checkpoint_file: Path) -> bytes:
-    """The model of a server that reads the topic of updates from its beginning and is never killed."""
+    """The model of a server that reads the topic of updates from its beginning and is never
+    killed."""
     with (
         closing(open_log(config.log)) as log,
         Checkpoint(checkpoint_file, "replay") as checkpoint,

@@ -111,11 +111,16 @@ class MaskedFederation:
         self.file = folder / "federation.toml"
         self.file.write_text(
             FILE.format(
-                name=name, epsilon=epsilon, window=window, batch_min=batch_min, privacy=privacy,
-                helpers="\n".join(tables), address=address,
+                name=name,
+                epsilon=epsilon,
+                window=window,
+                batch_min=batch_min,
+                privacy=privacy,
+                helpers="\n".join(tables),
+                address=address,
             )
             + more
-        )  # fmt: skip
+        )
         self.config: Config = load_config(self.file)
         self.clock = Clock()
 

@@ -1,4 +1,5 @@
-"""The contract of a running federation changes: models come and go, bounds move, a sensor is added."""
+"""The contract of a running federation changes: models come and go, bounds move, a sensor is
+added."""
 
 from __future__ import annotations
 

@@ -115,10 +115,15 @@ def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) ->
             write_readings(config, client, rooms(300, 3), 1e9 + 301, log_clock=lambda: 1e9 + 602)
             log.close()
         run(file)
-        seen.append({
-            client: [(n, again[0].readings, again[0].newest_reading_at) for n, again in updates.items()]
-            for client, updates in updates_by_client(config).items()
-        })  # fmt: skip
+        seen.append(
+            {
+                client: [
+                    (n, again[0].readings, again[0].newest_reading_at)
+                    for n, again in updates.items()
+                ]
+                for client, updates in updates_by_client(config).items()
+            }
+        )
     assert seen[0] == seen[1]
 
 

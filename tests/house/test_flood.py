@@ -1,4 +1,5 @@
-"""Thousands of malformed messages and readings do not let the memory of a server or a client grow."""
+"""Thousands of malformed messages and readings do not let the memory of a server or a client
+grow."""
 
 from __future__ import annotations
 

@@ -96,8 +96,11 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
     assert 13.9 < spent <= limit == 14
     spending = read_spending(config.client.folder / "attic" / LEDGER)["client attic of house"]
     assert [(one.model, one.epsilon) for one in spending.models] == [
-        ("grid:2", 2), ("grid:4", 4), ("states", 4), ("tree", 4),
-    ]  # fmt: skip
+        ("grid:2", 2),
+        ("grid:4", 4),
+        ("states", 4),
+        ("tree", 4),
+    ]
     counts: dict[str, list[bytes]] = {}
     for again in updates_by_client(config)["attic"].values():
         for update in again:

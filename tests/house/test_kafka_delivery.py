@@ -1,4 +1,5 @@
-"""Five clients and a server with a network between them that repeats, delays and reorders updates."""
+"""Five clients and a server with a network between them that repeats, delays and reorders
+updates."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def plain_tree(federation: MaskedFederation) -> bytes:
 
 
 @pytest.mark.parametrize("lacks", [0.0, 0.3])
-def test_the_tree_of_masked_counts_is_that_of_plain_counts_to_the_bit_over_rounds_with_drops_and_duplicates(
+def test_masked_counts_give_the_bits_of_plain_ones_over_rounds_with_drops_and_duplicates(
     tmp_path: Path, lacks: float
 ) -> None:
     learn = 'missing = "learn"\n' if lacks else ""
@@ -602,9 +602,17 @@ def test_a_plain_update_of_counts_without_masks_is_rejected(tmp_path: Path) -> N
         federation.rows("c0", 1), np.ones(40, bool), b"", 0
     )
     update = Update(
-        federation="plant", contract=contract.digest, model="clusters", algorithm="density_tree", client="c0",
-        sequence=1, readings=40, privacy=model.statement, arrays=counted.update(counted.counts), made_at=0.0,
-    )  # fmt: skip
+        federation="plant",
+        contract=contract.digest,
+        model="clusters",
+        algorithm="density_tree",
+        client="c0",
+        sequence=1,
+        readings=40,
+        privacy=model.statement,
+        arrays=counted.update(counted.counts),
+        made_at=0.0,
+    )
     publish(federation, update)
     federation.run(clients=[])
     assert rejected(federation) == ["privacy"]

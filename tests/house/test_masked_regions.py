@@ -67,9 +67,15 @@ class World:
             (folder / name).mkdir()
             # The file of the world names the helpers of regions, so it is written after theirs.
             self.regions[name] = region = MaskedFederation(
-                folder / name, clients=4, helpers=helpers, epsilon=30.0, privacy="clip = 40", name=name,
-                address=address, more=UPSTREAM.format(file=self.file),
-            )  # fmt: skip
+                folder / name,
+                clients=4,
+                helpers=helpers,
+                epsilon=30.0,
+                privacy="clip = 40",
+                name=name,
+                address=address,
+                more=UPSTREAM.format(file=self.file),
+            )
             own = region.config.contract.federation
             for helper in region.config.contract.privacy.helpers:
                 tables.append(
@@ -78,9 +84,14 @@ class World:
                 )
         names = [one.config.contract.federation for one in self.regions.values()]
         text = FILE.format(
-            name="world" if address.startswith("sqlite:") else f"world-{names[0]}", epsilon=30.0, window=40,
-            batch_min=3, privacy="clip = 40", helpers="\n".join(tables), address=address,
-        )  # fmt: skip
+            name="world" if address.startswith("sqlite:") else f"world-{names[0]}",
+            epsilon=30.0,
+            window=40,
+            batch_min=3,
+            privacy="clip = 40",
+            helpers="\n".join(tables),
+            address=address,
+        )
         self.file.write_text(
             text.replace("port = 0", f"port = 0\nregions = {names}").replace("'", '"')
         )
@@ -213,7 +224,8 @@ def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], in
 
 
 def plain_world(world: World) -> bytes:
-    """The tree of the world from plain counts and noise, in the order in which batches have come."""
+    """The tree of the world from plain counts and noise, in the order in which batches have
+    come."""
     options = world.config.resolved.models["clusters"].options
     server = DensityTreeServer(2, **options)
     sums = {

@@ -50,19 +50,28 @@ def with_every_algorithm(mode: str) -> Contract:
     """A federation with a model of each algorithm that the mode allows; models told K know it."""
     names = [name for name in algorithm_names() if mode != "paper" or name not in counting_names()]
     told = {name for name in rounds_names() if rounds_algorithm(name).takes("clusters")}
-    return parse_contract({
-        "federation": {"name": "plant"},
-        "features": [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}],
-        "privacy": {"mode": mode, **({} if mode == "paper" else {"window_readings": WINDOW}), **MODES[mode]},
-        "models": [
-            {
-                "name": name.replace("_", "-"),
-                "algorithm": name,
-                "options": {"clusters": 3} if name in told else {},
-            }
-            for name in names
-        ],
-    })  # fmt: skip
+    return parse_contract(
+        {
+            "federation": {"name": "plant"},
+            "features": [
+                {"name": "warm", "low": -10, "high": 50},
+                {"name": "damp", "low": 0, "high": 100},
+            ],
+            "privacy": {
+                "mode": mode,
+                **({} if mode == "paper" else {"window_readings": WINDOW}),
+                **MODES[mode],
+            },
+            "models": [
+                {
+                    "name": name.replace("_", "-"),
+                    "algorithm": name,
+                    "options": {"clusters": 3} if name in told else {},
+                }
+                for name in names
+            ],
+        }
+    )
 
 
 def rejected_batches() -> Iterator[Batch]:

@@ -56,7 +56,7 @@ def known(server: ServerNode) -> dict[str, int]:
     return {name: readings for name, _, readings, _ in server.models()[MODEL].clients.totals()}
 
 
-def test_an_upstream_federation_that_asks_for_signatures_takes_those_of_its_regions_and_rejects_a_region_without(
+def test_an_upstream_federation_with_signatures_rejects_a_region_without_one(
     tmp_path: Path,
 ) -> None:
     write_world(tmp_path, READINGS, models=[MODEL])
@@ -106,7 +106,7 @@ def test_a_region_with_another_contract_of_the_upstream_federation_than_its_own_
             run_to_end(regions)
 
 
-def test_a_ring_of_federations_that_no_file_shows_is_found_by_their_updates_and_counts_nothing_twice(
+def test_a_ring_of_federations_is_found_by_their_updates_and_counts_nothing_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each region has a copy of the file above it, without the section that leads on: as on three

@@ -161,7 +161,7 @@ def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finish
             assert len(region.snapshot.arrays["leaf_id"]) > 1
 
 
-def test_a_region_that_counts_by_the_upstream_plan_shows_the_clusters_shares_and_events_of_the_upstream_federation(
+def test_a_region_that_counts_by_the_upstream_plan_shows_the_upstream_clusters_and_events(
     finished: Path,
 ) -> None:
     """It has few of the readings itself, and none between two upstream snapshots."""
@@ -185,7 +185,8 @@ def test_a_region_that_counts_by_the_upstream_plan_shows_the_clusters_shares_and
 
 
 def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world: Path) -> None:
-    """No checkpoint, no clock, no reading: the log alone gives the same contributions, bit for bit."""
+    """No checkpoint, no clock, no reading: the log alone gives the same contributions, bit
+    for bit."""
     before = contributions_to(world)
     for name in REGIONS:
         shutil.rmtree(file_of(world, name).parent / "server")

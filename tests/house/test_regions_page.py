@@ -20,7 +20,8 @@ from tests.server_node.web_browser import browsing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "regions.md").read_text(encoding="utf-8")
 READINGS = 3000
-TREE = """[...document.querySelectorAll('#regions tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"""
+TREE = """[...document.querySelectorAll('#regions tbody tr')]
+    .map(row => [...row.cells].map(cell => cell.textContent))"""
 
 
 def world_file() -> str:

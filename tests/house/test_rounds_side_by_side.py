@@ -1,4 +1,5 @@
-"""Several models in one federation learn the same rows: each gives what its functions give offline."""
+"""Several models in one federation learn the same rows: each gives what its functions give
+offline."""
 
 from __future__ import annotations
 

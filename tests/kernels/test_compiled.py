@@ -177,7 +177,7 @@ def test_what_the_compiled_form_keeps_between_chunks_is_of_the_nodes_there_are(
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_the_compiled_form_keeps_its_screen_from_chunk_to_chunk_until_it_is_not_of_these_nodes_or_too_far(
+def test_the_compiled_form_keeps_its_screen_until_it_is_of_other_nodes_or_too_far(
     half: type[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [blobs(np.random.default_rng(seed), 3, 0.1) for seed in range(5)]

@@ -26,7 +26,8 @@ from tests.kernels.test_forms import wait_until_loaded
 
 
 def reported_by(choice: Forms) -> list[str]:
-    """What a process reports that computes with NumPy because the compiled form cannot be loaded."""
+    """What a process reports that computes with NumPy because the compiled form cannot be
+    loaded."""
     problems = list[str]()
     choice.on_problem = problems.append
     for _ in range(3):

@@ -134,10 +134,14 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
             folder / "server.txt", "server", "--config", str(folder / "attic.toml")
         )
         producer = _Recorded(
-            folder / "producer.txt", "producer", "--config", str(folder / "attic.toml"), str(folder / "site.csv"),
+            folder / "producer.txt",
+            "producer",
+            "--config",
+            str(folder / "attic.toml"),
+            str(folder / "site.csv"),
             *("--split", "column:site", "--time-column", "time", "--speed", "max"),
             *(("--user-column", "who") if users else ()),
-        )  # fmt: skip
+        )
         producer.end()
         for name in CLIENTS:
             file = str(folder / f"{name}.toml")

@@ -53,9 +53,7 @@ def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rh
     assert table[1:6] == pytest.approx([2 * one for one in expected[1:]], abs=1e-15)
 
 
-def test_the_certificate_refuses_an_entry_wrong_in_its_last_bit_a_short_table_and_another_variance() -> (
-    None
-):
+def test_the_certificate_refuses_a_wrong_last_bit_a_short_table_and_another_variance() -> None:
     noise = gaussian_noise(400)
     for entry in (noise.below[30] + np.uint64(1), noise.below[30] - np.uint64(1)):
         below = noise.below.copy()
@@ -190,9 +188,7 @@ def test_the_declared_epsilon_covers_the_exact_privacy_loss_and_is_hardly_larger
     assert exact_delta(variance, shift, draws, 0.97 * epsilon) > Decimal("1e-6")
 
 
-def test_a_continuous_gaussian_rounded_by_a_discrete_one_is_the_discrete_one_that_is_charged_for_it() -> (
-    None
-):
+def test_a_continuous_gaussian_rounded_by_a_discrete_one_is_charged_as_a_discrete_one() -> None:
     """What `epsilon_of` rests on, by numerical integration: near as floats come, and not with less
     to round by."""
 

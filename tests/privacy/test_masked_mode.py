@@ -114,12 +114,14 @@ def test_two_helpers_with_one_key_are_one_party() -> None:
                 "federation": {"name": "plant"},
                 "features": [{"name": "a", "low": 0, "high": 1}],
                 "privacy": {
-                    "mode": "masked", "unit": "client", "epsilon": 1.0,
+                    "mode": "masked",
+                    "unit": "client",
+                    "epsilon": 1.0,
                     "helpers": [{"name": "one", "key": KEYS[0]}, {"name": "two", "key": KEYS[0]}],
                 },
                 "models": [{"name": "m", "algorithm": "density_tree"}],
             }
-        )  # fmt: skip
+        )
 
 
 class Cells:

@@ -78,9 +78,7 @@ def test_federations_contracts_and_models_have_secrets_of_their_own() -> None:
     assert len(nonces) == len(names), "nonces do not show that counts are the same elsewhere"
 
 
-def test_other_counts_another_round_window_or_plan_have_another_mask_and_a_repeat_has_the_same() -> (
-    None
-):
+def test_other_counts_rounds_windows_or_plans_have_other_masks_and_a_repeat_the_same() -> None:
     pair = pair_key(SECRET, helper_public(HELPER), NAMES)
 
     def mask_of(round_: int, window: int, plan: bytes, counts: bytes) -> bytes:

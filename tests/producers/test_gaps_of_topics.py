@@ -50,8 +50,13 @@ time = "t"
 {kafka}
 """
 MESSAGES: list[dict[str, Any]] = [
-    {"warm": 1, "damp": 10}, {"warm": 2}, {"damp": 30}, {}, {"warm": "hot", "damp": 5}, {"warm": 6, "damp": None},
-]  # fmt: skip
+    {"warm": 1, "damp": 10},
+    {"warm": 2},
+    {"damp": 30},
+    {},
+    {"warm": "hot", "damp": 5},
+    {"warm": 6, "damp": None},
+]
 NAN = np.nan
 
 

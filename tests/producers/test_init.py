@@ -59,10 +59,17 @@ def german_file(path: Path, rows: int = 1500, seed: int = 3) -> None:
             ]
             if n % 50:
                 cells[2] = f"{450 + 300 * generator.random():.0f}"
-            writer.writerow([
-                f"{14 + day:02d}.03.2024", f"{minute // 60:02d}.{minute % 60:02d}.00", "Büro" if n % 2 else "Flur",
-                *(cell.replace(".", ",") for cell in cells), "7", "ok", "",
-            ])  # fmt: skip
+            writer.writerow(
+                [
+                    f"{14 + day:02d}.03.2024",
+                    f"{minute // 60:02d}.{minute % 60:02d}.00",
+                    "Büro" if n % 2 else "Flur",
+                    *(cell.replace(".", ",") for cell in cells),
+                    "7",
+                    "ok",
+                    "",
+                ]
+            )
 
 
 def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -> None:
@@ -361,16 +368,24 @@ def test_a_logger_with_units_below_its_header_and_addresses_of_devices_is_unders
 @pytest.mark.parametrize(
     ("text", "value", "name"),
     [
-        ("entity_id,state,last_changed\n{0}sensor.warm,21.{1},{2}Z\nsensor.damp,4{1},{2}Z\n", "state", "entity_id"),
+        (
+            "entity_id,state,last_changed\n{0}sensor.warm,21.{1},{2}Z\nsensor.damp,4{1},{2}Z\n",
+            "state",
+            "entity_id",
+        ),
         (
             "#datatype,long,dateTime,double,string\n#default,,,,\n,table,_time,_value,_field\n"
             "{0},0,{2}Z,3.{1},cpu\n,1,{2}Z,2{1},mem\n",
             "_value",
             "_field",
         ),
-        ("ts;Messgröße;Wert;Status\n{0}{2};Druck;1,{1}5;ok\n{2};Drehzahl;29{1}0;ok\n", "Wert", "Messgröße"),
+        (
+            "ts;Messgröße;Wert;Status\n{0}{2};Druck;1,{1}5;ok\n{2};Drehzahl;29{1}0;ok\n",
+            "Wert",
+            "Messgröße",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_with_a_row_for_each_value_is_refused_with_what_to_do(
     text: str, value: str, name: str, folder: Path
 ) -> None:

@@ -93,7 +93,7 @@ def message(device: str, warm: float, time: float = 1000.0) -> dict[str, Any]:
 NESTED = 'client = "dev.name"\n[kafka.fields]\n"warm.in" = \'air."warm.in"\'\n'
 
 
-def test_two_devices_of_one_topic_are_fed_once_through_restarts_lost_files_and_messages_that_are_none(
+def test_two_devices_of_one_topic_are_fed_once_through_restarts_and_lost_files(
     kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     topic = Topic(kafka_bootstrap, tmp_path, NESTED, TopicSettings(partitions=2))

@@ -87,9 +87,7 @@ def test_no_values_and_none_too_many_are_of_no_single_feature() -> None:
     assert FaultCounts(["warm"]).rejected() == []
 
 
-def test_the_first_is_the_first_of_the_source_though_readings_of_another_client_are_counted_before() -> (
-    None
-):
+def test_the_first_reading_is_that_of_the_source_though_another_clients_come_before() -> None:
     counts = FaultCounts(["warm"])
     fault = fault_of([None], 1)
     assert fault is not None

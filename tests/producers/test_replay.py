@@ -22,7 +22,8 @@ RULES = ["column:label", "round-robin", "blocks", "label-skew:label", "dirichlet
 
 @pytest.fixture
 def three(tmp_path: Path) -> list[Path]:
-    """100 rows in three files, one of them without any and one with its columns in another order."""
+    """100 rows in three files, one of them without any and one with its columns in another
+    order."""
     rows = plain_rows(100)
     first = csv_of(tmp_path / "a.csv", rows[:40])
     empty = csv_of(tmp_path / "b.csv", [])

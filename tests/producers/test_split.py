@@ -133,9 +133,23 @@ def test_people_may_give_the_text_or_the_name_and_mean_one_client(text: str) -> 
 
 @pytest.mark.parametrize(
     "rule",
-    ["", "random", "column", "column:", "round-robin:2", "blocks:c", "label-skew", "dirichlet", "dirichlet:0.5",
-     "dirichlet:c:0", "dirichlet:c:nan", "dirichlet:c:inf", "dirichlet:c:x", "dirichlet:c:"],
-)  # fmt: skip
+    [
+        "",
+        "random",
+        "column",
+        "column:",
+        "round-robin:2",
+        "blocks:c",
+        "label-skew",
+        "dirichlet",
+        "dirichlet:0.5",
+        "dirichlet:c:0",
+        "dirichlet:c:nan",
+        "dirichlet:c:inf",
+        "dirichlet:c:x",
+        "dirichlet:c:",
+    ],
+)
 def test_what_is_no_rule_is_refused_with_what_would_be_one(rule: str) -> None:
     with pytest.raises(SettingsError, match=r"the rules are|alpha is a number above 0"):
         split_of(rule, 2, 0)

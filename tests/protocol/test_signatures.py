@@ -1,4 +1,5 @@
-"""Signatures and the files of their keys: whatever is changed is noticed, and no key is ever shown."""
+"""Signatures and the files of their keys: whatever is changed is noticed, and no key is ever
+shown."""
 
 from __future__ import annotations
 

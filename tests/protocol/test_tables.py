@@ -32,9 +32,7 @@ def test_a_table_comes_back_as_it_was_packed(table: Ints) -> None:
     assert np.array_equal(again, table)
 
 
-def test_two_hundred_clients_that_send_a_thousand_readings_each_take_less_than_two_bytes_a_client() -> (
-    None
-):
+def test_two_hundred_clients_of_a_thousand_readings_take_less_than_two_bytes_each() -> None:
     readings = np.random.default_rng(1).poisson(1000, 200)
     assert len(pack_table(np.column_stack([np.arange(200), readings]))) < 400
 

@@ -60,7 +60,8 @@ def config(
 
 
 def readings(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """-> times (n,) ascending, some equal and some far apart; values (n, 2), some of them missing."""
+    """-> times (n,) ascending, some equal and some far apart; values (n, 2), some of them
+    missing."""
     rng = np.random.default_rng(seed)
     times = 1e9 + np.cumsum(rng.choice([0.0, 1.0, 2.5, 150.0], n, p=[0.1, 0.5, 0.35, 0.05]))
     heaps = np.array([[5.0, 80.0], [30.0, 25.0], [20.0, 60.0]])

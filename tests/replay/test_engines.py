@@ -1,4 +1,5 @@
-"""Every engine, with any number of workers and parts, makes the same updates and the same models."""
+"""Every engine, with any number of workers and parts, makes the same updates and the same
+models."""
 
 from __future__ import annotations
 

@@ -329,7 +329,9 @@ from shoal.protocol.codec import StoredPart, pack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 
 def records(n):
-    return [OutboxRecord("t", b"%d.%d" % (n, k) + bytes(n * 997 % 50_000), b"k", (("n", b"%d" % n),)) for k in range(2)]
+    body = bytes(n * 997 % 50_000)
+    headers = (("n", b"%d" % n),)
+    return [OutboxRecord("t", b"%d.%d" % (n, k) + body, b"k", headers) for k in range(2)]
 
 def state(n):
     large = hashlib.shake_256(b"%d" % n).digest(1 + n * 7919 % 300_000)
@@ -564,7 +566,11 @@ with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
     checkpoint.save({"n": 1}, [OutboxRecord("t", b"1", None, ())])
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     try:
-        checkpoint.save({"n": 2, "large": bytes(1_000_000)}, [OutboxRecord("t", b"2", None, ())], published_up_to=1)
+        checkpoint.save(
+            {"n": 2, "large": bytes(1_000_000)},
+            [OutboxRecord("t", b"2", None, ())],
+            published_up_to=1,
+        )
     except LogUnavailable as full:
         print(full)
     assert checkpoint.load() == {"n": 1}, "as before"

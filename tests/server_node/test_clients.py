@@ -253,9 +253,7 @@ def test_the_history_for_rates_is_bounded_without_any_query() -> None:
     assert len(clients._recent["a"]) == RECENT_MAX
 
 
-def test_the_usual_interval_of_a_client_is_by_its_own_clock_and_neither_an_outage_nor_a_burst_counts() -> (
-    None
-):
+def test_the_usual_interval_of_a_client_is_by_its_own_clock_without_outages_and_bursts() -> None:
     clients = Clients()
     times = [0, 3600, 7200, 90_000, 90_001, 90_002, 93_602]
     for sequence, made_at in enumerate(times, 1):

@@ -1,4 +1,5 @@
-"""`shoal enroll`: a site gets a folder that works there, and is refused once it has been revoked."""
+"""`shoal enroll`: a site gets a folder that works there, and is refused once it has been
+revoked."""
 
 from __future__ import annotations
 

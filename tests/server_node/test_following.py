@@ -87,7 +87,7 @@ def right() -> DensityTreeServer:
     return tree(RIGHT)
 
 
-def test_a_cluster_that_the_upstream_model_no_longer_has_is_gone_though_it_has_learnt_fewer_readings(
+def test_a_cluster_that_the_upstream_model_lost_is_gone_though_it_learnt_fewer_readings(
     both: DensityTreeServer, right: DensityTreeServer
 ) -> None:
     """It has unlearned a client, or its log was made anew."""
@@ -115,9 +115,7 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_reads_its_log_aga
     assert kinds(found_again) == []
 
 
-def test_a_checkpoint_of_a_model_that_followed_no_other_and_one_of_another_version_are_told_apart() -> (
-    None
-):
+def test_a_checkpoint_that_followed_no_other_and_one_of_another_version_differ() -> None:
     own = tree(RIGHT).state()
     region = following().state()["half"]
     model = following()

@@ -307,9 +307,7 @@ def test_a_centre_that_no_row_is_nearest_to_any_more_is_gone_at_once() -> None:
     assert (EventKind.GONE, 1, None) in kinds(events)
 
 
-def test_a_centre_without_rows_is_gone_at_once_though_fewer_rows_were_answered_for_than_before() -> (
-    None
-):
+def test_a_centre_without_rows_is_gone_at_once_though_fewer_rows_were_answered_for() -> None:
     lineage, _ = advance(
         Lineage(), ClusteringView.from_centres(np.zeros((2, 1)), [5.0, 5.0]), 10, 0.0, POLICY
     )
@@ -394,9 +392,7 @@ def test_a_name_stays_with_the_identity() -> None:
     assert after.clusters[1].name == "night"
 
 
-def test_a_new_cluster_has_its_share_from_the_first_event_on_and_one_that_parts_takes_its_part_along() -> (
-    None
-):
+def test_a_new_cluster_has_its_share_from_the_first_event_and_one_that_parts_its_part() -> None:
     whole = group(0, 1, 2, 3, 4)
     parted = group(0, 1, 2) | group(1, 3, 4)
     lineage, events = follow(whole, whole, parted, activity=True)
@@ -426,9 +422,15 @@ def dwells(
         )
         identity = np.array(list(dwell))
         view = ClusteringView.from_nodes(
-            none, np.full(k, 100.0), np.arange(k), node_id=identity, identity=identity, parent=np.full(k, -1),
-            recent=np.ones(k), regimes=regimes,
-        )  # fmt: skip
+            none,
+            np.full(k, 100.0),
+            np.arange(k),
+            node_id=identity,
+            identity=identity,
+            parent=np.full(k, -1),
+            recent=np.ones(k),
+            regimes=regimes,
+        )
         lineage, events = advance(lineage, view, place * 500, float(place), POLICY)
         happened += events
     return lineage, happened

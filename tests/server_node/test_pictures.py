@@ -1,4 +1,5 @@
-"""`shoal picture`: what is drawn, of real records in a log, and what is said where nothing can be."""
+"""`shoal picture`: what is drawn, of real records in a log, and what is said where nothing
+can be."""
 
 from __future__ import annotations
 

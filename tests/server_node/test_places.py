@@ -270,9 +270,7 @@ def test_messages_that_cannot_be_true_are_refused() -> None:
             message([[3, 8000, 2]], **wrong)
 
 
-def test_readings_on_both_sides_of_the_place_where_a_circle_is_cut_have_their_mean_between_them() -> (
-    None
-):
+def test_readings_on_both_sides_of_the_cut_of_a_circle_have_their_mean_between_them() -> None:
     features = [
         {"name": "share", "low": 0, "high": 1},
         {"name": "way", "kind": "circular", "period": 360},

@@ -51,7 +51,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 9)),
 
 @settings(max_examples=examples(20))
 @given(steps=STEPS, batch=st.integers(1, 5), stops=st.integers(1, 9))
-def test_chunks_of_several_clients_in_any_order_repeated_and_with_restarts_give_the_model_of_the_whole(
+def test_chunks_in_any_order_repeated_and_with_restarts_give_the_model_of_the_whole(
     steps: list[tuple[int, bool, int]], batch: int, stops: int
 ) -> None:
     updates = [large(client) for client in ("attic", "cellar", "garden")]

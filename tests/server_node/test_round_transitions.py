@@ -152,9 +152,7 @@ def test_the_deadline_closes_a_round_with_answers_and_reopens_one_without() -> N
     assert (event.by, event.answers, event.expected, event.duration_s) == ("deadline", 1, 2, 10.0)
 
 
-def test_a_first_round_without_answers_restarts_with_another_number_if_it_can_and_is_reopened_if_not() -> (
-    None
-):
+def test_a_first_round_without_answers_restarts_with_another_number_or_is_reopened() -> None:
     rules = rules_for(deadline_s=10)
     state = started(rules)
     assert time_out(rules, state, at(10.0)).state.round == 2

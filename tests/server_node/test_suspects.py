@@ -19,7 +19,8 @@ def named(n: int) -> list[str]:
 
 
 def rounds_until_found(suspects: Suspects, clients: list[str], faulty: set[str], least: int) -> int:
-    """Play rounds in which batches with a faulty client are void, until all of them are left out."""
+    """Play rounds in which batches with a faulty client are void, until all of them are left
+    out."""
     for number in range(1, 200):
         batch = suspects.chosen(answers(clients), least)
         if set(batch) & faulty:

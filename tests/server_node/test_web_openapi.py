@@ -40,9 +40,18 @@ class Served:
         ensure_topics(log, contract)
         for number in range(3):
             event = ClusterEventMessage(
-                id=f"fcac/{number}/0", kind="birth", federation=contract.federation, model="fcac", version=number,
-                readings=10, at=NOW, cluster=number, share=0.5, known=1, active=1,
-            )  # fmt: skip
+                id=f"fcac/{number}/0",
+                kind="birth",
+                federation=contract.federation,
+                model="fcac",
+                version=number,
+                readings=10,
+                at=NOW,
+                cluster=number,
+                share=0.5,
+                known=1,
+                active=1,
+            )
             log.publish(contract.events_topic, event.encode(), headers=event.headers())
         log.publish(contract.events_topic, b"no event")
         log.close()
@@ -175,9 +184,13 @@ def check_all(served: Served, examples: int) -> None:
     for method, path, operation in served.operations():
 
         @settings(
-            max_examples=examples, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
+        )
         @given(st.just((method, path, operation)), requests_of(operation))
         def holds(asked: Any, drawn: Any) -> None:
             status, media_type, body, _ = send(served, *asked[:2], drawn)

@@ -32,9 +32,11 @@ NODE_COLOURS = """
   const map = document.getElementById('map');
   const pixels = map.getContext('2d').getImageData(0, 0, map.width, map.height).data;
   const style = getComputedStyle(document.documentElement);
-  const parts = (i) => style.getPropertyValue(`--c${i}`).trim().match(/\\w\\w/g).map(h => parseInt(h, 16));
+  const parts = (i) => style.getPropertyValue(`--c${i}`).trim()
+    .match(/\\w\\w/g).map(h => parseInt(h, 16));
   const palette = Array.from({length: 10}, (_, i) => parts(i));
-  const near = (i, colour) => pixels[i + 3] > 200 && colour.every((part, k) => Math.abs(pixels[i + k] - part) < 4);
+  const near = (i, colour) => pixels[i + 3] > 200 && colour
+    .every((part, k) => Math.abs(pixels[i + k] - part) < 4);
   return palette.map(colour => {
     let n = 0;
     for (let i = 0; i < pixels.length; i += 4) n += near(i, colour);
@@ -148,7 +150,8 @@ def _fits_a_phone_and_the_dark_theme(tab: Tab) -> None:
 
 
 def _chooses_another_model(tab: Tab) -> None:
-    """By keyboard: one tab is in the tab order, and arrow keys move to the others and wrap around."""
+    """By keyboard: one tab is in the tab order, and arrow keys move to the others and wrap
+    around."""
     tabs = "[...document.querySelectorAll('[role=tab]')]"
     assert tab.value_of(
         f"{tabs}.map(tab => [tab.firstChild.textContent, tab.ariaSelected, tab.tabIndex])"
@@ -165,7 +168,10 @@ def _chooses_another_model(tab: Tab) -> None:
         ["true", 0],
     ]
     assert tab.value_of(f"document.activeElement === {tabs}[1]")
-    labelled = "document.getElementById(document.querySelector('[role=tabpanel]').getAttribute('aria-labelledby'))"
+    labelled = (
+        "document.getElementById("
+        "document.querySelector('[role=tabpanel]').getAttribute('aria-labelledby'))"
+    )
     assert tab.value_of(f"{labelled}.textContent") == "slowfcac · no clusters yet"
     for key, selected in (("ArrowRight", 0), ("End", 1), ("Home", 0), ("ArrowLeft", 1)):
         tab.press(key)
@@ -185,7 +191,8 @@ def _notices_a_stalled_stream(tab: Tab) -> None:
     tab.value_of("""void (() => {
       const [connection, clock] = [document.getElementById('connection'), Date.now];
       window.states = [];
-      new MutationObserver(() => states.push(connection.textContent)).observe(connection, {childList: true});
+      new MutationObserver(() => states.push(connection.textContent))
+        .observe(connection, {childList: true});
       window.ahead = 0;
       Date.now = () => clock() + ahead;
     })()""")

@@ -51,11 +51,13 @@ DAY = 86_400
 OUTSIDE = """(() => {
 const bands = document.querySelector('#timeline-axis').getBoundingClientRect();
 const box = document.querySelector('#tick-lines').getBoundingClientRect();
-const labels = [...document.querySelectorAll('#timeline-axis span')].map(label => label.getBoundingClientRect());
+const labels = [...document.querySelectorAll('#timeline-axis span')]
+  .map(label => label.getBoundingClientRect());
 const words = [...labels].sort((a, b) => a.left - b.left);
 return [
   ...(box.width && (box.left < bands.left - 1 || box.right > bands.right + 1) ? ['lines'] : []),
-  ...words.filter((label, i) => i && label.left < words[i - 1].right).map(() => 'words of the axis'),
+  ...words.filter((label, i) => i && label.left < words[i - 1].right)
+    .map(() => 'words of the axis'),
 ];
 })()"""
 """what of the time axis lies beside the bands, or on other words"""

@@ -338,10 +338,17 @@ def test_a_category_is_posted_as_its_value_or_its_place(media_type: str, body: b
     [
         ("application/json", b'[[44, null], [null, "open"], {"temperature": -4}]'),
         ("text/csv", b"temperature,valve\n44,\n,open\n-4,\n"),
-        *((kind, stored(pa.table({"temperature": [44, None, -4], "valve": [None, "open", None]}), kind))
-          for kind in (PARQUET, ARROW)),
+        *(
+            (
+                kind,
+                stored(
+                    pa.table({"temperature": [44, None, -4], "valve": [None, "open", None]}), kind
+                ),
+            )
+            for kind in (PARQUET, ARROW)
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_reading_that_lacks_values_falls_to_the_nearest_over_what_it_has(
     media_type: str, body: bytes
 ) -> None:

@@ -22,7 +22,8 @@ FIGURES = (
 HAPPENED = "[...document.querySelectorAll('#events li')].map(event => event.textContent)"
 COUNTED = """({
   lines: document.querySelectorAll('#history .steps').length,
-  clusters: new Set([...document.querySelectorAll('#clusters tbody th')].map(cell => cell.innerText)).size
+  clusters: new Set([...document.querySelectorAll('#clusters tbody th')]
+    .map(cell => cell.innerText)).size
     === document.querySelectorAll('#clusters tbody tr').length,
   clients: [...document.querySelectorAll('#clients .name')].map(name => name.textContent),
 })"""

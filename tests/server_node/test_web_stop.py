@@ -1,4 +1,5 @@
-"""Stopping a real server while browsers hold its event stream: the log of its operator stays clean."""
+"""Stopping a real server while browsers hold its event stream: the log of its operator stays
+clean."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ ROWS = "[...document.querySelectorAll('#{} tbody tr')].map(row => row.cells[{}].
 MAP = "document.getElementById('map').toDataURL()"
 OPAQUE_PIXELS = """(() => {
   const map = document.getElementById('map');
-  const copy = Object.assign(document.createElement('canvas'), {width: map.width, height: map.height});
+  const copy = Object.assign(
+    document.createElement('canvas'), {width: map.width, height: map.height});
   const context = copy.getContext('2d');
   context.drawImage(map, 0, 0);
   const pixels = context.getImageData(0, 0, map.width, map.height).data;
@@ -72,7 +73,8 @@ def column(table: str, cell: int) -> str:
 
 
 def identities(tab: Tab) -> list[int]:
-    """The identities behind the titles "what sets it apart (identity)", in the order of the rows."""
+    """The identities behind the titles "what sets it apart (identity)", in the order of the
+    rows."""
     return [
         int(title.rstrip(")").rpartition("(")[2]) for title in tab.value_of(column("clusters", 0))
     ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 PARTS = """
 const channels = (colour) => {
   const parts = (colour.match(/[\\d.]+/g) ?? []).map(Number);
-  return colour.startsWith("color(srgb") ? parts.map((part, i) => (i < 3 ? 255 * part : part)) : parts;
+  return colour.startsWith("color(srgb")
+    ? parts.map((part, i) => (i < 3 ? 255 * part : part)) : parts;
 };
-const blend = ([r, g, b, a = 1], background) => [r, g, b].map((part, i) => a * part + (1 - a) * background[i]);
+const blend = ([r, g, b, a = 1], background) => [r, g, b]
+  .map((part, i) => a * part + (1 - a) * background[i]);
 const luminance = (colour) => colour
   .map((part) => part / 255)
   .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
@@ -18,8 +20,10 @@ const contrast = (a, b) => {
 };
 const backgroundOf = (element) => {
   const backgrounds = [];
-  for (let at = element; at; at = at.parentElement) backgrounds.push(channels(getComputedStyle(at).backgroundColor));
-  return backgrounds.reverse().reduce((under, background) => blend(background, under), [255, 255, 255]);
+  for (let at = element; at; at = at.parentElement)
+    backgrounds.push(channels(getComputedStyle(at).backgroundColor));
+  return backgrounds.reverse()
+    .reduce((under, background) => blend(background, under), [255, 255, 255]);
 };
 """
 """WCAG 2.2, relative luminance and contrast ratio"""
@@ -64,20 +68,24 @@ const clipped = (element) => {
   }
   return false;
 };
-return [...document.querySelectorAll('body *')].filter(element => element.checkVisibility() && beyond(element)
+return [...document.querySelectorAll('body *')]
+  .filter(element => element.checkVisibility() && beyond(element)
   && !element.closest('.visually-hidden, #map-frame') && !clipped(element))
   .map(element => element.outerHTML.slice(0, 80));
 })()"""
 """elements that extend beyond the right edge of the window, and that nothing within it clips"""
 
-WITHOUT_NAME = """[...document.querySelectorAll('button, a, input, select, canvas, [role=region]')].filter(element =>
+WITHOUT_NAME = """[
+  ...document.querySelectorAll('button, a, input, select, canvas, [role=region]')
+].filter(element =>
   !(element.textContent.trim() || element.getAttribute('aria-label') || element.labels?.length
     || element.hasAttribute('aria-labelledby'))).map(element => element.outerHTML.slice(0, 80))"""
 """focusable elements without an accessible name"""
 
 OBSERVE = """void (() => {
 window.observed = {shift: 0, shown: new Set(), frames: 0};
-const observe = (type, note) => new PerformanceObserver(list => list.getEntries().forEach(note)).observe({type});
+const observe = (type, note) => new PerformanceObserver(
+  list => list.getEntries().forEach(note)).observe({type});
 observe('layout-shift', ({value}) => observed.shift += value);
 const counters = document.getElementById('counters');
 new MutationObserver(() => observed.shown.add(counters.lastChild.children[1].textContent))

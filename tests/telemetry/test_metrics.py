@@ -1,4 +1,5 @@
-"""The metrics: names and labels by the conventions of Prometheus, each declared and observed once."""
+"""The metrics: names and labels by the conventions of Prometheus, each declared and observed
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records that are packed before they travel: smaller on the broker, the same when they are read."""
+"""Records that are packed before they travel: smaller on the broker, the same when they are
+read."""
 
 from __future__ import annotations
 

@@ -27,10 +27,11 @@ SESSION_S = 2
 # try what a client does, and for tests only.
 FURTHER = f"""
 sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN,OAUTHBEARER
-listener.name.clients.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \\
-required user_attic="{SECRET}";
+listener.name.clients.plain.sasl.jaas.config=\\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_attic="{SECRET}";
 listener.name.clients.oauthbearer.sasl.jaas.config=\\
-org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \\
+unsecuredLoginStringClaim_sub="broker";
 listener.name.clients.oauthbearer.connections.max.reauth.ms={1000 * SESSION_S}
 super.users=User:admin;User:ANONYMOUS;User:attic
 """

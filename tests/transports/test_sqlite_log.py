@@ -468,12 +468,16 @@ LAYOUT_2 = """
         first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
         PRIMARY KEY (topic, partition)) WITHOUT ROWID;
     CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL);
-    INSERT INTO topics VALUES (1, 'readings', X'01', 2, 0, 500, NULL, 1000), (2, 'keys', X'02', 1, 1, NULL, NULL, 1000);
-    CREATE TABLE records_1_0 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+    INSERT INTO topics VALUES
+        (1, 'readings', X'01', 2, 0, 500, NULL, 1000), (2, 'keys', X'02', 1, 1, NULL, NULL, 1000);
+    CREATE TABLE records_1_0 (
+        offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
         key BLOB, headers BLOB, value BLOB);
-    CREATE TABLE records_1_1 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+    CREATE TABLE records_1_1 (
+        offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
         key BLOB, headers BLOB, value BLOB);
-    CREATE TABLE records_2_0 (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
+    CREATE TABLE records_2_0 (
+        offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL,
         key BLOB, headers BLOB, value BLOB);
     CREATE INDEX records_2_0_keys ON records_2_0 (key);
     CREATE INDEX records_2_0_tombstones ON records_2_0 (timestamp_ms) WHERE value IS NULL;

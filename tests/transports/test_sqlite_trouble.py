@@ -1,4 +1,5 @@
-"""Disks, rights and files that are not what they must be: one clear line each, and nothing harmed."""
+"""Disks, rights and files that are not what they must be: one clear line each, and nothing
+harmed."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_p
         log.flush()
         log.flush()
         records, _ = log.read("t", {0: 0})
-        print("stored:", log.bounds("t"), [int(record.key) for record in records[1:]] == list(range(100)))
+        keys = [int(record.key) for record in records[1:]]
+        print("stored:", log.bounds("t"), keys == list(range(100)))
         log.close()
     """
     *rejected, readable, stored = run(program, f"sqlite:{tmp_path}/log.db").splitlines()

@@ -78,5 +78,6 @@ def keeping(target: str, number: int | str, content: Callable[[], bytes]) -> Ite
 
 
 def corpus(target: str) -> dict[str, bytes]:
-    """name -> content of the cases of a target that have failed once, or that were added by hand."""
+    """name -> content of the cases of a target that have failed once, or that were added by
+    hand."""
     return {path.name: path.read_bytes() for path in sorted(CORPUS.glob(f"{target}-*"))}

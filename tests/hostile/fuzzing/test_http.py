@@ -1,4 +1,5 @@
-"""Changed requests to the page: no status of 500 or more, no exception, and the page still answers."""
+"""Changed requests to the page: no status of 500 or more, no exception, and the page still
+answers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ SERVER_BATCHES = 200
 
 
 def changed(number: int, seeds: list[Message]) -> Message:
-    """The case of this number: a valid message with its bytes, its fields or its headers changed."""
+    """The case of this number: a valid message with its bytes, its fields or its headers
+    changed."""
     rng = random.Random(number)
     seed = rng.choice(seeds)
     key, value, headers = seed
@@ -239,7 +240,8 @@ def test_every_reader_of_bytes_rejects_what_it_cannot_read(
 
 
 def every_reader(number: int | str, value: bytes) -> None:
-    """Give bytes to each reader of messages. Raises `AssertionError` for any error but a rejection."""
+    """Give bytes to each reader of messages. Raises `AssertionError` for any error but a
+    rejection."""
     record = Record("readings", 0, 0, 0, None, value, Reading.headers())
     readers: list[Callable[[], object]] = [
         partial(kind.decode, value, kind.headers()) for kind in (Update, Snapshot, Lease)

@@ -75,7 +75,8 @@ class EveryAlgorithm(ServerFixture):
         self._sequence: Counter[tuple[str, str]] = Counter()
 
     def update(self, model: str, client: str, seed: int, to: Snapshot | None = None) -> Update:
-        """An honest update of a streaming model, or an honest answer to the round request in `to`."""
+        """An honest update of a streaming model, or an honest answer to the round request in
+        `to`."""
         self._sequence[model, client] += 1
         agreed = self.contract.model(model)
         assert agreed is not None
