@@ -94,8 +94,9 @@ class OffsetOutOfRange(ShoalError):
 
     def __init__(self, topic: str, partition: int, asked: int, first: int) -> None:
         super().__init__(
-            f"{topic}/{partition}: the next position to read is {asked}, but the log now begins at {first}; "
-            f"{first - asked} records are lost. Restore an older log, or set accept_gap = true to continue without them"
+            f"{topic}/{partition}: the next position to read is {asked}, but the log now begins "
+            f"at {first}; {first - asked} records are lost. Restore an older log, or set "
+            "accept_gap = true to continue without them"
         )
         self.topic = topic
         self.partition = partition

@@ -85,7 +85,8 @@ def read_password(path: Path, section: str) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"[{section}] {path}: cannot be read ({type(error).__name__}); name a file this user may read"
+            f"[{section}] {path}: cannot be read ({type(error).__name__}); name a file this user "
+            "may read"
         ) from None
 
 
@@ -185,8 +186,8 @@ def sqlite_errors(path: Path, owner: str, damaged: Callable[[str], ShoalError]) 
             ) from None
         if code in NO_ACCESS:
             raise SettingsError(
-                f"{path}: cannot be opened ({error}); it must be a file that this user may write, in a folder that "
-                "this user may write"
+                f"{path}: cannot be opened ({error}); it must be a file that this user may write, "
+                "in a folder that this user may write"
             ) from None
         raise damaged(str(error)) from None
     except UnicodeDecodeError:

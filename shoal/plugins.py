@@ -82,12 +82,13 @@ class Plugins(Generic[P]):
                     f"{_package(other)} ({other.value}) and {_package(point)} ({point.value})"
                 )
                 raise SettingsError(
-                    f"two installed packages offer the same {self._kind} {point.name!r}: {packages}; remove one"
+                    f"two installed packages offer the same {self._kind} {point.name!r}: "
+                    f"{packages}; remove one"
                 )
         if not found:
             raise SettingsError(
-                f"no {self._kind} is installed: the entry-point group {self.group} is empty; install shoal again "
-                "(in its clone: pip install -e .)"
+                f"no {self._kind} is installed: the entry-point group {self.group} is empty; "
+                "install shoal again (in its clone: pip install -e .)"
             )
         return found
 

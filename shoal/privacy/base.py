@@ -51,7 +51,8 @@ class Bounds:
         ):
             if not (np.isfinite([lowest, highest, span]).all() and span > 0):
                 raise SettingsError(
-                    f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < high"
+                    f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < "
+                    "high"
                 )
         self.circular: tuple[int, ...] = tuple(j for j, each in enumerate(circular) if each)
         """positions of the circular features"""
@@ -75,8 +76,8 @@ class Bounds:
         finite = (~np.isinf(rows) if gaps else np.isfinite(rows)).all(axis=1)
         if not finite.all():
             raise InvalidData(
-                f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a finite number; "
-                "remove them first"
+                f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a "
+                "finite number; remove them first"
             )
         return rows
 
@@ -183,16 +184,16 @@ class PrivacyUnit:
 
 READING: Final = PrivacyUnit()
 GAPS_IN_COUNTS: Final = (
-    "Which values a reading lacks is protected as its values are: it is counted once at most, whatever it lacks, and "
-    "replacing one reading means replacing its gaps as well."
+    "Which values a reading lacks is protected as its values are: it is counted once at most, "
+    "whatever it lacks, and replacing one reading means replacing its gaps as well."
 )
 GAPS_IN_ROWS: Final = (
-    "Which values a reading lacks is protected as its values are: a missing value is taken from earlier noisy rows and "
-    "gets noise of its own, so that every row is whole."
+    "Which values a reading lacks is protected as its values are: a missing value is taken from "
+    "earlier noisy rows and gets noise of its own, so that every row is whole."
 )
 HELD_VALUES: Final = (
-    "A value that a source holds, in place of later ones that are missing: it stands in several readings, and their "
-    "epsilons add up."
+    "A value that a source holds, in place of later ones that are missing: it stands in several "
+    "readings, and their epsilons add up."
 )
 
 
@@ -209,27 +210,29 @@ class Helper(NamedTuple):
 COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
 TAKEN_AND_WHEN = (
-    "That a reading was taken, when, and how many there are. Times of private counts are those at which the client's "
-    "own log took readings in, in whole seconds; the broker's own timestamps of messages remain. hide_presence = true "
-    "in [privacy] hides all of this in models that learn from counts."
+    "That a reading was taken, when, and how many there are. Times of private counts are those at "
+    "which the client's own log took readings in, in whole seconds; the broker's own timestamps "
+    "of messages remain. hide_presence = true in [privacy] hides all of this in models that learn "
+    "from counts."
 )
 PRESENCE_LEFT = (
-    "That a client runs, since when, and how long it takes to read and count a window. Of readings that come closer "
-    "together than window_s / window_readings, one is counted."
+    "That a client runs, since when, and how long it takes to read and count a window. Of "
+    "readings that come closer together than window_s / window_readings, one is counted."
 )
 """rest that shows where windows close by the clock"""
 NOT_COVERED = (
     TAKEN_AND_WHEN,
-    "Several readings of one person or machine, or readings that follow from one another in time: each is protected, "
-    "but their epsilons add up.",
-    "A reading that is stored again, as by a sensor that sends twice or a file that is replayed: each copy has its own "
-    "noise, so their epsilons add up too.",
+    "Several readings of one person or machine, or readings that follow from one another in time: "
+    "each is protected, but their epsilons add up.",
+    "A reading that is stored again, as by a sensor that sends twice or a file that is replayed: "
+    "each copy has its own noise, so their epsilons add up too.",
 )
 """facts that no mode protects that treats each reading by itself"""
 NOT_COVERED_OF_USERS = (
     TAKEN_AND_WHEN,
     "A user in several windows: each window is protected, but their epsilons add up.",
-    "A user with readings under several user ids, or at several clients: their epsilons add up too.",
+    "A user with readings under several user ids, or at several clients: their epsilons add up "
+    "too.",
 )
 """facts that are not protected where the privacy unit is a user"""
 
@@ -382,7 +385,8 @@ class PrivacyMode(ABC):
             raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
         if unit == "user" and values:
             raise SettingsError(
-                f'{next(iter(values))} is of noisy rows, which protect readings one by one: with unit = "user" leave '
+                f"{next(iter(values))} is of noisy rows, which protect readings one by one: with "
+                'unit = "user" leave '
                 "it out, and take models that learn from counts"
             )
         if counts_epsilon is not None and not (cls.counts and cls.formal):
@@ -400,7 +404,8 @@ class PrivacyMode(ABC):
             if name not in values:
                 instead = ", or counts_epsilon for models that learn from counts"
                 raise SettingsError(
-                    f'mode = "{cls.name}" needs {name}{instead if cls.counts and not cls.masked else ""}'
+                    f'mode = "{cls.name}" needs '
+                    f"{name}{instead if cls.counts and not cls.masked else ''}"
                 )
             if not term.above < values[name] <= term.at_most:
                 raise SettingsError(
@@ -467,7 +472,8 @@ class PrivacyMode(ABC):
         epsilon out of range.
         """
         raise SettingsError(
-            f'mode = "{self.name}" cannot make counts private; take another mode, or another algorithm'
+            f'mode = "{self.name}" cannot make counts private; take another mode, or another '
+            "algorithm"
         )
 
     def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
@@ -540,9 +546,9 @@ def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str
         )
     if state.get("fingerprint") != fingerprint:
         raise InvalidState(
-            "saved privacy state belongs to another noise key, client name, readings log or privacy terms. Restore "
-            "those it was made with, or start as a new client: reading the same log with other noise would weaken "
-            "the guarantee"
+            "saved privacy state belongs to another noise key, client name, readings log or "
+            "privacy terms. Restore those it was made with, or start as a new client: reading the "
+            "same log with other noise would weaken the guarantee"
         )
 
 

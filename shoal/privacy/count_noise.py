@@ -113,8 +113,9 @@ def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
         )
     if epsilon < EPSILON_MIN * readings_max:
         raise SettingsError(
-            f"epsilon {epsilon:g} of counts for {readings_max} readings of one user is less than {EPSILON_MIN:g} for "
-            "each: take a smaller readings_per_window_max, or a larger epsilon"
+            f"epsilon {epsilon:g} of counts for {readings_max} readings of one user is less than "
+            f"{EPSILON_MIN:g} for each: take a smaller readings_per_window_max, or a larger "
+            "epsilon"
         )
     scale = Decimal(2 * readings_max) / Decimal(epsilon) * SCALE_SLACK
     ratio = _EXACT.exp(-1 / scale)

@@ -44,12 +44,13 @@ STATE_VERSION = 1
 BLOCK_VALUES = 4096
 """values that get their noise together: drawing it takes ten times their memory for a moment"""
 REJECTED_ROWS = (
-    "How many readings were rejected, in models that learn noisy rows: a rejected reading has no row, and models count "
-    "their rows. Private counts hide it."
+    "How many readings were rejected, in models that learn noisy rows: a rejected reading has no "
+    "row, and models count their rows. Private counts hide it."
 )
 WITHOUT_IT = (
-    "Windows close by the clock, and all state the same number of places, empty ones too: the guarantee holds also "
-    "against a window without the readings, so that neither when they were taken nor how many there are is published."
+    "Windows close by the clock, and all state the same number of places, empty ones too: the "
+    "guarantee holds also against a window without the readings, so that neither when they were "
+    "taken nor how many there are is published."
 )
 EPSILON_STRONG = 1.0
 EPSILON_FAIR = 4.0
@@ -120,8 +121,8 @@ class Formal(PrivacyMode):
         spent, declared = self.epsilon_spent()
         if spent > declared:
             raise SettingsError(
-                f"the noise tables give epsilon {spent!r} per reading where {declared!r} is declared: "
-                "do not use this build of shoal"
+                f"the noise tables give epsilon {spent!r} per reading where {declared!r} is "
+                "declared: do not use this build of shoal"
             )
         randomness = KeyedRandomness(
             require_key(key, self.name), client, source, self.context(), self.bounds.d
@@ -138,7 +139,8 @@ class Formal(PrivacyMode):
         noise = count_noise(epsilon, self.unit.readings_max)
         if certified_count_epsilon(noise, self.unit.readings_max) > epsilon:
             raise SettingsError(
-                "the noise tables of counts give more than is declared: do not use this build of shoal"
+                "the noise tables of counts give more than is declared: do not use this build of "
+                "shoal"
             )
         return noise
 
@@ -174,13 +176,15 @@ class Formal(PrivacyMode):
             else "Formal guarantee for every reading",
             "warn" if weak else "good",
             (
-                "Every client clips each reading to the declared bounds and adds random noise to it before anything "
-                "learns from it. The reading itself never leaves the client; all that is published was learnt from "
-                "noisy rows.",
-                f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features ({each}). The noise moves a "
-                f"feature by {_span(1 / max(parts), 1 / min(parts))} of its declared range on average.",
-                f"Whatever is published was at most {_times(epsilon)} likelier with this reading than with any other "
-                f"in its place, whatever else an observer knows. {of_one(epsilon, 'reading')}",
+                "Every client clips each reading to the declared bounds and adds random noise to "
+                "it before anything learns from it. The reading itself never leaves the client; "
+                "all that is published was learnt from noisy rows.",
+                f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features "
+                f"({each}). The noise moves a feature by {_span(1 / max(parts), 1 / min(parts))} "
+                "of its declared range on average.",
+                f"Whatever is published was at most {_times(epsilon)} likelier with this reading "
+                "than with any other in its place, whatever else an observer knows. "
+                f"{of_one(epsilon, 'reading')}",
                 *((GAPS_IN_ROWS,) if self.missing == "learn" else ()),
             ),
             (*NOT_COVERED, REJECTED_ROWS, *self._held()),
@@ -198,8 +202,9 @@ class Formal(PrivacyMode):
             else f"Formal guarantee for every {self.unit.name}",
             "warn" if weak else "good",
             (
-                "Every client counts its readings in windows, and adds random noise to every count before it is "
-                "published, to empty ones too. Neither a reading nor a noisy reading ever leaves the client.",
+                "Every client counts its readings in windows, and adds random noise to every "
+                "count before it is published, to empty ones too. Neither a reading nor a noisy "
+                "reading ever leaves the client.",
                 *guarantee,
                 *((WITHOUT_IT,) if self.unit.hides_presence else ()),
                 *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
@@ -221,21 +226,24 @@ class Formal(PrivacyMode):
         epsilon = self.counts_epsilon or 0.0
         return (
             f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
-            f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading than with any "
-            f"other in its place, whatever else an observer knows. {of_one(epsilon, 'reading')}",
+            f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading "
+            "than with any other in its place, whatever else an observer knows. "
+            f"{of_one(epsilon, 'reading')}",
         )
 
     def _guarantee_of_users(self) -> tuple[str, ...]:
         epsilon = self.counts_epsilon or 0.0
         readings = self.unit.readings_max
         return (
-            f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. At most {readings} "
-            f"of the readings that a user has in a window {'is' if readings == 1 else 'are'} counted; a reading "
-            "without a user id is rejected. User ids never leave the client.",
-            f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with the readings of this "
-            "user in it than with any others of the same user in their places, whatever else an observer knows. "
-            f"{of_one(epsilon, 'window')}",
-            f"A user in w windows spends at most w times that in each model: {10 * epsilon:g} in 10 windows in a row.",
+            f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. "
+            f"At most {readings} of the readings that a user has in a window "
+            f"{'is' if readings == 1 else 'are'} counted; a reading without a user id is "
+            "rejected. User ids never leave the client.",
+            f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with "
+            "the readings of this user in it than with any others of the same user in their "
+            f"places, whatever else an observer knows. {of_one(epsilon, 'window')}",
+            f"A user in w windows spends at most w times that in each model: {10 * epsilon:g} in "
+            "10 windows in a row.",
         )
 
 
@@ -323,8 +331,8 @@ def protection(epsilon: float) -> str:
     if epsilon <= EPSILON_WEAK:
         return "This is weak protection: an observer with a good guess can become nearly certain."
     return (
-        "This is HARDLY ANY protection against an observer who knows what to look for: clearly different values can "
-        "be told apart with certainty. It blurs readings, no more."
+        "This is HARDLY ANY protection against an observer who knows what to look for: clearly "
+        "different values can be told apart with certainty. It blurs readings, no more."
     )
 
 

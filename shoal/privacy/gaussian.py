@@ -150,8 +150,8 @@ def gaussian_noise(variance: int) -> GaussianNoise:
     range."""
     if not 1 <= variance <= VARIANCE_MAX:
         raise SettingsError(
-            f"noise of variance {variance} is outside 1..{VARIANCE_MAX}: take a larger epsilon, a smaller clip, or "
-            "fewer windows to a budget"
+            f"noise of variance {variance} is outside 1..{VARIANCE_MAX}: take a larger epsilon, a "
+            "smaller clip, or fewer windows to a budget"
         )
     exact = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN)
     total = _normaliser(variance, exact)

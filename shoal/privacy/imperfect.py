@@ -314,7 +314,8 @@ class FilledGaps:
     def restore(self, state: dict[str, Any]) -> None:
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
             raise InvalidState(
-                f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote it"
+                f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote "
+                "it"
             )
         self._measured.restore(state.get("measured", {}))
         self._missing.restore(state.get("missing", {}))

@@ -102,7 +102,8 @@ class KeyedRandomness:
     def __init__(self, key: bytes, client: str, source: bytes, context: bytes, d: int) -> None:
         if len(key) != KEY_BYTES:
             raise SettingsError(
-                f"a noise key has {KEY_BYTES} bytes, not {len(key)}; make one with load_or_create_key"
+                f"a noise key has {KEY_BYTES} bytes, not {len(key)}; make one with "
+                "load_or_create_key"
             )
         if len(source) != SOURCE_BYTES or len(context) != CONTEXT_BYTES:
             raise SettingsError(
@@ -190,11 +191,12 @@ def load_or_create_key(path: Path) -> bytes:
         )
     except OSError as error:
         raise SettingsError(
-            f"noise key {path} cannot be used: {error.strerror}; name a file in a folder that this client may write"
+            f"noise key {path} cannot be used: {error.strerror}; name a file in a folder that "
+            "this client may write"
         ) from error
     if len(key) != KEY_BYTES:
         raise SettingsError(
-            f"noise key {path} does not have {KEY_BYTES} bytes; restore it from your backup, or remove "
-            "it to start as a new client with a new readings log"
+            f"noise key {path} does not have {KEY_BYTES} bytes; restore it from your backup, or "
+            "remove it to start as a new client with a new readings log"
         )
     return key

@@ -148,14 +148,14 @@ def _owners(ledger: sqlite3.Connection) -> list[str]:
 def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
     """The account of `owner`. Raises as `sqlite3` does."""
     models = ledger.execute(
-        "SELECT model, COUNT(*), SUM(releases), SUM(places), MAX(epsilon) FROM (SELECT model, COUNT(*) AS releases, "
-        "MAX(places) AS places, SUM(epsilon) AS epsilon FROM releases WHERE owner = ? GROUP BY model, number) "
-        "GROUP BY model ORDER BY 1",
+        "SELECT model, COUNT(*), SUM(releases), SUM(places), MAX(epsilon) FROM (SELECT model, "
+        "COUNT(*) AS releases, MAX(places) AS places, SUM(epsilon) AS epsilon FROM releases WHERE "
+        "owner = ? GROUP BY model, number) GROUP BY model ORDER BY 1",
         (owner,),
     ).fetchall()
     windows = ledger.execute(
-        "SELECT epsilon, SUM(units) FROM (SELECT SUM(epsilon) AS epsilon, MAX(units) AS units FROM releases "
-        "WHERE owner = ? GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC",
+        "SELECT epsilon, SUM(units) FROM (SELECT SUM(epsilon) AS epsilon, MAX(units) AS units "
+        "FROM releases WHERE owner = ? GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC",
         (owner,),
     ).fetchall()
     rows = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised WHERE owner = ?", (owner,))
@@ -170,8 +170,8 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
         [
             SpentMasked(*row)
             for row in ledger.execute(
-                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP BY model "
-                "ORDER BY model",
+                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP "
+                "BY model ORDER BY model",
                 (owner,),
             )
         ],
@@ -181,8 +181,8 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
 def unreadable(path: Path, how: str) -> InvalidState:
     """The error for a ledger that is damaged, or no ledger at all."""
     return InvalidState(
-        f"{path} is no ledger that can be read ({how}): restore it from a backup of the same moment as the checkpoint, "
-        "or start under a new client name"
+        f"{path} is no ledger that can be read ({how}): restore it from a backup of the same "
+        "moment as the checkpoint, or start under a new client name"
     )
 
 
@@ -202,18 +202,18 @@ _WAIT_S: Final = 30.0
 _TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT NULL, "
-    "claimed INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE releases ("
-    "owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, counts BLOB NOT NULL, "
-    "places INTEGER NOT NULL, units INTEGER NOT NULL, epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, "
-    "PRIMARY KEY (owner, model, number, plan, counts)) WITHOUT ROWID",
-    "CREATE TABLE noised ("
-    "owner TEXT NOT NULL, partition INTEGER NOT NULL, stop INTEGER NOT NULL, places INTEGER NOT NULL, "
-    "epsilon INTEGER NOT NULL, PRIMARY KEY (owner, partition)) WITHOUT ROWID",
-    "CREATE TABLE masked ("
-    "owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, places INTEGER NOT NULL, "
-    "rho INTEGER NOT NULL, charged_at REAL NOT NULL, PRIMARY KEY (owner, model, number)) WITHOUT ROWID",
+    "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT "
+    "NULL, claimed INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE releases (owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, "
+    "plan BLOB NOT NULL, counts BLOB NOT NULL, places INTEGER NOT NULL, units INTEGER NOT NULL, "
+    "epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, PRIMARY KEY (owner, model, number, plan, "
+    "counts)) WITHOUT ROWID",
+    "CREATE TABLE noised (owner TEXT NOT NULL, partition INTEGER NOT NULL, stop INTEGER NOT NULL, "
+    "places INTEGER NOT NULL, epsilon INTEGER NOT NULL, PRIMARY KEY (owner, partition)) WITHOUT "
+    "ROWID",
+    "CREATE TABLE masked (owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, "
+    "places INTEGER NOT NULL, rho INTEGER NOT NULL, charged_at REAL NOT NULL, PRIMARY KEY (owner, "
+    "model, number)) WITHOUT ROWID",
 )
 
 
@@ -301,10 +301,9 @@ class Ledger:
             # After a kill the same places come again with more behind them: new is what lies beyond
             # the last stop.
             file.executemany(
-                "INSERT INTO noised VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, partition) DO UPDATE SET "
-                "places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "
-                "stop = MAX(stop, excluded.stop), "
-                "epsilon = MAX(epsilon, excluded.epsilon)",
+                "INSERT INTO noised VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, partition) DO "
+                "UPDATE SET places = places + MAX(0, MIN(excluded.places, excluded.stop - stop)), "
+                "stop = MAX(stop, excluded.stop), epsilon = MAX(epsilon, excluded.epsilon)",
                 rows,
             )
 
@@ -434,9 +433,10 @@ class Ledger:
                 raise self._behind(f"{self.windows(model)} windows of model {model}", f"{windows}")
         if (stored := self._stored()) > windows:
             raise InvalidState(
-                f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: the checkpoint is "
-                "older than the ledger, and going on would publish the same readings with other noise. Restore both "
-                "from one moment, or start under a new client name"
+                f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: "
+                "the checkpoint is older than the ledger, and going on would publish the same "
+                "readings with other noise. Restore both from one moment, or start under a new "
+                "client name"
             )
 
     def check_rows(self, stops: Mapping[int, int]) -> None:
@@ -507,8 +507,8 @@ class Ledger:
         ).fetchone()
         if known != (fingerprint,):
             raise InvalidState(
-                f"{self._path} has charges of {self._owner} under another noise key: restore the key that belongs to "
-                "this folder, or start under a new client name"
+                f"{self._path} has charges of {self._owner} under another noise key: restore the "
+                "key that belongs to this folder, or start under a new client name"
             )
         return str(about["identity"])
 
@@ -523,8 +523,9 @@ class Ledger:
 
     def _behind(self, charged: str, checkpoint: str) -> InvalidState:
         return InvalidState(
-            f"{self._path} has {charged}, the checkpoint {checkpoint}: the ledger is missing or older than the "
-            "checkpoint. Restore both from one moment, or start under a new client name"
+            f"{self._path} has {charged}, the checkpoint {checkpoint}: the ledger is missing or "
+            "older than the checkpoint. Restore both from one moment, or start under a new client "
+            "name"
         )
 
     @contextmanager

@@ -68,12 +68,14 @@ NOISE_REACH: Final = 40.0
 """standard deviations: more noise on a sum happens in one of e^800 counts"""
 NOT_COVERED: Final = (
     "That a client takes part, when, and how many readings each of its windows has.",
-    "A client in several windows: each window is protected, but what they cost adds up, to the budget if there is one.",
-    "Helpers that all work together with somebody who reads the log: then nothing is protected. This rests on a "
-    "contract between people, not on code.",
-    "A faulty client: it can spoil the sum of its batch. One whose messages make sums impossible is found by leaving "
-    "halves out of later batches; one whose counts are possible and wrong is not. So clients cannot be put into "
-    "quarantine or unlearned, their claims cannot be checked, and shares per client are not shown.",
+    "A client in several windows: each window is protected, but what they cost adds up, to the "
+    "budget if there is one.",
+    "Helpers that all work together with somebody who reads the log: then nothing is protected. "
+    "This rests on a contract between people, not on code.",
+    "A faulty client: it can spoil the sum of its batch. One whose messages make sums impossible "
+    "is found by leaving halves out of later batches; one whose counts are possible and wrong is "
+    "not. So clients cannot be put into quarantine or unlearned, their claims cannot be checked, "
+    "and shares per client are not shown.",
     "What a client has sent is in sums for good: it cannot be erased from a model.",
 )
 
@@ -83,7 +85,10 @@ class Masked(PrivacyMode):
     sums of counts."""
 
     name = "masked"
-    summary = "guaranteed for all readings of a client in a window, where helpers that do not collude unmask sums"
+    summary = (
+        "guaranteed for all readings of a client in a window, where helpers that do not collude "
+        "unmask sums"
+    )
     mechanism_name = MECHANISM
     terms: ClassVar = {
         "epsilon": Term("what a client's readings in `budget_windows` windows may cost together", 0.0, 40.0),
@@ -123,12 +128,13 @@ class Masked(PrivacyMode):
         """region -> its helpers, where all clients are in regions"""
         if self.helpers and self.regions:
             raise SettingsError(
-                "[[privacy.helpers]]: some have a region and some none. A federation of regions has no clients of its "
-                "own: put them into a region"
+                "[[privacy.helpers]]: some have a region and some none. A federation of regions "
+                "has no clients of its own: put them into a region"
             )
         if not helpers:
             raise SettingsError(
-                'mode = "masked" needs [[privacy.helpers]]: at least one party other than the server that takes the '
+                'mode = "masked" needs [[privacy.helpers]]: at least one party other than the '
+                "server that takes the "
                 "masks away; make its key with `shoal keys helper`"
             )
         given = self.values
@@ -157,12 +163,14 @@ class Masked(PrivacyMode):
         """clients whose counts and noise together fit into 32 bits in every cell"""
         if self.batch_max < self.values["batch_min"]:
             raise SettingsError(
-                f"sums over batch_min = {self.values['batch_min']:g} clients and their noise do not fit into 32 bits: "
-                "take a larger epsilon, a smaller clip, or a smaller batch_min"
+                f"sums over batch_min = {self.values['batch_min']:g} clients and their noise do "
+                "not fit into 32 bits: take a larger epsilon, a smaller clip, or a smaller "
+                "batch_min"
             )
         if self.span_nano is not None and self.span_nano < self.window_nano:
             raise SettingsError(
-                f"budget_epsilon is less than one window costs, {self.window_epsilon:.3g}: no client could publish any"
+                f"budget_epsilon is less than one window costs, {self.window_epsilon:.3g}: no "
+                "client could publish any"
             )
 
     @classmethod
@@ -175,11 +183,13 @@ class Masked(PrivacyMode):
         """Raises `SettingsError`."""
         if counts_epsilon is not None:
             raise SettingsError(
-                f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all models'
+                f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all '
+                "models"
             )
         if unit != "client":
             raise SettingsError(
-                f'mode = "{cls.name}" protects all that a client says in a window: write unit = "client"'
+                f'mode = "{cls.name}" protects all that a client says in a window: write unit = '
+                '"client"'
             )
         super().check_terms(values, None, unit)
 
@@ -252,7 +262,8 @@ class Masked(PrivacyMode):
         """None: a client adds masks, and helpers the noise."""
         if epsilon is not None:
             raise SettingsError(
-                f'counts_epsilon means nothing in mode = "{self.name}": epsilon is that of all models'
+                f'counts_epsilon means nothing in mode = "{self.name}": epsilon is that of all '
+                "models"
             )
         return None
 
@@ -303,20 +314,24 @@ class Masked(PrivacyMode):
             else "Formal guarantee for all that a client says",
             "warn" if weak else "good",
             (
-                "EXPERIMENTAL: this mode has had no audit; do not rely on it yet for readings that need protection.",
-                "Every client counts its readings in windows and masks the counts before they leave it. The helpers "
-                f"{', '.join(self.trusted)} take the masks away from sums over batches of at least "
-                f"{self.values['batch_min']:g} clients only, and each adds the whole noise.",
-                f"For each model, everything that a client says {windows}, all readings together, costs epsilon "
-                f"{epsilon:g} at delta {self.delta:g}; one window costs {self.window_epsilon:.3g}. "
-                f"{protection(epsilon)}",
+                "EXPERIMENTAL: this mode has had no audit; do not rely on it yet for readings "
+                "that need protection.",
+                "Every client counts its readings in windows and masks the counts before they "
+                f"leave it. The helpers {', '.join(self.trusted)} take the masks away from sums "
+                f"over batches of at least {self.values['batch_min']:g} clients only, and each "
+                "adds the whole noise.",
+                f"For each model, everything that a client says {windows}, all readings together, "
+                f"costs epsilon {epsilon:g} at delta {self.delta:g}; one window costs "
+                f"{self.window_epsilon:.3g}. {protection(epsilon)}",
                 *self._budget_sentences(),
                 *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
                 *self._region_sentences(),
-                "This holds against everybody who reads the log, the server and all other clients, as long as ONE of "
-                f"the helpers{' of its region' if self.regions else ''} keeps its secret and follows the protocol, and "
-                "as long as the encryption holds (X25519, AES).",
-                "Take at least 100 clients, 200 for 8 features or more: with fewer, few clusters are found.",
+                "This holds against everybody who reads the log, the server and all other "
+                "clients, as long as ONE of the "
+                f"helpers{' of its region' if self.regions else ''} keeps its secret and follows "
+                "the protocol, and as long as the encryption holds (X25519, AES).",
+                "Take at least 100 clients, 200 for 8 features or more: with fewer, few clusters "
+                "are found.",
             ),
             NOT_COVERED,
         )
@@ -337,9 +352,9 @@ class Masked(PrivacyMode):
             return ("There is no budget: with every further window a client spends as much again.",)
         epsilon = epsilon_of(self.span_nano / NANO, self.delta)
         return (
-            f"In any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon {epsilon:.3g} in all "
-            f"models together, which is {self.span_nano // self.window_nano} windows of one model; its ledger refuses "
-            "more.",
+            f"In any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
+            f"{epsilon:.3g} in all models together, which is {self.span_nano // self.window_nano} "
+            "windows of one model; its ledger refuses more.",
         )
 
 

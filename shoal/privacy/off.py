@@ -21,8 +21,9 @@ from shoal.privacy.keyed import Places
 
 STATE_VERSION = 1
 LEARNT_GAPS = (
-    "A reading that lacks values is learnt for those that it has: counts leave it out where they need one that it "
-    "lacks, and in rows the missing value is that of the nearest earlier reading of the client.",
+    "A reading that lacks values is learnt for those that it has: counts leave it out where they "
+    "need one that it lacks, and in rows the missing value is that of the nearest earlier reading "
+    "of the client.",
 )
 
 
@@ -71,8 +72,9 @@ class Off(PrivacyMode):
             "No privacy",
             "bad",
             (
-                "Privacy is OFF: no noise is added, and clients learn from the readings themselves, clipped to their "
-                "bounds. A node that won once is a reading, shown exactly. Use this mode for public readings only.",
+                "Privacy is OFF: no noise is added, and clients learn from the readings "
+                "themselves, clipped to their bounds. A node that won once is a reading, shown "
+                "exactly. Use this mode for public readings only.",
                 *(LEARNT_GAPS if self.missing == "learn" else ()),
             ),
             ("Everything: nothing is hidden in this mode.",),

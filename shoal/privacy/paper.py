@@ -114,16 +114,18 @@ class Paper(PrivacyMode):
             "Noise without a formal guarantee",
             "warn",
             (
-                "Every client adds Laplace noise to each reading before anything learns from it, as in equations 2 to "
-                f"4 of Masuyama et al. 2023, with a nominal epsilon of {epsilon:g} for each of {d} features. The "
-                "reading itself never leaves the client.",
-                "There is NO FORMAL GUARANTEE: the noise is scaled to the range of the client's own readings and not "
-                "to declared bounds, so its size reveals extreme readings, and epsilon only names a noise level. Use "
-                "this mode to reproduce and compare, never for readings that must stay private.",
+                "Every client adds Laplace noise to each reading before anything learns from it, "
+                "as in equations 2 to 4 of Masuyama et al. 2023, with a nominal epsilon of "
+                f"{epsilon:g} for each of {d} features. The reading itself never leaves the "
+                "client.",
+                "There is NO FORMAL GUARANTEE: the noise is scaled to the range of the client's "
+                "own readings and not to declared bounds, so its size reveals extreme readings, "
+                "and epsilon only names a noise level. Use this mode to reproduce and compare, "
+                "never for readings that must stay private.",
             ),
             (
-                "The range of a client's readings: it shows in the size of the noise, so that an extreme reading can "
-                "be recognised.",
+                "The range of a client's readings: it shows in the size of the noise, so that an "
+                "extreme reading can be recognised.",
                 *NOT_COVERED,
             ),
         )

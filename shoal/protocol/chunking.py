@@ -61,12 +61,18 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
     nodes = max((len(array) for array in cut.values()), default=0)
     nodes_each = (room - fixed) // node if node else 0
     if nodes_each < 1:
-        detail = f"a node takes {node} bytes and the rest of the update {fixed}, a record has room for {room}"
+        detail = (
+            f"a node takes {node} bytes and the rest of the update {fixed}, a record has room for "
+            f"{room}"
+        )
         raise MessageRejected("oversized", f"{detail}; raise the limit of the topic of updates")
     # Rounded up: // rounds towards minus infinity.
     chunks = -(-nodes // nodes_each)
     if chunks > CHUNKS_MAX or chunks * fixed + variable > UPDATE_BYTES_MAX:
-        detail = f"{chunks} chunks of {room} bytes; the limits are {CHUNKS_MAX} chunks and {UPDATE_BYTES_MAX} bytes"
+        detail = (
+            f"{chunks} chunks of {room} bytes; the limits are {CHUNKS_MAX} chunks and "
+            f"{UPDATE_BYTES_MAX} bytes"
+        )
         raise MessageRejected("oversized", f"{detail}; let its model keep fewer nodes")
     bounds = [(n * nodes_each, (n + 1) * nodes_each) for n in range(chunks)]
     return [

@@ -57,7 +57,10 @@ class StoredPart:
 Refer = Callable[[StoredPart], msgpack.ExtType]
 Resolve = Callable[[bytes], Any]
 
-_TOO_DEEP = f"lists or mappings nested deeper than {DEPTH_MAX}, or {PART_DEPTH_MAX} in and around a stored part"
+_TOO_DEEP = (
+    f"lists or mappings nested deeper than {DEPTH_MAX}, or {PART_DEPTH_MAX} in and around a "
+    "stored part"
+)
 _CONTAINERS = (dict, list, tuple)
 _NESTED = (*_CONTAINERS, msgpack.Timestamp, StoredPart)
 _FLAT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})

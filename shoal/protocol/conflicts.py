@@ -252,8 +252,9 @@ def check_no_conflict(record: Record | None, client: str, published: PublishedDi
     }
     for model, sequence in refused.items():
         raise InvalidState(
-            f"the server has refused update {sequence} of client {client} for model {model}: it has another update "
-            "with this number. This folder is older than what the client has published, or another machine runs under "
-            "this name. Restore the newest copy of the folder, or start under a new client name; what the server has "
-            "refused is in its rejected messages"
+            f"the server has refused update {sequence} of client {client} for model {model}: it "
+            "has another update with this number. This folder is older than what the client has "
+            "published, or another machine runs under this name. Restore the newest copy of the "
+            "folder, or start under a new client name; what the server has refused is in its "
+            "rejected messages"
         )

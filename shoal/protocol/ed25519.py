@@ -217,7 +217,8 @@ def read_public_keys(file: Path) -> list[bytes]:
             content = opened.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise SettingsError(
-            f"public keys {file} cannot be read: {error.strerror}; make them with `shoal keys`, or copy the file here"
+            f"public keys {file} cannot be read: {error.strerror}; make them with `shoal keys`, "
+            "or copy the file here"
         ) from None
     keys = [bytes.fromhex(key) for _, key in _keys_in(file, content, "public", KEYS_MAX)]
     if wrong := [number for number, key in enumerate(keys, 1) if _multiples_of_key(key) is None]:
@@ -232,8 +233,8 @@ def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str
     keys = [(one[1], one[2]) for one in found if one is not None]
     if any(is_kind == "private" for is_kind, _ in keys) and kind == "public":
         raise SettingsError(
-            f"{file} holds a private key where public ones belong: make a new one (`shoal keys`, --rotate), and copy "
-            "the file with the public keys only"
+            f"{file} holds a private key where public ones belong: make a new one (`shoal keys`, "
+            "--rotate), and copy the file with the public keys only"
         )
     if (
         not 1 <= len(keys) <= most
@@ -242,8 +243,8 @@ def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str
     ):
         lines = "one line" if most == 1 else f"1 to {most} lines"
         raise SettingsError(
-            f"{file} must hold {lines} of `{kind} ` and {2 * KEY_BYTES} hexadecimal digits; copy it again from where "
-            "it was made, or remove it and make new keys with `shoal keys`"
+            f"{file} must hold {lines} of `{kind} ` and {2 * KEY_BYTES} hexadecimal digits; copy "
+            "it again from where it was made, or remove it and make new keys with `shoal keys`"
         )
     return keys
 

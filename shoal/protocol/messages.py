@@ -131,7 +131,10 @@ class Envelope:
         # Field by field: `dataclasses.asdict` would copy every array.
         value = pack({name: getattr(self, name) for name in _field_names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
-            detail = f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model keep fewer nodes"
+            detail = (
+                f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model "
+                "keep fewer nodes"
+            )
             raise MessageRejected("oversized", detail)
         return value
 

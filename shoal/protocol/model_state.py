@@ -32,7 +32,10 @@ def model_state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
 def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
     if snapshot is None:
         # Updates may be on their way, or the server may be down: the log does not tell.
-        return f"There is no snapshot yet: no client has published an update, or no server has read one. {WHERE_REJECTED}"
+        return (
+            "There is no snapshot yet: no client has published an update, or no server has read "
+            f"one. {WHERE_REJECTED}"
+        )
     if not snapshot.readings:
         return f"The newest snapshot counts no reading. {WHERE_REJECTED}"
     so_far = f"after {snapshot.readings:,} reading{'' if snapshot.readings == 1 else 's'}"
@@ -48,8 +51,9 @@ def _found(model: ResolvedModel, snapshot: Snapshot, so_far: str) -> str:
     """Whether the clusters that were found are as many as there are."""
     if unresolved := model.algorithm.view(snapshot.arrays).unresolved:
         return (
-            f"Readings lie in about {unresolved} places with gaps between them, and the memory at its limit tells "
-            f"{snapshot.known} clusters apart {so_far}: raise the option growth_max of the model."
+            f"Readings lie in about {unresolved} places with gaps between them, and the memory at "
+            f"its limit tells {snapshot.known} clusters apart {so_far}: raise the option "
+            "growth_max of the model."
         )
     if snapshot.known == 1:
         return f"{_one_cluster(model)} {so_far}."
@@ -84,7 +88,10 @@ def _specks(model: ResolvedModel, snapshot: Snapshot) -> str:
     ]
     specks = sum(each < SPECK_SHARE * sum(held) for each in held)
     if specks > SPECKS_SHARE * snapshot.known:
-        return f"{specks} of {snapshot.known} clusters are specks, with less than 1 % of the readings each."
+        return (
+            f"{specks} of {snapshot.known} clusters are specks, with less than 1 % of the "
+            "readings each."
+        )
     return ""
 
 

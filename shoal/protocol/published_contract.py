@@ -136,9 +136,9 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
     lines = [f"  {_printable(line)}" for line in found[:SHOWN_MAX]]
     lines += [f"  and {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
     raise ContractDiffers(
-        f"the contract in the federation file differs from that of the server of {contract.federation}, which would "
-        "refuse what is made under it. Take the federation's file and start again under the same name. They differ in\n"
-        + "\n".join(lines)
+        "the contract in the federation file differs from that of the server of "
+        f"{contract.federation}, which would refuse what is made under it. Take the federation's "
+        "file and start again under the same name. They differ in\n" + "\n".join(lines)
     )
 
 

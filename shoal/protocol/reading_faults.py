@@ -124,7 +124,10 @@ def unusable(rejected: Sequence[Rejected]) -> str:
     """The message where none of the readings could be used, with the likely cause."""
     readings = sum(one.readings for one in rejected)
     most = rejected[0]
-    return f"none of the {readings:,} readings could be used: {most.text()}. Likely, {CAUSES[most.reason]}"
+    return (
+        f"none of the {readings:,} readings could be used: {most.text()}. Likely, "
+        f"{CAUSES[most.reason]}"
+    )
 
 
 class FaultCounts:

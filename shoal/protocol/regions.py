@@ -69,7 +69,10 @@ class RegionUpdate(Update):
         """Raises `MessageRejected` ("cycle") for an update that has come through this federation
         already."""
         through = {name for path, _ in self.regions for name in path.split(SEPARATOR)}
-        detail = f"it has come from {federation}; change [upstream] of a region so that none is in a circle"
+        detail = (
+            f"it has come from {federation}; change [upstream] of a region so that none is in a "
+            "circle"
+        )
         require(federation not in through, "cycle", detail)
 
 

@@ -77,13 +77,14 @@ def read_keys(file: Path) -> list[bytes]:
         )
     except OSError as error:
         raise SettingsError(
-            f"signing key {file} cannot be read: {error.strerror}; make it with `shoal keys new`, or copy it here"
+            f"signing key {file} cannot be read: {error.strerror}; make it with `shoal keys new`, "
+            "or copy it here"
         ) from None
     lines = content.decode("ascii", "replace").split()
     if not 1 <= len(lines) <= KEYS_MAX or not all(map(_LINE.fullmatch, lines)):
         raise SettingsError(
-            f"signing key {file} must hold 1 to {KEYS_MAX} lines of {2 * KEY_BYTES} hexadecimal digits; copy it again "
-            "from where it was made"
+            f"signing key {file} must hold 1 to {KEYS_MAX} lines of {2 * KEY_BYTES} hexadecimal "
+            "digits; copy it again from where it was made"
         )
     return [bytes.fromhex(line) for line in lines]
 
@@ -102,14 +103,16 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
     `SettingsError`."""
     if len(keys) > KEYS_MAX:
         raise SettingsError(
-            f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest keys"
+            f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest "
+            "keys"
         )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_secret(file, "".join(f"{key.hex()}\n" for key in keys).encode("ascii"), replace=True)
     except OSError as error:
         raise SettingsError(
-            f"signing key {file} cannot be made: {error.strerror}; name a folder that this user may write"
+            f"signing key {file} cannot be made: {error.strerror}; name a folder that this user "
+            "may write"
         ) from None
 
 
@@ -128,8 +131,8 @@ class RequestSigner:
         if file is None:
             made_by = "server" if as_server else "operator"
             raise SettingsError(
-                f"[server] operator_keys says that requests are signed: set {name} in [server] and make it with "
-                f"`shoal keys {made_by}`"
+                f"[server] operator_keys says that requests are signed: set {name} in [server] "
+                f"and make it with `shoal keys {made_by}`"
             )
         from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - a client without a key needs none of it
 

@@ -24,8 +24,9 @@ from shoal.protocol.regions import RegionUpdate, update_arrays
 ROWS_MAX = 1_000_000
 """most nodes or edges in one message"""
 SUMS_ALONE = (
-    "models learn from sums of masked counts, in which no client can be told from the others: none can be put into "
-    "quarantine, forgotten or unlearned, and what a client has sent stays in the sums for good"
+    "models learn from sums of masked counts, in which no client can be told from the others: "
+    "none can be put into quarantine, forgotten or unlearned, and what a client has sent stays in "
+    "the sums for good"
 )
 REACH_SLACK = 1e-9
 """tolerance in unit coordinates: the mean of points on a bound may lie beyond it by rounding"""

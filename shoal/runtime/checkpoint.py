@@ -40,9 +40,11 @@ REFERENCE_BYTES = 16
 # state, whole in itself, is noticed.
 _SCHEMA = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value "
+    "BLOB NOT NULL)",
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
-    "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record BLOB NOT NULL)",
+    "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record "
+    "BLOB NOT NULL)",
 )
 
 
@@ -377,8 +379,9 @@ class Checkpoint:
             # With another folder and the same name, a client would publish the same readings with
             # other noise.
             raise InvalidState(
-                f"{self._path}: written by another version of shoal; run that version. In this version, start a "
-                "client under a new name, and a server in a new folder with --rebuild"
+                f"{self._path}: written by another version of shoal; run that version. In this "
+                "version, start a client under a new name, and a server in a new folder with "
+                "--rebuild"
             )
         if "format" not in about or not {"state", "parts", "outbox"} <= tables:
             raise self._damaged("not a checkpoint, or only a part of one")
@@ -414,8 +417,8 @@ class Checkpoint:
         )
         if (whole := len(value) + size) > STATE_BYTES_MAX:
             raise InvalidState(
-                f"{self._path}: a state of {whole} bytes is too large, at most {STATE_BYTES_MAX} can be saved; "
-                "bound the models, with the option nodes_max for instance"
+                f"{self._path}: a state of {whole} bytes is too large, at most {STATE_BYTES_MAX} "
+                "can be saved; bound the models, with the option nodes_max for instance"
             )
         return _Split(value, parts, size, added, removed)
 
@@ -436,8 +439,9 @@ class Checkpoint:
 
     def _damaged(self, how: str) -> InvalidState:
         return InvalidState(
-            f"{self._path}: damaged ({how}). Restore it from a backup, or move the folder away to start again "
-            "without it, a client under a new name; shoal does not start from nothing by itself"
+            f"{self._path}: damaged ({how}). Restore it from a backup, or move the folder away to "
+            "start again without it, a client under a new name; shoal does not start from nothing "
+            "by itself"
         )
 
 

@@ -44,7 +44,8 @@ def serve(
         web = ThreadingHTTPServer((host, port), Answer)
     except OSError as taken:
         raise SettingsError(
-            f"metrics at host {host}, port {port}: {taken.strerror}; choose others, or port 0 for none"
+            f"metrics at host {host}, port {port}: {taken.strerror}; choose others, or port 0 for "
+            "none"
         ) from None
     web.daemon_threads = True
     Thread(target=web.serve_forever, name="metrics", daemon=True).start()

@@ -185,16 +185,17 @@ def _server_key(config: Config) -> PrivateKey | None:
         return None
     if config.server.signing_key_file is None:
         raise SettingsError(
-            "[log] server_keys says that the server signs: set signing_key_file in [server] and make it with "
-            "`shoal keys server`"
+            "[log] server_keys says that the server signs: set signing_key_file in [server] and "
+            "make it with `shoal keys server`"
         )
     from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415 - loaded only to sign
 
     key = read_private_key(config.server.signing_key_file)
     if key.public not in read_public_keys(config.log.server_keys):
         raise SettingsError(
-            f"{config.log.server_keys} does not have the public key that belongs to {config.server.signing_key_file}: "
-            "clients would leave out all that this server publishes; copy the file from where the key was made"
+            f"{config.log.server_keys} does not have the public key that belongs to "
+            f"{config.server.signing_key_file}: clients would leave out all that this server "
+            "publishes; copy the file from where the key was made"
         )
     return key
 
@@ -256,8 +257,8 @@ def check_separate(readings: Log, log: Log) -> None:
         and readings.cluster() == log.cluster()
     ):
         raise SettingsError(
-            "[readings] address leads to the federation's own brokers: raw readings would leave the client's site; "
-            "use a broker that is the client's alone"
+            "[readings] address leads to the federation's own brokers: raw readings would leave "
+            "the client's site; use a broker that is the client's alone"
         )
 
 

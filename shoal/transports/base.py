@@ -442,8 +442,8 @@ def check_record(
         raise LogError(f"topic {name!r} is compacted by key; give every record a key")
     if size > settings.record_bytes_max:
         raise LogError(
-            f"topic {name!r} takes records up to {settings.record_bytes_max} bytes, this one has {size}; "
-            "send less at once, or declare the topic with a larger record_bytes_max"
+            f"topic {name!r} takes records up to {settings.record_bytes_max} bytes, this one has "
+            f"{size}; send less at once, or declare the topic with a larger record_bytes_max"
         )
 
 

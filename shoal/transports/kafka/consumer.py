@@ -256,8 +256,8 @@ class LogReader:
         for partition, (first, end) in self._topics.bounds(topic, at).items():
             if not 0 <= at[partition] <= end:
                 raise LogError(
-                    f"{topic}/{partition}: position {at[partition]} was asked for but the log ends at {end}; "
-                    "is it another log than the one that was read before?"
+                    f"{topic}/{partition}: position {at[partition]} was asked for but the log "
+                    f"ends at {end}; is it another log than the one that was read before?"
                 )
             if at[partition] < first:
                 raise OffsetOutOfRange(topic, partition, at[partition], first)

@@ -116,7 +116,8 @@ class LogWriter:
         if not in_flight.acquire(weight, CONNECT_S):
             self._discard()
             raise LogUnavailable(
-                f"{self._where}: more than {self._bytes_max} bytes wait to be stored; is a broker unavailable?"
+                f"{self._where}: more than {self._bytes_max} bytes wait to be stored; is a broker "
+                "unavailable?"
             )
         self.unsure = True
         try:
@@ -257,7 +258,8 @@ class KafkaLog:
         check_record(topic, settings, partition, key, size)
         if value is None and key is None:
             raise LogError(
-                f"topic {topic!r}: a record without a value is a tombstone, and needs the key it is for"
+                f"topic {topic!r}: a record without a value is a tombstone, and needs the key it "
+                "is for"
             )
         self._writer.send(topic, partition, value, key, headers, size)
 

@@ -90,6 +90,7 @@ def servers_of(place: str) -> list[str]:
             and re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,]+):[0-9]{1,5}", server)
         ):
             raise SettingsError(
-                f"log address kafka:{place}: must be kafka://host:port, or kafka://host:port,host:port"
+                f"log address kafka:{place}: must be kafka://host:port, or "
+                "kafka://host:port,host:port"
             )
     return servers

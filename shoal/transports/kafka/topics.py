@@ -127,7 +127,8 @@ class Topics:
         found = self._described(name)
         if found.identity != known.identity:
             raise LogError(
-                f"topic {name!r} was deleted and created again while this log was open; open it again"
+                f"topic {name!r} was deleted and created again while this log was open; open it "
+                "again"
             )
         return found.identity
 
@@ -142,9 +143,10 @@ class Topics:
         found = self._described(name).settings.partitions
         if found != had:
             raise LogError(
-                f"topic {name!r} has {found} partitions now, and had {had} when this process started: updates of one "
-                "model would be in several and lose their order. Kafka takes none away again: stop all processes, "
-                f"delete the topic, set [log] partitions = {found}, and give the server a new folder; the clients then "
+                f"topic {name!r} has {found} partitions now, and had {had} when this process "
+                "started: updates of one model would be in several and lose their order. Kafka "
+                "takes none away again: stop all processes, delete the topic, set [log] "
+                f"partitions = {found}, and give the server a new folder; the clients then "
                 "publish all they have learnt again"
             )
 

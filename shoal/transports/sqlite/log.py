@@ -308,7 +308,8 @@ class SqliteLog:
         found = self._find(db, topic)
         if found is None:
             raise LogError(
-                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check the address"
+                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check "
+                "the address"
             )
         return found
 

@@ -219,8 +219,8 @@ def _read_partition(
     # Rows are fetched one after the other, as those that are too large together are not to be in
     # memory together.
     rows = db.execute(
-        f"SELECT offset, timestamp_ms, size, key, headers, value, batch_records FROM {source.table} "
-        "WHERE offset >= ? AND offset < ? ORDER BY offset",
+        "SELECT offset, timestamp_ms, size, key, headers, value, batch_records FROM "
+        f"{source.table} WHERE offset >= ? AND offset < ? ORDER BY offset",
         (_first_row(db, source.table, position), end),
     )
     with closing(rows):
@@ -461,8 +461,9 @@ def _check_position(name: str, partition: int, position: int, known: dict[int, W
         raise OffsetOutOfRange(name, partition, position, mark.first)
     if position > mark.next:
         raise LogError(
-            f"{name}/{partition}: position {position} was asked for but the log ends at {mark.next}: this is not "
-            "the log that the position is from. Give the address of that log, or start again with a new checkpoint"
+            f"{name}/{partition}: position {position} was asked for but the log ends at "
+            f"{mark.next}: this is not the log that the position is from. Give the address of "
+            "that log, or start again with a new checkpoint"
         )
 
 
@@ -580,7 +581,8 @@ def _compact(
         db,
         table,
         mark,
-        f"offset IN (SELECT offset FROM {table} WHERE value IS NULL AND timestamp_ms < ? LIMIT {PIECE_RECORDS})",
+        f"offset IN (SELECT offset FROM {table} WHERE value IS NULL AND timestamp_ms < ? LIMIT "
+        f"{PIECE_RECORDS})",
         (expired_ms,),
     )
 

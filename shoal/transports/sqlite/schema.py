@@ -256,7 +256,8 @@ def _version(db: sqlite3.Connection, path: Path) -> int | None:
         raise LogError(f"log {path}: a database of another program; give the log another path")
     if version not in (SCHEMA_VERSION, UPGRADED):
         raise LogError(
-            f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, or move the file"
+            f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, "
+            "or move the file"
         )
     return int(version)
 
@@ -360,16 +361,16 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
     overflow pages.
     """
     number = db.execute(
-        "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, record_bytes_max) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO topics (name, identity, partitions, compact, retain_bytes, retain_s, "
+        "record_bytes_max) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (name, identity, *asdict(settings).values()),
     ).lastrowid
     assert number is not None
     for partition in range(settings.partitions):
         table = rows_table(number, partition)
         db.execute(
-            f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, size INTEGER NOT NULL, "
-            "batch_records INTEGER, key BLOB, headers BLOB, value BLOB)"
+            f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, "
+            "size INTEGER NOT NULL, batch_records INTEGER, key BLOB, headers BLOB, value BLOB)"
         )
         if settings.compact:
             db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")
