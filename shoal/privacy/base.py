@@ -1,5 +1,4 @@
-"""A privacy mode with its bounds and its unit, the mechanism that it builds for a client, and how
-installed modes are found.
+"""A privacy mode, its bounds and its unit, and the mechanism that it builds for a client.
 
 Readings in their units go in, rows in unit coordinates come out. A mode is found by name through
 the entry-point group `shoal.privacy`, and imported when it is first asked for.
@@ -44,6 +43,7 @@ class Bounds:
             raise SettingsError(
                 "bounds need one low and one high for each feature, and at least one feature"
             )
+        # Bounds whose difference overflows are refused below, with their values.
         with np.errstate(over="ignore", invalid="ignore"):
             self.span: Floats = self.high - self.low
         for j, (lowest, highest, span) in enumerate(
@@ -54,8 +54,11 @@ class Bounds:
                     f"feature {j}: bounds {lowest} to {highest} must be finite numbers with low < "
                     "high"
                 )
-        self.circular: tuple[int, ...] = tuple(j for j, each in enumerate(circular) if each)
+        self.circular: tuple[int, ...] = tuple(
+            j for j, is_circle in enumerate(circular) if is_circle
+        )
         """positions of the circular features"""
+        # Noise is bound to the bounds by `PrivacyMode.context`: they must not change after it.
         for array in (self.low, self.high, self.span):
             array.setflags(write=False)
 
@@ -65,25 +68,28 @@ class Bounds:
         return int(self.low.size)
 
     def checked(self, readings: Floats, gaps: bool = False) -> Floats:
-        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity
-        (noise hides none).
+        """readings (n, d) as float64. Raises `InvalidData` for another width, NaN or infinity.
 
-        With `gaps`, NaN is a missing value. The error does not contain values.
+        Noise hides neither: NaN stays NaN and infinity ends in a bound, whatever is added. With
+        `gaps`, NaN is a missing value. The error does not contain values.
         """
         rows = np.asarray(readings, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.d:
             raise InvalidData(f"readings of shape {rows.shape} where (n, {self.d}) is needed")
-        finite = (~np.isinf(rows) if gaps else np.isfinite(rows)).all(axis=1)
-        if not finite.all():
+        finite = np.isfinite(rows)
+        if gaps:
+            finite |= np.isnan(rows)
+        usable = finite.all(axis=1)
+        if not usable.all():
+            # How many, and not which values: what an error says is logged.
             raise InvalidData(
-                f"{int((~finite).sum())} of {len(rows)} readings hold a value that is not a "
+                f"{int((~usable).sum())} of {len(rows)} readings hold a value that is not a "
                 "finite number; remove them first"
             )
         return rows
 
     def clip(self, readings: Floats, gaps: bool = False) -> tuple[Floats, int]:
-        """readings (n, d) -> the readings within the bounds, and how many of them were clipped to
-        these.
+        """readings (n, d) -> the readings within the bounds, and how many of them were clipped.
 
         With `gaps`, NaN is a missing value and stays. The count is made from raw readings, and must
         not leave the client.
@@ -92,7 +98,10 @@ class Bounds:
         for j in self.circular:
             rows = _with_column(rows, j, _turned(rows[:, j], self.low[j], self.high[j]))
         inside = np.clip(rows, self.low, self.high)
-        moved = (inside != rows) & ~np.isnan(rows) if gaps else inside != rows
+        moved = inside != rows
+        if gaps:
+            # NaN differs from itself.
+            moved &= ~np.isnan(rows)
         return inside, int(moved.any(axis=1).sum())
 
     def to_unit(self, values: Floats) -> Floats:
@@ -100,8 +109,10 @@ class Bounds:
         return self.wrapped((np.asarray(values, dtype=np.float64) - self.low) / self.span)
 
     def wrapped(self, unit: Floats) -> Floats:
-        """Unit coordinates (..., d), those of circular features beyond 0 to 1 brought back by whole
-        turns."""
+        """Unit coordinates (..., d), those of circular features brought back into 0 to 1.
+
+        It moves them by whole turns, so that noise beyond an end comes back on the other side.
+        """
         for j in self.circular:
             unit = _with_column(unit, j, _turned(unit[..., j], 0.0, 1.0))
         return unit
@@ -111,8 +122,10 @@ class Bounds:
         return self.low + np.asarray(unit, dtype=np.float64) * self.span
 
     def shown(self, unit: Floats) -> Floats:
-        """Values as `from_unit` gives them, for people: of a circular feature from 0 to below its
-        period."""
+        """Values as `from_unit` gives them, for people.
+
+        Those of a circular feature are from 0 to below its period, wherever it is cut.
+        """
         values = self.from_unit(unit)
         for j in self.circular:
             values[..., j] %= self.span[j]
@@ -127,9 +140,9 @@ def _turned(values: Floats, low: float, high: float) -> Floats:
 
 
 def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
-    found = rows.copy()
-    found[..., j] = column
-    return found
+    replaced = rows.copy()
+    replaced[..., j] = column
+    return replaced
 
 
 Missing = Literal["drop", "hold", "learn"]
@@ -170,16 +183,18 @@ class PrivacyUnit:
     @property
     def phrase(self) -> str:
         """What an epsilon is per, in words."""
-        return "reading" if self.name == "reading" else f"{self.name} and window"
+        if self.name == "reading":
+            return "reading"
+        return f"{self.name} and window"
 
     def statement(self) -> dict[str, Any]:
         """What the messages of a model that learns from counts state of it, in plain values."""
-        most = {"readings_per_window_max": self.readings_max} if self.is_user else {}
-        return {
-            "unit": self.name,
-            **most,
-            **({"hides_presence": True} if self.hides_presence else {}),
-        }
+        statement: dict[str, Any] = {"unit": self.name}
+        if self.is_user:
+            statement["readings_per_window_max"] = self.readings_max
+        if self.hides_presence:
+            statement["hides_presence"] = True
+        return statement
 
 
 READING: Final = PrivacyUnit()
@@ -198,13 +213,16 @@ HELD_VALUES: Final = (
 
 
 class Helper(NamedTuple):
-    """A party that takes masks away from sums of counts, and adds its noise to them
-    (`shoal.privacy.masked`)."""
+    """A party that takes masks away from sums of counts, and adds its noise to them.
+
+    See `shoal.privacy.masked`.
+    """
 
     name: str
     key: bytes
     """its public key, 64 bytes"""
-    region: str = ""  # empty: it unmasks sums of the federation's own clients
+    region: str = ""
+    """empty: it unmasks sums of the federation's own clients"""
 
 
 COUNT_MECHANISM = "geometric-counts"
@@ -238,8 +256,10 @@ NOT_COVERED_OF_USERS = (
 
 
 class RowRange(NamedTuple):
-    """Unit coordinates (d,) between which every row of a mechanism lies, hence every mean of rows:
-    a node, a centre."""
+    """Unit coordinates (d,) between which every row of a mechanism lies.
+
+    Every mean of rows lies there as well: a node, a centre.
+    """
 
     low: Floats
     high: Floats
@@ -279,8 +299,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Term:
-    """A number that a mode takes in [privacy] of the contract: greater than `above`, at most
-    `at_most`."""
+    """A number that a mode takes in [privacy] of the contract."""
 
     meaning: str
     above: float = 0.0
@@ -289,6 +308,14 @@ class Term:
     """None: the contract must give it"""
     whole: bool = False
     """whether it must be a whole number"""
+
+    def check(self, name: str, value: float) -> None:
+        """Raises `SettingsError` unless it is above `above`, at most `at_most`, and whole."""
+        # Put so that NaN, which compares to nothing, is refused.
+        if not self.above < value <= self.at_most:
+            raise SettingsError(f"{name} must be above {self.above:g} and at most {self.at_most:g}")
+        if self.whole and not float(value).is_integer():
+            raise SettingsError(f"{name} must be a whole number")
 
 
 @dataclass(frozen=True)
@@ -303,8 +330,10 @@ class Description:
 
     def text(self) -> str:
         """All of it in one paragraph, for log events and terminals."""
-        not_covered = ("Not covered:", *self.not_covered) if self.not_covered else ()
-        return " ".join((f"Privacy: {self.title}.", *self.sentences, *not_covered))
+        sentences = [f"Privacy: {self.title}.", *self.sentences]
+        if self.not_covered:
+            sentences += ["Not covered:", *self.not_covered]
+        return " ".join(sentences)
 
 
 class PrivacyMode(ABC):
@@ -332,8 +361,10 @@ class PrivacyMode(ABC):
     fills_gaps: ClassVar[bool] = False
     """whether a row may be made from a reading that lacks values: its mechanism withholds no
     reading, and treats each feature and each reading by itself (`shoal.privacy.imperfect`)"""
-    helpers: Sequence[Helper] = ()  # the parties that unmask sums, in such a mode
-    regions: Mapping[str, Sequence[Helper]] = {}  # those of each region, in a federation of regions
+    helpers: Sequence[Helper] = ()
+    """the parties that unmask sums, in such a mode"""
+    regions: Mapping[str, Sequence[Helper]] = {}
+    """those of each region, in a federation of regions"""
     missing: Missing = "drop"
     """the contract's treatment of readings that lack a value"""
 
@@ -358,9 +389,7 @@ class PrivacyMode(ABC):
         self.unit = unit
         self.check_terms(self.values, counts_epsilon, unit.name)
         self.shares = tuple(shares or (1.0,) * bounds.d)
-        if len(self.shares) != bounds.d or not all(
-            math.isfinite(share) and share > 0 for share in self.shares
-        ):
+        if len(self.shares) != bounds.d or not all(0 < share < math.inf for share in self.shares):
             raise SettingsError(
                 f"shares must be {bounds.d} finite numbers above 0, one for each feature"
             )
@@ -399,25 +428,20 @@ class PrivacyMode(ABC):
             if name not in cls.terms:
                 raise SettingsError(f'{name} means nothing in mode = "{cls.name}"; leave it out')
         for name, term in cls.terms.items():
-            if name not in values and term.default is not None:
-                continue
-            if name not in values:
-                instead = ", or counts_epsilon for models that learn from counts"
-                raise SettingsError(
-                    f'mode = "{cls.name}" needs '
-                    f"{name}{instead if cls.counts and not cls.masked else ''}"
-                )
-            if not term.above < values[name] <= term.at_most:
-                raise SettingsError(
-                    f"{name} must be above {term.above:g} and at most {term.at_most:g}"
-                )
-            if term.whole and not float(values[name]).is_integer():
-                raise SettingsError(f"{name} must be a whole number")
+            if name in values:
+                term.check(name, values[name])
+            elif term.default is None:
+                instead = ""
+                if cls.counts and not cls.masked:
+                    instead = ", or counts_epsilon for models that learn from counts"
+                raise SettingsError(f'mode = "{cls.name}" needs {name}{instead}')
 
     @abstractmethod
     def epsilon_per_feature(self) -> tuple[float, ...]:
-        """The epsilon of each feature: with a guarantee, parts that sum to `epsilon_per_reading`;
-        () without noise."""
+        """The epsilon of each feature (d,): with a guarantee, parts of `epsilon_per_reading`.
+
+        Without noise there is none: ().
+        """
 
     @abstractmethod
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
@@ -436,17 +460,18 @@ class PrivacyMode(ABC):
         """The guarantee of the mode with these terms, in words."""
 
     def epsilon_per_reading(self) -> float | None:
-        """The guaranteed epsilon of one reading over all its features, or None without a guarantee."""
+        """The guaranteed epsilon of one reading over all its features; None without a guarantee."""
         return None
 
     def counts_epsilon_of(self, epsilon: float | None) -> float | None:
-        """The guaranteed epsilon of a unit in a model for which the contract says `epsilon` of
-        counts."""
+        """The guaranteed epsilon of a unit in a model with this `epsilon` of counts."""
         return epsilon
 
     def counts_variance(self, epsilon: float | None) -> float:
-        """Variance of the noise of what the server absorbs of each count, 0 without noise. Raises
-        `SettingsError`."""
+        """Variance of the noise of what the server absorbs of each count, 0 without noise.
+
+        Raises `SettingsError`.
+        """
         noise = self.count_noise(epsilon)
         return 0.0 if noise is None else noise.variance
 
@@ -455,21 +480,24 @@ class PrivacyMode(ABC):
         return math.fsum(epsilons)
 
     def epsilon_spent(self) -> tuple[float, float]:
-        """Epsilon that a reading really costs and that it may cost; both infinite without a
-        guarantee."""
+        """The epsilon that a reading really costs, and the one that it may cost.
+
+        Both are infinite without a guarantee.
+        """
         return math.inf, math.inf
 
     def noise_per_feature(self) -> tuple[float, ...] | None:
-        """Mean distance by which the noise moves each feature, as a part of its declared range;
-        None if unknown."""
+        """Mean distance by which the noise moves each feature, as a part of its declared range.
+
+        None if it is unknown.
+        """
         return None
 
     def count_noise(self, epsilon: float | None) -> CountNoise | None:
-        """The noise of the counts of a model in which a privacy unit may cost `epsilon`; None for
-        none.
+        """The noise of the counts of a model in which a privacy unit may cost `epsilon`.
 
-        Raises `SettingsError` for a mode in which no model may learn from counts, and for an
-        epsilon out of range.
+        None where none is added. Raises `SettingsError` for a mode in which no model may learn from
+        counts, and for an epsilon out of range.
         """
         raise SettingsError(
             f'mode = "{self.name}" cannot make counts private; take another mode, or another '
@@ -478,9 +506,10 @@ class PrivacyMode(ABC):
 
     def count_statement(self, epsilon: float | None, window_readings: int) -> dict[str, Any]:
         """The statement that the messages of a model that learns from counts carry."""
+        mechanism = "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM
         return {
             "mode": self.name,
-            "mechanism": "none" if self.count_noise(epsilon) is None else COUNT_MECHANISM,
+            "mechanism": mechanism,
             "formal": self.formal,
             **self.unit.statement(),
             "epsilon": epsilon,
@@ -490,10 +519,11 @@ class PrivacyMode(ABC):
         }
 
     def statement(self) -> dict[str, Any]:
-        """The statement that every message of a client carries, in plain values; the server
-        compares it to its own.
+        """The statement that every message of a client carries, in plain values.
 
-        `nominal` marks epsilons that only name a noise level and guarantee nothing.
+        The server refuses a message whose statement is not its own: nothing with less noise than
+        the contract has agreed on is learnt. `nominal` marks epsilons that only name a noise level
+        and guarantee nothing.
         """
         return {
             "mode": self.name,
@@ -506,10 +536,11 @@ class PrivacyMode(ABC):
         }
 
     def context(self) -> bytes:
-        """32 bytes over all that decides what random words are used for: mechanism, bounds,
-        epsilons, noise tables.
+        """32 bytes over all that decides what random words are used for.
 
-        Noise is bound to it: under other terms a reading gets other random words.
+        These are mechanism, bounds, epsilons and noise tables. Noise is bound to it: under other
+        terms a reading gets other random words. With the same words, the difference of two rows
+        would be a function of the reading alone.
         """
         digest = hashlib.sha256(f"shoal noise 1;{self.mechanism_name};{self.bounds.d};".encode())
         for array in (self.bounds.low, self.bounds.high, np.array(self.epsilon_per_feature())):
@@ -530,8 +561,7 @@ def require_key(key: bytes | None, mode: str) -> bytes:
 
 
 def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str) -> None:
-    """Raises `InvalidState` unless a mechanism's saved state has this version, mode and
-    fingerprint.
+    """Raises `InvalidState` unless a mechanism's saved state has all of these.
 
     Another fingerprint means another key, client, source or other terms. Readings already published
     would be published again with fresh noise, and averaging would remove the noise.
@@ -552,8 +582,8 @@ def check_state(state: dict[str, Any], version: int, mode: str, fingerprint: str
         )
 
 
-def _is_mode(found: Any) -> TypeGuard[type[PrivacyMode]]:
-    return isinstance(found, type) and issubclass(found, PrivacyMode)
+def _is_mode(loaded: Any) -> TypeGuard[type[PrivacyMode]]:
+    return isinstance(loaded, type) and issubclass(loaded, PrivacyMode)
 
 
 _MODES = Plugins("shoal.privacy", "privacy mode", _is_mode, "a subclass of PrivacyMode")

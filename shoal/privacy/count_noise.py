@@ -1,5 +1,4 @@
-"""Noise for counts, and the mechanism that adds it: two-sided geometric noise on whole numbers,
-drawn from integer tables.
+"""Noise for counts, and the mechanism that adds it: two-sided geometric, from integer tables.
 
 Replacing one reading moves two counts of a window by one each: its old cell loses it, its new cell
 gains it. With P(k) proportional to exp(-|k| * epsilon / 2) on every count, empty ones included, the
@@ -73,8 +72,10 @@ class CountNoise:
         return hashlib.sha256(f"counts;{self.reach};".encode() + tables).digest()
 
     def draw(self, seed: bytes, cells: int) -> Ints:
-        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where it
-        escapes."""
+        """The noises (cells,) of a secret seed.
+
+        Each takes 64 bits of SHAKE-256, and more where it escapes.
+        """
         words = np.frombuffer(
             hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8"
         ) >> np.uint64(1)
@@ -94,18 +95,17 @@ class CountNoise:
                 int.from_bytes(hashlib.shake_256(seed + place).digest(_WORD_BYTES), "little") >> 1
             )
             step = int(np.searchsorted(self.beyond, np.uint64(word), side="right"))
-            total = total + step
-            level = level + 1
+            total += step
+            level += 1
         return total
 
 
 @lru_cache(maxsize=64)
 def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
-    """The noise for a window in which a privacy unit with at most `readings_max` readings may cost
-    `epsilon`.
+    """The noise for a window in which a privacy unit may cost `epsilon`.
 
-    Raises `SettingsError` for an epsilon outside 0.02..40, also if it is so only when divided by
-    `readings_max`.
+    The unit has at most `readings_max` readings in the window. Raises `SettingsError` for an
+    epsilon outside 0.02..40, also if it is so only when divided by `readings_max`.
     """
     if not EPSILON_MIN <= epsilon <= EPSILON_MAX:
         raise SettingsError(
@@ -124,15 +124,14 @@ def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
     for _ in range(reach):
         power.append(_EXACT.multiply(power[-1], ratio))
     # P(K <= -j) = P(K >= j) = ratio^j / (1 + ratio)
-    tail = [_EXACT.divide(each, 1 + ratio) for each in power]
-    left = [tail[-k] for k in range(-reach, 0)]
-    right = [1 - tail[k + 1] for k in range(reach)]
+    tail = [_EXACT.divide(weight, 1 + ratio) for weight in power]
+    up_to_negative = tail[:0:-1]
+    up_to_others = [1 - chance for chance in tail[1:]]
+    up_to_farther = [1 - weight for weight in power[1:]]
     q = float(ratio)
+    variance = 2.0 * q / (1.0 - q) ** 2
     return CountNoise(
-        reach,
-        _table([*left, *right]),
-        _table([1 - each for each in power[1:]]),
-        2.0 * q / (1.0 - q) ** 2,
+        reach, _table([*up_to_negative, *up_to_others]), _table(up_to_farther), variance
     )
 
 
@@ -147,32 +146,34 @@ def certified_count_epsilon(noise: CountNoise, readings_max: int = 1) -> float:
     two_sided = np.log(noise.weights.astype(np.float64))
     one_sided = np.log(noise.weights_beyond.astype(np.float64)) - TABLE_BITS * math.log(2)
     n = noise.reach
-    # the table's own entries but its ends; an end followed by 0, 1, .. n - 1 farther; n farther is
-    # an escape and 0 more
-    left = [two_sided[0] + one_sided[n] + one_sided[0], *(two_sided[0] + one_sided[:n][::-1])]
-    right = [*(two_sided[-1] + one_sided[:n]), two_sided[-1] + one_sided[n] + one_sided[0]]
-    steps = np.abs(np.diff([*left, *two_sided[1:-1], *right]))
-    # further levels: the same one-sided steps, and the escape of each level
+    # ln P of all results from -2n to 2n in order: beyond an end are 0, 1, .. n - 1 farther, and n
+    # farther is an escape and 0 more; between the ends are the table's own entries.
+    low_end = [two_sided[0] + one_sided[n] + one_sided[0], *(two_sided[0] + one_sided[:n][::-1])]
+    high_end = [*(two_sided[-1] + one_sided[:n]), two_sided[-1] + one_sided[n] + one_sided[0]]
+    steps = np.abs(np.diff([*low_end, *two_sided[1:-1], *high_end]))
+    # Further levels have the same one-sided steps, and the escape of each level.
     return 2.0 * readings_max * float(steps.max())
 
 
 def _table(cumulative: list[Decimal]) -> Words:
+    """Chances as whole parts of 2^63."""
     unit = Decimal(2**TABLE_BITS)
-    whole = [int(_EXACT.to_integral_value(_EXACT.multiply(unit, each))) for each in cumulative]
-    return np.array(whole, dtype=np.uint64)
+    entries = []
+    for chance in cumulative:
+        entries.append(int(_EXACT.to_integral_value(_EXACT.multiply(unit, chance))))
+    return np.array(entries, dtype=np.uint64)
 
 
 _VERSION = b"shoal counts 1"
 
 
 class CountMechanism:
-    """Adds noise to the counts of one client's windows for one model. It keeps nothing between
-    windows.
+    """Adds noise to the counts of one client's windows for one model.
 
-    The noise is a secret function of everything that it depends on: the key, the client, its
-    source, the model, the tables, the window, the plan that the window was counted under, and the
-    true counts. The same window counted again under the same plan gets the same noise, so that
-    repeating it reveals nothing new; anything else gets other noise.
+    It keeps nothing between windows. The noise is a secret function of everything that it depends
+    on: the key, the client, its source, the model, the tables, the window, the plan that the window
+    was counted under, and the true counts. The same window counted again under the same plan gets
+    the same noise, so that repeating it reveals nothing new; anything else gets other noise.
     """
 
     def __init__(
@@ -185,15 +186,15 @@ class CountMechanism:
                 f"a noise key has {KEY_BYTES} bytes and the identity of a source {SOURCE_BYTES}"
             )
         self._noise = noise
-        fields = [client.encode(), model.encode()]
-        self._prefix = b"".join(
-            [
-                key,
-                _VERSION,
-                source,
-                noise.digest(),
-                *(hashlib.sha256(field).digest() for field in fields),
-            ]
+        # All parts have a fixed length, names as their digests: joined, no two lists of parts are
+        # the same bytes.
+        self._prefix = (
+            key
+            + _VERSION
+            + source
+            + noise.digest()
+            + hashlib.sha256(client.encode()).digest()
+            + hashlib.sha256(model.encode()).digest()
         )
 
     @property
@@ -209,5 +210,7 @@ class CountMechanism:
         bytes that identify the plan it was counted under.
         """
         name = b"".join(part.to_bytes(8, "little") for part in window)
+        # The true counts are a part of the seed: two vectors with the same noise would show their
+        # difference exactly.
         seed = hashlib.sha256(self._prefix + name + plan + counts.astype("<i8").tobytes()).digest()
         return counts + self._noise.draw(seed, len(counts))

@@ -1,12 +1,14 @@
-"""The mode `formal`: discrete Laplace noise scaled to declared bounds, with a guaranteed epsilon
-for every reading."""
+"""The mode `formal`: discrete Laplace noise, with a guaranteed epsilon for every reading.
+
+The noise is scaled to declared bounds, which are public, and never to the readings themselves.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -52,6 +54,7 @@ WITHOUT_IT = (
     "guarantee holds also against a window without the readings, so that neither when they were "
     "taken nor how many there are is published."
 )
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 EPSILON_STRONG = 1.0
 EPSILON_FAIR = 4.0
 EPSILON_WEAK = 10.0
@@ -102,18 +105,23 @@ class Formal(PrivacyMode):
         return tuple(discrete_laplace(epsilon) for epsilon in self.epsilon_per_feature())
 
     def epsilon_per_reading(self) -> float | None:
-        return float(self.values["epsilon_per_reading"]) if self.releases_rows else None
+        if not self.releases_rows:
+            return None
+        return float(self.values["epsilon_per_reading"])
 
     def epsilon_per_feature(self) -> tuple[float, ...]:
         if not self.releases_rows:
             return ()
-        # Rounded once, so that no order of features changes the epsilon of one.
+        # fsum rounds once, so that no order of features changes the epsilon of one.
         total = math.fsum(self.shares)
         return tuple(self.values["epsilon_per_reading"] * share / total for share in self.shares)
 
     def mechanism(self, key: bytes | None, client: str, source: bytes) -> Mechanism:
-        """The mechanism of one client. Also raises `SettingsError` if the noise tables cost more
-        than declared."""
+        """The mechanism of one client.
+
+        Also raises `SettingsError` if the noise tables cost more than declared: it is checked here,
+        on the machine that draws from them, and not only where they were developed.
+        """
         if not self.releases_rows:
             raise SettingsError(
                 'mode = "formal" needs epsilon_per_reading for models that learn from noisy rows'
@@ -130,8 +138,10 @@ class Formal(PrivacyMode):
         return FormalNoise(self.bounds, self.noises, randomness)
 
     def count_noise(self, epsilon: float | None) -> CountNoise:
-        """The noise of the counts of a model. Also raises `SettingsError` if the tables cost more
-        than declared."""
+        """The noise of the counts of a model.
+
+        Also raises `SettingsError` if the tables cost more than declared.
+        """
         if epsilon is None:
             raise SettingsError(
                 'mode = "formal" needs counts_epsilon for models that learn from counts'
@@ -151,10 +161,11 @@ class Formal(PrivacyMode):
         return RowRange(low, high)
 
     def epsilon_spent(self) -> tuple[float, float]:
-        """Computed from the noise tables themselves, so that the first may be less than the second
-        by rounding."""
+        """Computed from the noise tables themselves: the first may be less by their rounding."""
+        # A certificate takes about a millisecond, and features often share their noise.
         certified = {noise: certified_epsilon(noise) for noise in set(self.noises)}
-        return sum(certified[noise] for noise in self.noises), self.epsilon_per_reading() or 0.0
+        spent = sum(certified[noise] for noise in self.noises)
+        return spent, self.epsilon_per_reading() or 0.0
 
     def noise_per_feature(self) -> tuple[float, ...]:
         # The mean distance of Laplace noise is its scale.
@@ -168,59 +179,66 @@ class Formal(PrivacyMode):
         parts = self.epsilon_per_feature()
         if epsilon is None:
             return self._describe_counts()
-        each = f"{parts[0]:g} each" if len(set(parts)) == 1 else f"{min(parts):g} to {max(parts):g}"
-        weak = epsilon > EPSILON_WEAK
+        if len(set(parts)) == 1:
+            share = f"{parts[0]:g} each"
+        else:
+            share = f"{min(parts):g} to {max(parts):g}"
+        title, tone = title_of(epsilon, "every reading")
         return Description(
-            "Formal guarantee, hardly any protection"
-            if weak
-            else "Formal guarantee for every reading",
-            "warn" if weak else "good",
+            title,
+            tone,
             (
                 "Every client clips each reading to the declared bounds and adds random noise to "
                 "it before anything learns from it. The reading itself never leaves the client; "
                 "all that is published was learnt from noisy rows.",
                 f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features "
-                f"({each}). The noise moves a feature by {_span(1 / max(parts), 1 / min(parts))} "
+                f"({share}). The noise moves a feature by {_span(1 / max(parts), 1 / min(parts))} "
                 "of its declared range on average.",
                 f"Whatever is published was at most {_times(epsilon)} likelier with this reading "
                 "than with any other in its place, whatever else an observer knows. "
                 f"{of_one(epsilon, 'reading')}",
-                *((GAPS_IN_ROWS,) if self.missing == "learn" else ()),
+                *self._sentence_on_gaps(GAPS_IN_ROWS),
             ),
-            (*NOT_COVERED, REJECTED_ROWS, *self._held()),
+            (*NOT_COVERED, REJECTED_ROWS, *self._sentence_on_held_values()),
         )
 
     def _describe_counts(self) -> Description:
         assert self.counts_epsilon is not None
         epsilon = self.counts_epsilon
-        is_user = self.unit.is_user
-        weak = epsilon > EPSILON_WEAK
-        guarantee = self._guarantee_of_users() if is_user else self._guarantee_of_readings()
+        if self.unit.is_user:
+            guarantee = self._guarantee_of_users()
+        else:
+            guarantee = self._guarantee_of_readings()
+        title, tone = title_of(epsilon, f"every {self.unit.name}")
         return Description(
-            "Formal guarantee, hardly any protection"
-            if weak
-            else f"Formal guarantee for every {self.unit.name}",
-            "warn" if weak else "good",
+            title,
+            tone,
             (
                 "Every client counts its readings in windows, and adds random noise to every "
                 "count before it is published, to empty ones too. Neither a reading nor a noisy "
                 "reading ever leaves the client.",
                 *guarantee,
-                *((WITHOUT_IT,) if self.unit.hides_presence else ()),
-                *((GAPS_IN_COUNTS,) if self.missing == "learn" else ()),
+                *self._sentence_on_presence(),
+                *self._sentence_on_gaps(GAPS_IN_COUNTS),
             ),
             self._not_covered(),
         )
 
     def _not_covered(self) -> tuple[str, ...]:
-        found = NOT_COVERED_OF_USERS if self.unit.is_user else NOT_COVERED
-        return (
-            *((PRESENCE_LEFT, *found[1:]) if self.unit.hides_presence else found),
-            *self._held(),
-        )
+        facts = list(NOT_COVERED_OF_USERS if self.unit.is_user else NOT_COVERED)
+        if self.unit.hides_presence:
+            # Less remains of the first fact, that a reading was taken and when.
+            facts[0] = PRESENCE_LEFT
+        return (*facts, *self._sentence_on_held_values())
 
-    def _held(self) -> tuple[str, ...]:
+    def _sentence_on_held_values(self) -> tuple[str, ...]:
         return (HELD_VALUES,) if self.missing == "hold" else ()
+
+    def _sentence_on_gaps(self, sentence: str) -> tuple[str, ...]:
+        return (sentence,) if self.missing == "learn" else ()
+
+    def _sentence_on_presence(self) -> tuple[str, ...]:
+        return (WITHOUT_IT,) if self.unit.hides_presence else ()
 
     def _guarantee_of_readings(self) -> tuple[str, ...]:
         epsilon = self.counts_epsilon or 0.0
@@ -264,15 +282,19 @@ class FormalNoise:
         blocks = -(-inside.size // BLOCK_VALUES)
         if blocks > 1:
             # Places that are not as many as the readings fail in a block.
-            split = zip(np.array_split(inside, blocks), np.array_split(places, blocks), strict=True)
-            rows = np.concatenate([self._noisy(*block) for block in split])
+            parts = zip(np.array_split(inside, blocks), np.array_split(places, blocks), strict=True)
+            rows = np.concatenate([self._noisy(*part) for part in parts])
         else:
             rows = self._noisy(inside, places)
         return Released(rows, np.ones(len(rows), dtype=np.bool_), clipped)
 
     def _noisy(self, inside: Floats, places: Places) -> Floats:
         """Readings (n, d) within the bounds -> (n, d) noisy rows."""
+        # From here to the result everything is a whole number: floating-point noise would leave
+        # traces of the reading in the last bits of a row (Mironov 2012).
         grid = np.rint(self._bounds.to_unit(inside) * self._steps).astype(np.int64)
+        # The words depend on the reading on the grid, and not on its bits before: readings that the
+        # grid makes equal get one row.
         words = self._randomness.draw(places, grid, self._words)
         noisy: Floats = self._half_steps(grid, words) / (2 * self._steps)
         return noisy
@@ -303,8 +325,10 @@ _Group = tuple[DiscreteLaplace, Indices, Indices]
 
 
 def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
-    """Features with equal noise are drawn together: (noise, their columns (c,), their words (c,
-    noise.words))."""
+    """Features with equal noise, which are drawn together.
+
+    (noise, their columns (c,), their words (c, noise.words)) of each noise.
+    """
     columns: dict[DiscreteLaplace, list[int]] = {}
     words: dict[DiscreteLaplace, list[range]] = {}
     first = 0
@@ -316,10 +340,21 @@ def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
 
 
 def of_one(epsilon: float, what: str) -> str:
-    """What the epsilon of one reading or window tells, in one or two sentences: no device has only
-    one of them."""
+    """What the epsilon of one reading or window means, in one or two sentences.
+
+    No device has only one of them, so that a small epsilon is not praised.
+    """
     alone = f"That is of one {what}: how well a device is protected depends on how many it has."
-    return f"{protection(epsilon)} {alone}" if epsilon > EPSILON_WEAK else alone
+    if epsilon > EPSILON_WEAK:
+        return f"{protection(epsilon)} {alone}"
+    return alone
+
+
+def title_of(epsilon: float, what: str) -> tuple[str, Literal["good", "warn"]]:
+    """The title of a guarantee with this epsilon for `what`, and its tone."""
+    if epsilon > EPSILON_WEAK:
+        return "Formal guarantee, hardly any protection", "warn"
+    return f"Formal guarantee for {what}", "good"
 
 
 def protection(epsilon: float) -> str:
@@ -338,19 +373,18 @@ def protection(epsilon: float) -> str:
 
 def _times(epsilon: float) -> str:
     """e to the power of epsilon, in digits as far as they mean anything to a reader."""
+    # Up to 992, which three digits can write in full.
+    if epsilon < 6.9:
+        return f"e^{epsilon:g} = {math.exp(epsilon):.3g} times"
+    # Up to 8 103, in full.
     if epsilon < 9:
-        factor = math.exp(epsilon)
-        return (
-            f"e^{epsilon:g} = {factor:.3g} times"
-            if epsilon < 6.9
-            else f"e^{epsilon:g} = {factor:,.0f} times"
-        )
+        return f"e^{epsilon:g} = {math.exp(epsilon):,.0f} times"
     # Rounded up: the sentence says at most.
-    power = str(math.ceil(epsilon / math.log(10))).translate(
-        str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-    )
-    return f"10{power} times"
+    power = str(math.ceil(epsilon / math.log(10)))
+    return f"10{power.translate(_SUPERSCRIPTS)} times"
 
 
 def _span(least: float, most: float) -> str:
-    return f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"
+    if least == most:
+        return f"{least:.2g}"
+    return f"{least:.2g} to {most:.2g}"

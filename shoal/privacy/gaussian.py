@@ -1,5 +1,4 @@
-"""Discrete Gaussian noise for sums of counts: exact, with a certificate, and what it costs in rho
-and in epsilon.
+"""Exact discrete Gaussian noise for sums of counts, with a certificate, and its cost in privacy.
 
 P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of
 counts whose difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP
@@ -70,20 +69,26 @@ class GaussianNoise:
         return np.unique(self.below)
 
     def draw(self, seed: bytes, cells: int) -> Ints:
-        """The noises (cells,) of a secret seed: 64 bits of SHAKE-256 for each, and more where a
-        word is an entry."""
+        """The noises (cells,) of a secret seed.
+
+        Each takes 64 bits of SHAKE-256, and more where a word is an entry of the table.
+        """
         words = np.frombuffer(hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8")
         return self.of_words(words.astype(np.uint64, copy=False), seed)
 
     def of_words(self, words: Words, seed: bytes) -> Ints:
-        """words (n,) of 64 random bits -> (n,) noises: the lowest bit is the sign. `seed` gives
-        further bits."""
+        """words (n,) of 64 random bits -> (n,) noises; `seed` gives further bits.
+
+        The lowest bit of a word is the sign, the others are looked up.
+        """
         upper = words >> np.uint64(1)
         noise = self._lookup.find(upper)
         # Words on an entry of the table fall between two noises: only finer bits can tell which.
         place = np.minimum(np.searchsorted(self._entries, upper), len(self._entries) - 1)
         for cell in np.flatnonzero(self._entries[place] == upper).tolist():
             noise[cell] = self._finer(int(upper[cell]), seed, cell)
+        # A magnitude of 0 has both signs: its entry in the table has its whole probability, the
+        # entries of all others twice theirs.
         return np.where(words & np.uint64(1), -noise, noise)
 
     def _finer(self, word: int, seed: bytes, cell: int) -> int:
@@ -95,15 +100,19 @@ class GaussianNoise:
                 level * _FINER_BITS // 8
             )
             drawn = word << (level * _FINER_BITS) | int.from_bytes(more, "big")
-            found = _magnitude(self.variance, drawn, bits)
-            if found is not None:
-                return found
+            magnitude = _magnitude(self.variance, drawn, bits)
+            if magnitude is not None:
+                return magnitude
             level += 1
 
 
 def _magnitude(variance: int, drawn: int, bits: int) -> int | None:
-    """The smallest j whose distribution function lies above drawn / 2^bits; None where more bits
-    must decide."""
+    """The smallest j whose distribution function lies above drawn / 2^bits.
+
+    None where more bits must decide: the function lies between `drawn` and the next number, or too
+    near to either for its digits.
+    """
+    # log10(2) is .30103: as many digits as the bits have, and twenty for rounding on the way.
     digits = int(bits * 0.302) + 20
     exact = Context(prec=digits + 10, rounding=ROUND_HALF_EVEN)
     unit = Decimal(2**bits)
@@ -121,7 +130,11 @@ def _magnitude(variance: int, drawn: int, bits: int) -> int | None:
 
 
 def _running_sums(variance: int, exact: Context) -> Iterator[Decimal]:
-    """The sum of exp(-k^2 / (2 v)) over |k| <= j, for j = 0, 1, 2, ..., by repeated multiplication."""
+    """The sum of exp(-k^2 / (2 v)) over |k| <= j, for j = 0, 1, 2, ...
+
+    By repeated multiplication: k^2 grows by 2 k + 1, so the weight shrinks by a ratio that itself
+    shrinks by exp(-2 / (2 v)) each time. An exponential for every k would take seconds.
+    """
     two_v = Decimal(2 * variance)
     weight = Decimal(1)
     total = Decimal(1)
@@ -135,7 +148,7 @@ def _running_sums(variance: int, exact: Context) -> Iterator[Decimal]:
 
 
 def _normaliser(variance: int, exact: Context) -> Decimal:
-    """The sum of exp(-k^2 / (2 v)) over all k: until no further term changes it."""
+    """The sum of exp(-k^2 / (2 v)) over all k, until no further term changes it."""
     before = Decimal(0)
     for total in _running_sums(variance, exact):
         if total == before:
@@ -146,8 +159,10 @@ def _normaliser(variance: int, exact: Context) -> Decimal:
 
 @lru_cache(maxsize=8)
 def gaussian_noise(variance: int) -> GaussianNoise:
-    """The discrete Gaussian of this whole-numbered variance. Raises `SettingsError` for one out of
-    range."""
+    """The discrete Gaussian of this whole-numbered variance.
+
+    Raises `SettingsError` for one out of range.
+    """
     if not 1 <= variance <= VARIANCE_MAX:
         raise SettingsError(
             f"noise of variance {variance} is outside 1..{VARIANCE_MAX}: take a larger epsilon, a "
@@ -168,37 +183,44 @@ def gaussian_noise(variance: int) -> GaussianNoise:
 
 
 def certify(noise: GaussianNoise) -> None:
-    """Raises `SettingsError` unless the table holds the leading bits of the discrete Gaussian's
-    distribution function.
+    """Raises `SettingsError` unless the table is the discrete Gaussian's distribution function.
 
-    Computed in other ways than the table was made: the normaliser by Poisson's summation formula,
-    and the weights from exponentials of their own every 256 entries. With a table that passes, a
-    draw has the distribution exactly.
+    It must hold the leading 63 bits of that. They are computed in other ways than the table was
+    made: the normaliser by Poisson's summation formula, and the weights from exponentials of their
+    own every 256 entries. With a table that passes, a draw has the distribution exactly.
     """
     exact = Context(prec=_CERTIFICATE_DIGITS, rounding=ROUND_HALF_EVEN)
     v = Decimal(noise.variance)
+    # Poisson's summation formula: sqrt(2 pi v) times the sum of exp(-2 pi^2 v m^2) over all m. For
+    # v >= 1 the term of m = 5 is below 10^-200, so that four on each side are enough.
     total = exact.sqrt(exact.multiply(2 * _PI, v))
     turn = exact.multiply(exact.multiply(-2 * _PI, _PI), v)
-    total = exact.multiply(
-        total, 1 + 2 * sum((exact.exp(turn * m * m) for m in range(1, 5)), Decimal(0))
-    )
+    others = Decimal(0)
+    for m in range(1, 5):
+        others += exact.exp(turn * m * m)
+    total = exact.multiply(total, 1 + 2 * others)
     unit = Decimal(2**TABLE_BITS)
     # Far above what rounding adds up to in 10^6 steps, and far below one part in 2^63.
     slack = Decimal(10) ** -15
     reached = Decimal(0)
-    weight = ratio = step = Decimal(0)
+    weight = Decimal(0)
+    ratio = Decimal(0)
+    step = Decimal(0)
     entries = noise.below.tolist()
     for j, entry in enumerate(entries):
         if j % _CERTIFICATE_BLOCK == 0:
             weight = exact.exp(exact.divide(Decimal(-j * j), 2 * v))
             ratio = exact.exp(exact.divide(Decimal(-2 * j - 1), 2 * v))
             step = exact.exp(exact.divide(Decimal(-1), v))
-        reached = exact.add(reached, weight if j == 0 else 2 * weight)
+        # Of magnitude 0 there is one number, of every other one there are two.
+        numbers = 1 if j == 0 else 2
+        reached = exact.add(reached, numbers * weight)
         at = exact.divide(exact.multiply(unit, reached), total)
         if not entry - slack <= at <= entry + 1 + slack:
             raise SettingsError(
                 "the table of Gaussian noise is not what it must be: do not use this build of shoal"
             )
+        # exp(-(j + 1)^2 / (2 v)) from that of j: the exponent falls by (2 j + 1) / (2 v).
         weight = exact.multiply(weight, ratio)
         ratio = exact.multiply(ratio, step)
     if not entries or entries[-1] != 2**TABLE_BITS - 1:
@@ -222,10 +244,10 @@ see `epsilon_of`"""
 
 
 def nano_rho(squared_distance: int, variance: int) -> int:
-    """What a ledger is charged: billionths of the rho of a continuous Gaussian of `ROUNDED` less
-    variance, rounded up.
+    """Billionths of rho that a ledger is charged, rounded up.
 
-    Raises `SettingsError` for a variance that is no larger than that.
+    They are those of a continuous Gaussian of `ROUNDED` less variance. Raises `SettingsError` for a
+    variance that is no larger than that.
     """
     if variance <= ROUNDED:
         raise SettingsError(
@@ -235,8 +257,10 @@ def nano_rho(squared_distance: int, variance: int) -> int:
 
 
 def variance_for(squared_distance: int, nano: int) -> int:
-    """The smallest variance for which `nano_rho` is at most `nano`. Raises `SettingsError` where
-    there is none."""
+    """The smallest variance for which `nano_rho` is at most `nano`.
+
+    Raises `SettingsError` where there is none.
+    """
     if nano < 1:
         raise SettingsError(
             "the budget is less than a billionth of rho for each window: take a larger epsilon"
@@ -247,7 +271,8 @@ def variance_for(squared_distance: int, nano: int) -> int:
 _SLACK: Final = 1e-9
 """relative, on epsilon and delta: above what floats lose here, and what rounding the continuous
 Gaussian changes"""
-# Beyond it erfc comes near to underflow, and the first terms of its series are enough.
+# Beyond it exp and erfc come near to overflow and underflow (at 37), and four terms of the series
+# are enough: a delta is below e^-312 there.
 _MILLS_DIRECT: Final = 25.0
 
 
@@ -282,27 +307,32 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The least delta for this epsilon of two continuous Gaussians whose means are `mu` standard
-    deviations apart."""
-    # The two terms of the theorem have one density in common: what remains are two quotients, which
-    # never overflow.
+    """The least delta for this epsilon of two continuous Gaussians `mu` deviations apart.
+
+    Source: Balle and Wang 2018, theorem 8, with mu = sensitivity / standard deviation.
+    """
+    # The theorem's delta is P(Z > near) - exp(epsilon) P(Z > far), whose terms are almost equal for
+    # small delta. They have the density at `near` in common, as that at `far` is exp(-epsilon)
+    # times it: what remains is a difference of two quotients, which never overflow.
     near = epsilon / mu - mu / 2.0
     far = epsilon / mu + mu / 2.0
-    # There the exponential overflows, and the chance is 1 in all digits of a float.
+    # There the exponential of `_mills` overflows, and the chance is 1 in all digits of a float.
     if near < -_MILLS_DIRECT:
         return 1.0
     return math.exp(-near * near / 2.0) / math.sqrt(2.0 * math.pi) * (_mills(near) - _mills(far))
 
 
 def _mills(x: float) -> float:
-    """Chance of a standard Gaussian above x over its density at x."""
+    """Mills' ratio: the chance of a standard Gaussian above x over its density at x."""
     if x <= _MILLS_DIRECT:
         return math.sqrt(math.pi / 2.0) * math.exp(x * x / 2.0) * math.erfc(x / math.sqrt(2.0))
+    # 1/x - 1/x^3 + 3/x^5 - 15/x^7, the asymptotic series.
     return (1.0 - (1.0 - (3.0 - 15.0 / (x * x)) / (x * x)) / (x * x)) / x
 
 
 def nano_rho_of(epsilon: float, delta: float) -> int:
     """The largest whole billionths of rho that cost at most this epsilon and delta."""
+    # Bisection on whole numbers: the answer is exact, and the same on every machine.
     low = 0
     high = NANO
     while epsilon_of(high / NANO, delta) <= epsilon:

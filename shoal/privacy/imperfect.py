@@ -1,5 +1,4 @@
-"""Imperfect readings: coarse ones are spread over their steps, and missing values are filled and
-get noise.
+"""Imperfect readings: coarse ones are spread over their steps, and missing values are filled.
 
 Coarse readings. A sensor that shows whole degrees puts all that lies between two of them on one
 value, and a histogram with finer bins has a valley between any two values. The step is public, part
@@ -28,16 +27,17 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from shoal.algorithms.state_reader import StateReader
 from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import filled_from
 from shoal.privacy.base import Bounds, Mechanism, PrivacyMode, Released
 from shoal.privacy.keyed import CONTEXT_BYTES, KEY_BYTES, SOURCE_BYTES, KeyedRandomness, Places
+from shoal.saved_state import FloatArray, SavedState, Sizes, require
 
 _CONTEXT: Final = b"shoal coarse readings 1".ljust(CONTEXT_BYTES, b"\0")
 # The upper 53 bits of a word are a float in [0, 1) without rounding.
@@ -55,8 +55,7 @@ STEP_ROUNDING = 0.01
 
 
 def step_of(values: Floats, fewest: int = STEPS_MIN) -> float:
-    """The step of values (n,) that all lie on a coarse grid, such as 1 for whole numbers; 0 for any
-    others.
+    """The step of values (n,) that lie on a coarse grid, such as 1 for whole numbers; else 0.
 
     A grid is coarse if it is not much finer than the bins of counts. Values fewer than `fewest`, or
     far from each other, may be states, between which nothing lies: those have no step.
@@ -86,29 +85,28 @@ class CoarseReadings:
     def __init__(
         self, bounds: Bounds, steps: Floats, key: bytes | None, client: str, source: bytes
     ) -> None:
-        """`steps` (d,) in the units of the features, 0 for a feature without one; `key` None:
-        spread by public words.
+        """`steps` (d,) in the units of the features, 0 for a feature without one.
 
-        Raises `SettingsError` for a step that is below 0, or above the range of its feature.
+        `key` None: spread by public words, which is enough, as it protects nothing. Raises
+        `SettingsError` for a step that is below 0, or above the range of its feature.
         """
         self._bounds = bounds
         self._steps = np.array(steps, dtype=np.float64)
-        if (
-            self._steps.shape != (bounds.d,)
-            or not ((self._steps >= 0.0) & (self._steps <= bounds.span)).all()
-        ):
+        is_one_a_feature = self._steps.shape == (bounds.d,)
+        if not is_one_a_feature or not self._are_in_range():
             raise SettingsError("step: one number for each feature, from 0 to high - low")
         self._coarse = np.flatnonzero(self._steps)
-        self._random = KeyedRandomness(
-            bytes(KEY_BYTES) if key is None else key, client, source, _CONTEXT, 1
-        )
+        own_key = bytes(KEY_BYTES) if key is None else key
+        self._random = KeyedRandomness(own_key, client, source, _CONTEXT, 1)
+
+    def _are_in_range(self) -> bool:
+        return bool(((self._steps >= 0.0) & (self._steps <= self._bounds.span)).all())
 
     def spread(self, readings: Floats, places: Places) -> Floats:
-        """readings (n, d) with their places (n, 2) in the readings log -> (n, d) spread, within the
-        bounds.
+        """readings (n, d) with their places (n, 2) in the readings log -> (n, d) spread readings.
 
-        A value x with step s comes to lie in x - s/2 .. x + s/2, on a circle also across its ends;
-        one beyond its bounds, and one that is missing, stays.
+        All are within the bounds. A value x with step s comes to lie in x - s/2 .. x + s/2, on a
+        circle also across its ends; one beyond its bounds, and one that is missing, stays.
         """
         if not len(self._coarse) or not len(readings):
             return readings
@@ -126,16 +124,16 @@ class CoarseReadings:
         moved = np.minimum(low + share * (high - low), most)
         inside = (values >= least) & (values <= most)
         for column in np.flatnonzero(np.isin(self._coarse, self._bounds.circular)).tolist():
+            # A circle has no ends at which a step is cut off.
             inside[:, column] = True
             start = least[column]
             turn = most[column] - least[column]
-            moved[:, column] = (
-                start
-                + (values[:, column] - half[column] * (1.0 - 2.0 * share[:, column]) - start) % turn
-            )
-        found = readings.copy()
-        found[:, self._coarse] = np.where(inside, moved, values)
-        return found
+            shifted = values[:, column] - half[column] * (1.0 - 2.0 * share[:, column])
+            moved[:, column] = start + (shifted - start) % turn
+        spread = readings.copy()
+        # A value beyond its bounds is clipped later: moved, it would not be counted as clipped.
+        spread[:, self._coarse] = np.where(inside, moved, values)
+        return spread
 
 
 ROWS_KEPT: Final = 256
@@ -145,10 +143,24 @@ BLOCK_ROWS: Final = 64
 same rows"""
 KEPT_MAX: Final = ROWS_KEPT + BLOCK_ROWS
 """rows that are held: those of the block at hand are not yet taken from"""
-STATE_VERSION: Final = 1
+LEARN: Final = "learn"
 Finish = Callable[[Floats, slice], Floats]
 """rows (m, d) with what was missing filled in, and which of the rows at hand they are -> the rows
 as they are kept"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierRowsState(SavedState):
+    """The newest rows of one client."""
+
+    version: ClassVar[int] = 1
+
+    earlier: Annotated[Floats, FloatArray("k", "d")]
+    count: int
+    """rows so far"""
+
+    def check(self) -> None:
+        require(len(self.earlier) == min(self.count, KEPT_MAX), "earlier rows are missing")
 
 
 class EarlierRows:
@@ -157,9 +169,9 @@ class EarlierRows:
     def __init__(self, width: int) -> None:
         """`width` is the number of features d."""
         self._width = width
-        self._parts: deque[Floats] = deque()
+        self._batches: deque[Floats] = deque()
         """the newest rows, in order; put together when a row lacks a value, which may be never"""
-        self._held = 0
+        self._kept = 0
         """number of these"""
         self._count = 0
         """rows so far"""
@@ -172,28 +184,23 @@ class EarlierRows:
         if not np.isnan(rows).any():
             self._keep(rows)
             return rows
-        found = np.empty_like(rows)
+        whole = np.empty_like(rows)
         for part in self._pieces(len(rows)):
             filled = filled_from(rows[part], self._visible())
-            found[part] = finish(filled, part)
-            self._keep(found[part])
-        return found
+            whole[part] = finish(filled, part)
+            self._keep(whole[part])
+        return whole
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {"version": STATE_VERSION, "earlier": self._newest().copy(), "count": self._count}
+        return EarlierRowsState(earlier=self._newest(), count=self._count).saved()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
-        if not isinstance(state, dict):
-            raise InvalidState("saved state lacks the earlier rows")
-        saved = StateReader(state, STATE_VERSION)
-        rows = saved.read_floats("earlier", (None, self._width))
-        count = saved.read_int("count")
-        saved.check(len(rows) == min(count, KEPT_MAX), "earlier rows are missing")
-        self._parts = deque([rows])
-        self._held = len(rows)
-        self._count = count
+        saved = EarlierRowsState.read(state, {"d": self._width})
+        self._batches = deque([saved.earlier])
+        self._kept = len(saved.earlier)
+        self._count = saved.count
 
     def _pieces(self, n: int) -> Iterator[slice]:
         """The next n rows, cut where more rows become visible."""
@@ -211,30 +218,32 @@ class EarlierRows:
 
     def _newest(self) -> Floats:
         """(k, d) at most `KEPT_MAX` rows."""
-        whole = (
-            np.concatenate(self._parts)[-KEPT_MAX:] if self._parts else np.empty((0, self._width))
-        )
-        self._parts = deque([whole])
-        self._held = len(whole)
-        return whole
+        if not self._batches:
+            return np.empty((0, self._width))
+        newest = np.concatenate(self._batches)[-KEPT_MAX:]
+        self._batches = deque([newest])
+        self._kept = len(newest)
+        return newest
 
     def _keep(self, rows: Floats) -> None:
         # A copy: a view would keep the whole table of a caller.
-        self._parts.append(rows[-KEPT_MAX:].copy())
-        self._held += min(len(rows), KEPT_MAX)
+        self._batches.append(rows[-KEPT_MAX:].copy())
+        self._kept += min(len(rows), KEPT_MAX)
         self._count += len(rows)
-        while self._held - len(self._parts[0]) >= KEPT_MAX:
-            self._held -= len(self._parts.popleft())
+        while self._kept - len(self._batches[0]) >= KEPT_MAX:
+            self._kept -= len(self._batches.popleft())
 
 
 def _start(number: int) -> int:
-    """The first row of the block of row `number`: blocks of 1, 1, 2, 4 and so on up to `BLOCK_ROWS`
-    rows."""
-    return (
-        number // BLOCK_ROWS * BLOCK_ROWS
-        if number >= BLOCK_ROWS
-        else (1 << number.bit_length()) // 2
-    )
+    """The first row of the block of row `number`.
+
+    Blocks have 1, 1, 2, 4 and so on up to `BLOCK_ROWS` rows: the first rows of a client need not
+    wait for a whole block until others are filled from them.
+    """
+    if number >= BLOCK_ROWS:
+        return number // BLOCK_ROWS * BLOCK_ROWS
+    # The largest power of two up to `number`; 0 for 0.
+    return (1 << number.bit_length()) // 2
 
 
 def _next_start(number: int) -> int:
@@ -243,8 +252,7 @@ def _next_start(number: int) -> int:
 
 
 class WrappedRows:
-    """A mechanism whose rows have circular features: noise that goes beyond a whole turn comes back
-    on the other side.
+    """A mechanism for rows with circular features: noise beyond an end comes back at the other.
 
     It is done to noisy rows, so it changes no guarantee.
     """
@@ -266,7 +274,31 @@ class WrappedRows:
 
 def _mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> Mechanism:
     mechanism = mode.mechanism(key, client, source)
-    return WrappedRows(mechanism, mode.bounds) if mode.bounds.circular else mechanism
+    if mode.bounds.circular:
+        return WrappedRows(mechanism, mode.bounds)
+    return mechanism
+
+
+@dataclass(frozen=True)
+class PartState:
+    """The rule of a state that its part, perhaps of a mode of another package, reads itself."""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, Any]:
+        """Raises `InvalidState`."""
+        if not isinstance(value, dict):
+            raise InvalidState(f"{name} must be a saved state")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledGapsState(SavedState):
+    """The states of both mechanisms, whose forms are those of the mode, and the earlier rows."""
+
+    version: ClassVar[int] = 1
+
+    measured: Annotated[dict[str, Any], PartState()]
+    missing: Annotated[dict[str, Any], PartState()]
+    earlier: Annotated[dict[str, Any], PartState()]
 
 
 class FilledGaps:
@@ -304,22 +336,17 @@ class FilledGaps:
         return Released(rows, released.kept, released.clipped)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "version": STATE_VERSION,
-            "measured": self._measured.state(),
-            "missing": self._missing.state(),
-            "earlier": self._earlier.state(),
-        }
+        return FilledGapsState(
+            measured=self._measured.state(),
+            missing=self._missing.state(),
+            earlier=self._earlier.state(),
+        ).saved()
 
     def restore(self, state: dict[str, Any]) -> None:
-        if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-            raise InvalidState(
-                f"saved privacy state is not of version {STATE_VERSION}; use the shoal that wrote "
-                "it"
-            )
-        self._measured.restore(state.get("measured", {}))
-        self._missing.restore(state.get("missing", {}))
-        self._earlier.restore(state.get("earlier"))
+        saved = FilledGapsState.read(state)
+        self._measured.restore(saved.measured)
+        self._missing.restore(saved.missing)
+        self._earlier.restore(saved.earlier)
 
     def _finish(self, filled: Floats, lacks: Bools, places: Ints) -> Floats:
         """Rows (m, d) with noise added to what was filled in."""
@@ -334,12 +361,10 @@ class FilledGaps:
 
 
 def row_mechanism(mode: PrivacyMode, key: bytes | None, client: str, source: bytes) -> Mechanism:
-    """The mechanism of one client for noisy rows, for readings that may lack values where the
-    contract says so.
+    """The mechanism of one client for noisy rows.
 
-    Raises `SettingsError`.
+    Readings may lack values where the contract says so. Raises `SettingsError`.
     """
-    return (FilledGaps if mode.missing == LEARN else _mechanism)(mode, key, client, source)
-
-
-LEARN: Final = "learn"
+    if mode.missing == LEARN:
+        return FilledGaps(mode, key, client, source)
+    return _mechanism(mode, key, client, source)

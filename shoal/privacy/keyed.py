@@ -44,8 +44,7 @@ LEFT_OUT: Final = np.uint64(2**64 - 1)
 
 
 class Lookup:
-    """A table of values 0..m, drawn by words of 63 bits: word w gives the number of `sums` (m,)
-    that are at most w."""
+    """A table of values 0..m: a word of 63 bits gives the number of `sums` (m,) up to it."""
 
     def __init__(self, sums: Words) -> None:
         """`sums`: ascending, below 2^63."""
@@ -54,11 +53,11 @@ class Lookup:
         bits = min(max(GUIDE_BITS[0], (2 * len(sums)).bit_length()), GUIDE_BITS[1])
         self.shift = WORD_BITS - bits
         edges = np.arange(2**bits + 1, dtype=np.uint64) << np.uint64(self.shift)
-        found = np.searchsorted(sums, edges, side="right")
-        self.guide: Ints32 = found[:-1].astype(np.int32)
+        at_edges = np.searchsorted(sums, edges, side="right")
+        self.guide: Ints32 = at_edges[:-1].astype(np.int32)
         """(2^b,) the value of the first word of each part"""
         # A sum that is the first word of the next part does not count.
-        inside = np.searchsorted(sums, edges[1:], side="left") - found[:-1]
+        inside = np.searchsorted(sums, edges[1:], side="left") - at_edges[:-1]
         self._is_crowded = inside > 1
         self._any_crowded = bool(self._is_crowded.any())
 
@@ -66,6 +65,7 @@ class Lookup:
         """words (...) below 2^63 -> (...) values."""
         parts = (words >> np.uint64(self.shift)).view(np.int64)
         values = self.guide.take(parts).astype(np.int64)
+        # Where a part holds one sum at most, this comparison decides; `LEFT_OUT` follows the last.
         values += self.sums.take(values) <= words
         if self._any_crowded:
             crowded = self._is_crowded.take(parts)
@@ -124,13 +124,17 @@ class KeyedRandomness:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that show whether key, client, source and context are those of an
-        earlier run."""
+        """16 hexadecimal digits of key, client, source and context.
+
+        They show whether these are those of an earlier run, and nothing of the key.
+        """
         return self._prefix.hexdigest(8)
 
     def draw(self, places: Places, grid: Ints, words: int) -> Words:
-        """places (n, 2) and grid (n, d) -> (n, words). Raises `InvalidData` for places that are not
-        valid."""
+        """places (n, 2) and grid (n, d) -> (n, words).
+
+        Raises `InvalidData` for places that are not valid.
+        """
         checked = _checked(places, len(grid))
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(grid))
         if compiled is not None:
@@ -152,15 +156,15 @@ class KeyedRandomness:
             function = self._prefix.copy()
             function.update(inputs[start : start + width])
             digests.append(function.digest(size))
-        return (
-            np.frombuffer(b"".join(digests), dtype="<u8")
-            .astype(np.uint64, copy=False)
-            .reshape(len(grid), words)
-        )
+        drawn = np.frombuffer(b"".join(digests), dtype="<u8")
+        return drawn.astype(np.uint64, copy=False).reshape(len(grid), words)
 
 
 def _checked(places: Places, n: int) -> Ints:
-    array = np.asarray(places, dtype=np.int64) if len(places) else np.empty((0, 2), dtype=np.int64)
+    array = np.asarray(places, dtype=np.int64)
+    if not len(places):
+        # An empty list has no second dimension.
+        array = np.empty((0, 2), dtype=np.int64)
     if array.shape != (n, 2):
         raise InvalidData(
             f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}"
@@ -171,11 +175,10 @@ def _checked(places: Places, n: int) -> Ints:
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """The 32 secret bytes in the file `path`, which only its owner may read; without the file, make
-    it first.
+    """The 32 secret bytes in the file `path`, which is made if it is not there.
 
-    Raises `SettingsError` for a file of another size, one that other users may read, or a folder
-    that cannot be used.
+    Only its owner may read it. Raises `SettingsError` for a file of another size, one that other
+    users may read, or a folder that cannot be used.
     """
     try:
         if not path.exists():

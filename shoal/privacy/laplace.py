@@ -1,5 +1,4 @@
-"""Two-sided geometric noise on the half-integers, drawn from integer tables, and the certificate of
-its epsilon.
+"""Two-sided geometric noise on the half-integers, from integer tables, and its certificate.
 
 A reading's feature is an integer g in 0..m. The noise is s * (k + 1/2) steps with a fair sign s and
 P(k) proportional to exp(-k / scale), k = 0, 1, 2, ...; the result is moved into [-R - 1/2, m + R +
@@ -31,6 +30,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cached_property, lru_cache
@@ -61,7 +61,7 @@ _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
 @dataclass(frozen=True, eq=False)
 class Digit:
-    """One digit of k: worth `stride` steps, its value i drawn with probability weights[i] / 2^63."""
+    """One digit of k, worth `stride` steps; value i has probability weights[i] / 2^63."""
 
     stride: int
     below: Words
@@ -69,8 +69,7 @@ class Digit:
 
     @cached_property
     def weights(self) -> Words:
-        """(size,) derived from `below`, so that the certificate examines the table that is drawn
-        from."""
+        """(size,) weights, derived from `below`: the certificate examines what is drawn from."""
         return np.diff(self.below, prepend=np.uint64(0), append=np.uint64(2**TABLE_BITS))
 
     @cached_property
@@ -79,7 +78,7 @@ class Digit:
         return Lookup(self.below)
 
     def pick(self, words: Words) -> Ints:
-        """words (...) of 64 random bits -> (...) values of the digit; the lowest bit is not used."""
+        """words (...) of 64 random bits -> (...) values; the lowest bit is not used."""
         return self.lookup.find(words >> np.uint64(1))
 
 
@@ -88,12 +87,14 @@ def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = Fa
     """Table of a digit 0..size-1 with P(i) ~ exp(-i * stride / (SCALE_SLACK * scale)).
 
     With `open_ended` the last value stands for all from there on. Decimal arithmetic is exact to
-    the digit, so that every platform builds the same integers.
+    the digit, so that every platform builds the same integers: a client that moves to another
+    machine draws the same noise again, and must not publish the same reading with two.
     """
     ratio = _EXACT.exp(_EXACT.divide(Decimal(-stride), Decimal(scale) * SCALE_SLACK))
     powers = [Decimal(1)]
     for _ in range(size):
         powers.append(_EXACT.multiply(powers[-1], ratio))
+    # The sum of all powers is 1 / (1 - ratio), that of the first `size` has 1 - powers[size] of it.
     whole = Decimal(1) if open_ended else 1 - powers[size]
     unit = Decimal(2**TABLE_BITS)
     running = []
@@ -106,11 +107,12 @@ def geometric_digit(size: int, stride: int, scale: int, *, open_ended: bool = Fa
 
 @dataclass(frozen=True, eq=False)
 class DiscreteLaplace:
-    """The noise of one feature; all of it is public. `steps` is m, the grid steps over the range;
-    `scale` in steps."""
+    """The noise of one feature; all of it is public."""
 
     steps: int
+    """m, the grid steps over the range"""
     scale: int
+    """in steps"""
     inner: tuple[Digit, ...]
     """digits of k below one scale, finest first"""
     scales: Digit
@@ -138,8 +140,10 @@ class DiscreteLaplace:
         return digest.digest()
 
     def noise(self, words: Words) -> Ints:
-        """words (..., self.words) -> (...) noise in half steps: always odd, mean 0, before the
-        result is clipped."""
+        """words (..., self.words) -> (...) noise in half steps, before the result is clipped.
+
+        It is always odd, with mean 0.
+        """
         k = np.zeros(words.shape[:-1], dtype=np.int64)
         for i, digit in enumerate(self.inner):
             k += digit.stride * digit.pick(words[..., i])
@@ -153,11 +157,15 @@ class DiscreteLaplace:
         k += self.scales.stride * whole
         # Odd half steps have no 0, so that a sign is never wasted on it, and both signs are alike.
         odd = 2 * k + 1
+        # The lowest bit of a word is not looked up (`Digit.pick`): it is free to be the sign.
         return np.where(words[..., 0] & np.uint64(1), odd, -odd)
 
     def release(self, grid: Ints, words: Words) -> Ints:
-        """grid (...) in 0..steps and words (..., self.words) -> (...) private results in half
-        steps, all odd."""
+        """grid (...) in 0..steps and words (..., self.words) -> (...) private results.
+
+        They are in half steps, and all odd. What lies beyond the margin is moved to its end: a
+        result that only a few grid values can reach would tell which of them it was.
+        """
         edge = 2 * self.margin + 1
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * grid.size)
         if compiled is not None:
@@ -177,16 +185,27 @@ class DiscreteLaplace:
         digits = (*self.inner, self.scales)
         sums = [digit.lookup.sums for digit in digits]
         guides = [digit.lookup.guide for digit in digits]
-        begins = [np.cumsum([0, *map(len, tables[:-1])]) for tables in (sums, guides)]
-        strides, shifts = np.array(
-            [(digit.stride, digit.lookup.shift) for digit in digits]
-        ).T.copy()
-        return np.concatenate(sums), np.concatenate(guides), strides, *begins, shifts
+        strides = np.array([digit.stride for digit in digits])
+        shifts = np.array([digit.lookup.shift for digit in digits])
+        return (
+            np.concatenate(sums),
+            np.concatenate(guides),
+            strides,
+            _first_positions(sums),
+            _first_positions(guides),
+            shifts,
+        )
 
     def reach(self) -> tuple[float, float]:
         """Smallest and largest result, in unit coordinates."""
         edge = 2 * self.margin + 1
         return -edge / (2 * self.steps), (2 * self.steps + edge) / (2 * self.steps)
+
+
+def _first_positions(tables: Sequence[AnyArray]) -> Ints:
+    """Where each table begins when all are joined."""
+    lengths = [len(table) for table in tables]
+    return np.cumsum([0, *lengths[:-1]])
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -200,8 +219,7 @@ def check_epsilon(epsilon: float) -> None:
 
 @lru_cache(maxsize=256)
 def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
-    """The noise of a feature that may spend `epsilon`; `fine` (a power of two) sets how fine the
-    grid is.
+    """The noise of a feature that may spend `epsilon`; `fine`, a power of two, sets the grid.
 
     The scale is fine * 2^p steps and the grid has floor(epsilon * scale) >= fine steps over the
     range: a whole number of steps costs less than one part in `fine` of epsilon, and features share
@@ -244,8 +262,10 @@ def certified_epsilon(distribution: DiscreteLaplace) -> float:
 
 
 def _log_whole_scales(distribution: DiscreteLaplace) -> Floats:
-    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels, as far as the certificate
-    needs them."""
+    """ln P(A) + const for A = 0, 1, ... whole scales, over all levels.
+
+    They go as far as the certificate needs them: the margin, and `steps` beyond it.
+    """
     level = np.log(distribution.scales.weights.astype(np.float64)) - TABLE_BITS * math.log(2)
     count = MARGIN_SCALES + distribution.steps // distribution.scale + 2
     passed, digit = np.divmod(np.arange(count), ESCAPE)
@@ -254,11 +274,15 @@ def _log_whole_scales(distribution: DiscreteLaplace) -> Floats:
 
 
 def _check_falling(logs: list[Floats]) -> None:
-    """P(k) >= P(k + 1) everywhere: increasing a digit loses at least what resetting all finer
-    digits gains."""
+    """Raises `SettingsError` unless P(k) >= P(k + 1) everywhere.
+
+    Counting on increases a digit and resets all finer ones to 0: the first must lose at least what
+    the others gain.
+    """
     gain = 0.0
     for digit in logs:
-        if digit.size > 1 and (-np.diff(digit)).min() < gain:
+        losses = -np.diff(digit)
+        if len(losses) and losses.min() < gain:
             raise SettingsError(
                 "the noise tables do not fall with distance: do not use this build of shoal"
             )
@@ -266,23 +290,33 @@ def _check_falling(logs: list[Floats]) -> None:
 
 
 def _farthest_pairs(distribution: DiscreteLaplace, logs: list[Floats], whole: Floats) -> float:
-    """max over k < margin of ln P(k) - ln P(k + steps): digit-wise addition of `steps` with carry."""
+    """max over k < margin of ln P(k) - ln P(k + steps), by addition of `steps` digit by digit.
+
+    As in addition by hand, what a digit of `steps` does depends on the finer digits only by the
+    carry out of them. So the largest loss of all finer digits together is enough to know, once for
+    each carry, and the maximum over all k takes as many comparisons as the tables have entries.
+    """
     best = {0: 0.0}
     rest = distribution.steps
     for digit in logs:
         rest, shift = divmod(rest, digit.size)
-        reached: dict[int, float] = {}
-        for carry, value in best.items():
-            by = shift + carry
-            stay = digit.size - by
-            wrap = by
-            # Without a carry into the next digit, and with one.
-            for out, losses in ((0, digit[:stay] - digit[by:]), (1, digit[stay:] - digit[:wrap])):
+        losses_by_carry: dict[int, float] = {}
+        for carry, loss in best.items():
+            added = shift + carry
+            below = digit.size - added
+            # Digits below `below` do not carry into the next digit; the others do, and wrap.
+            without_carry = digit[:below] - digit[added:]
+            with_carry = digit[below:] - digit[:added]
+            for carried, losses in ((0, without_carry), (1, with_carry)):
                 if losses.size:
-                    reached[out] = max(reached.get(out, -math.inf), value + float(losses.max()))
-        best = reached
+                    largest = loss + float(losses.max())
+                    known = losses_by_carry.get(carried, -math.inf)
+                    losses_by_carry[carried] = max(known, largest)
+        best = losses_by_carry
     n = MARGIN_SCALES
-    return max(
-        value + float((whole[:n] - whole[rest + c : rest + c + n]).max())
-        for c, value in best.items()
-    )
+    largest = -math.inf
+    for carry, loss in best.items():
+        first = rest + carry
+        of_scales = whole[:n] - whole[first : first + n]
+        largest = max(largest, loss + float(of_scales.max()))
+    return largest

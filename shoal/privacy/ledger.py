@@ -1,5 +1,4 @@
-"""The ledger: what was spent of the privacy of a readings log, charged and on the disk before
-anything is published.
+"""The ledger: what was spent of the privacy of a readings log, on the disk before it is published.
 
 There is one ledger for each readings log. Every client that reads the log, one for each federation
 of the site, has an account in it, so that what a person has spent is the sum of all of them.
@@ -13,6 +12,7 @@ reading at the same place gets the same noise, so that a repeat costs nothing.
 
 from __future__ import annotations
 
+import math
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,33 +81,34 @@ class Spending(NamedTuple):
     """models that learn from masked counts, in the order of their names"""
 
     def of_person(self, readings: int | None = None) -> float:
-        """Largest epsilon that a person with this number of readings has spent; None: all readings
-        of the client.
+        """Largest epsilon that a person with this number of readings has spent.
 
-        Masked counts count whole, at the delta that is the default of their mode.
+        None: all readings of the client. Masked counts count whole, at the delta that is the
+        default of their mode.
         """
-        rows = Noised(0, 0.0) if self.rows is None else self.rows
-        total = nano(rows.epsilon) * (
-            rows.places if readings is None else min(readings, rows.places)
-        )
-        left = readings
-        # The most costly first: a person with few readings may have had them in the windows that
-        # cost most.
+        readings_left = math.inf if readings is None else readings
+        total = 0
+        if self.rows is not None:
+            total += nano(self.rows.epsilon) * int(min(readings_left, self.rows.places))
+        # Rows and counts are made from the same readings, so those of the rows are not used up. The
+        # most costly windows come first: a person with few readings may have had them there.
         for epsilon, units in self.windows:
-            taken = units if left is None else min(left, units)
+            taken = int(min(readings_left, units))
             total += epsilon * taken
-            left = None if left is None else left - taken
+            readings_left -= taken
         return total / NANO + self.of_masked
 
     @property
     def of_masked(self) -> float:
-        """Epsilon of everything that the client has published in masked counts of all models, at a
-        delta of 1e-6."""
+        """Epsilon of everything published in masked counts of all models, at a delta of 1e-6."""
         if not self.masked:
             return 0.0
-        from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415 - loaded only where counts are masked
+        # Loaded only where counts are masked: the tables of a client need its memory.
+        from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415
 
-        return epsilon_of(sum(one.rho for one in self.masked) / NANO, MASKED_DELTA)
+        # Rhos add up, whatever was learnt from the windows before; epsilons would overstate.
+        rho = sum(entry.rho for entry in self.masked)
+        return epsilon_of(rho / NANO, MASKED_DELTA)
 
 
 def nano(epsilon: float) -> int:
@@ -124,21 +125,25 @@ def read_spending(path: Path) -> dict[str, Spending]:
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            tables = {
-                name
-                for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
             # Before any other table is read: in another format it may have other columns.
-            if (
-                "about" in tables
-                and dict(file.execute("SELECT name, value FROM about")).get("format") != FORMAT
-            ):
-                raise InvalidState(
-                    f"{path} was written by another version of shoal; run that version"
-                )
+            if "about" in _tables(file) and _about(file).get("format") != FORMAT:
+                raise _of_another_version(path)
             return {owner: _spending(file, owner) for owner in _owners(file)}
     except sqlite3.DatabaseError as damaged:
         raise unreadable(path, str(damaged)) from None
+
+
+def _tables(ledger: sqlite3.Connection) -> set[str]:
+    rows = ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in rows}
+
+
+def _about(ledger: sqlite3.Connection) -> dict[str, str]:
+    return dict(ledger.execute("SELECT name, value FROM about"))
+
+
+def _of_another_version(path: Path) -> InvalidState:
+    return InvalidState(f"{path} was written by another version of shoal; run that version")
 
 
 def _owners(ledger: sqlite3.Connection) -> list[str]:
@@ -158,24 +163,23 @@ def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
         "FROM releases WHERE owner = ? GROUP BY number) GROUP BY epsilon ORDER BY epsilon DESC",
         (owner,),
     ).fetchall()
-    rows = ledger.execute("SELECT SUM(places), MAX(epsilon) FROM noised WHERE owner = ?", (owner,))
-    places, epsilon = rows.fetchone()
-    return Spending(
-        [
-            Spent(model, windows, releases, places, most / NANO)
-            for model, windows, releases, places, most in models
-        ],
-        None if places is None else Noised(places, epsilon / NANO),
-        [(cost, units) for cost, units in windows],
-        [
-            SpentMasked(*row)
-            for row in ledger.execute(
-                "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP "
-                "BY model ORDER BY model",
-                (owner,),
-            )
-        ],
-    )
+    noised = ledger.execute(
+        "SELECT SUM(places), MAX(epsilon) FROM noised WHERE owner = ?", (owner,)
+    ).fetchone()
+    masked = ledger.execute(
+        "SELECT model, COUNT(*), SUM(places), SUM(rho) FROM masked WHERE owner = ? GROUP BY model "
+        "ORDER BY model",
+        (owner,),
+    ).fetchall()
+    spent = []
+    for model, numbers, releases, places, epsilon in models:
+        spent.append(Spent(model, numbers, releases, places, epsilon / NANO))
+    rows = None
+    places, epsilon = noised
+    # Sums over no rows of a table are NULL.
+    if places is not None:
+        rows = Noised(places, epsilon / NANO)
+    return Spending(spent, rows, windows, [SpentMasked(*entry) for entry in masked])
 
 
 def unreadable(path: Path, how: str) -> InvalidState:
@@ -233,8 +237,10 @@ class Release(NamedTuple):
 
     @property
     def units(self) -> int:
-        """How often one person can spend the epsilon: once for each reading, or once as a user of
-        the window."""
+        """How often one person can spend the epsilon.
+
+        Once for each reading, or once as a user of the window.
+        """
         return self.places if self.unit == "reading" else 1
 
 
@@ -250,12 +256,11 @@ class MaskedRelease(NamedTuple):
 
 
 class Ledger:
-    """An SQLite file beside the readings log, and one account in it. Several processes may have it
-    open.
+    """An SQLite file beside the readings log, and one account in it.
 
-    Every charge is flushed to the disk before `charge` returns. Every method raises `InvalidState`
-    for a damaged file, `SettingsError` when this user may not write it, and `LogUnavailable` when
-    the disk is full or fails.
+    Several processes may have it open. Every charge is flushed to the disk before `charge` returns.
+    Every method raises `InvalidState` for a damaged file, `SettingsError` when this user may not
+    write it, and `LogUnavailable` when the disk is full or fails.
     """
 
     def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
@@ -279,8 +284,25 @@ class Ledger:
                 raise
 
     def charge(self, releases: Sequence[Release], now: float) -> None:
-        """Charge releases, unless they are charged already. They are on the disk when this returns."""
-        rows = [(self._owner, *one[:5], one.units, nano(one.epsilon), now) for one in releases]
+        """Charge releases, unless they are charged already.
+
+        They are on the disk when this returns.
+        """
+        rows = []
+        for release in releases:
+            rows.append(
+                (
+                    self._owner,
+                    release.model,
+                    release.number,
+                    release.plan,
+                    release.counts,
+                    release.places,
+                    release.units,
+                    nano(release.epsilon),
+                    now,
+                )
+            )
         with self._transaction() as file:
             # After a kill the same window is made again, to the bit: it has been charged.
             file.executemany(
@@ -288,10 +310,10 @@ class Ledger:
             )
 
     def charge_rows(self, places: Mapping[int, tuple[int, int]], epsilon: float) -> None:
-        """Charge the noisy rows of these places as far as they are new. They are on the disk when
-        this returns.
+        """Charge the noisy rows of these places as far as they are new.
 
-        `places`: partition of the readings log -> the first offset, and the one after the last.
+        They are on the disk when this returns. `places`: partition of the readings log -> the first
+        offset, and the one after the last.
         """
         rows = [
             (self._owner, partition, stop, stop - first, nano(epsilon))
@@ -310,11 +332,10 @@ class Ledger:
     def charge_masked(
         self, release: MaskedRelease, now: float, span_s: float | None, most: int | None
     ) -> bool:
-        """Charge a window of masked counts, unless it is charged already; it is on the disk when
-        this returns.
+        """Charge a window of masked counts, unless it is charged already.
 
-        False, and nothing is charged, where billionths of rho above `most` would then have been
-        spent in some span of `span_s` seconds.
+        It is on the disk when this returns. False, and nothing is charged, where billionths of rho
+        above `most` would then have been spent in some span of `span_s` seconds.
         """
         with self._transaction() as file:
             known = file.execute(
@@ -323,10 +344,10 @@ class Ledger:
             ).fetchone()
             if known is not None:
                 return True
-            # A clock that was set back must not make a span longer than it is.
-            mine = (self._owner,)
+            # A clock that was set back must not make a span longer than it is: charges before it
+            # would count as later ones, and those after it would not see them.
             newest = file.execute(
-                "SELECT MAX(charged_at) FROM masked WHERE owner = ?", mine
+                "SELECT MAX(charged_at) FROM masked WHERE owner = ?", (self._owner,)
             ).fetchone()[0]
             at = now if newest is None else max(now, newest)
             if span_s is not None and most is not None:
@@ -342,28 +363,32 @@ class Ledger:
         return True
 
     def masked_windows(self, model: str) -> int:
-        """One more than the number of the newest window of masked counts charged for a model; 0
-        without any."""
-        with self._sqlite_errors():
-            newest = self._file.execute(
-                "SELECT MAX(number) FROM masked WHERE owner = ? AND model = ?", (self._owner, model)
-            ).fetchone()[0]
-        return 0 if newest is None else int(newest) + 1
+        """One more than the number of the newest window of masked counts charged for a model.
+
+        0 without any.
+        """
+        return self._next_window("masked", model)
 
     def check_masked(self, windows: Mapping[str, int]) -> None:
-        """Raises `InvalidState` unless the ledger continues a checkpoint that has charged these
-        windows of models."""
-        for model, charged in windows.items():
-            if self.masked_windows(model) < charged:
+        """Raises `InvalidState` unless the ledger continues a checkpoint with these windows.
+
+        `windows`: model -> windows that the checkpoint has charged for it.
+        """
+        for model, windows_stored in windows.items():
+            windows_charged = self.masked_windows(model)
+            if windows_charged < windows_stored:
                 raise self._behind(
-                    f"{self.masked_windows(model)} windows of model {model}", f"{charged}"
+                    f"{windows_charged} windows of model {model}", f"{windows_stored}"
                 )
 
     def windows(self, model: str) -> int:
         """One more than the number of the newest window charged for a model; 0 without any."""
+        return self._next_window("releases", model)
+
+    def _next_window(self, table: str, model: str) -> int:
         with self._sqlite_errors():
             newest = self._file.execute(
-                "SELECT MAX(number) FROM releases WHERE owner = ? AND model = ?",
+                f"SELECT MAX(number) FROM {table} WHERE owner = ? AND model = ?",
                 (self._owner, model),
             ).fetchone()[0]
         return 0 if newest is None else int(newest) + 1
@@ -374,8 +399,7 @@ class Ledger:
             return _spending(self._file, self._owner)
 
     def spent_by_others(self, readings: int | None) -> int:
-        """Billionths of epsilon that a person with this number of readings has spent by all other
-        accounts at most.
+        """Billionths of epsilon that a person has spent by all other accounts at most.
 
         What an account has claimed counts as spent. `readings`: see `Spending.of_person`.
         """
@@ -383,11 +407,11 @@ class Ledger:
             return self._of_others(readings)
 
     def claim(self, epsilon: int, most: int, readings: int | None) -> bool:
-        """Claim that this account spends this much in all; it is on the disk when this returns. All
-        in billionths.
+        """Claim that this account spends this much in all, in billionths.
 
-        False, and nothing is claimed, where a person would then have spent more than `most` by all
-        accounts together: of two clients that would both pass the limit, one gets the rest of it.
+        It is on the disk when this returns. False, and nothing is claimed, where a person would
+        then have spent more than `most` by all accounts together: of two clients that would both
+        pass the limit, one gets the rest of it.
         """
         with self._transaction() as file:
             if epsilon + self._of_others(readings) > most:
@@ -402,14 +426,18 @@ class Ledger:
         accounts = self._file.execute(
             "SELECT owner, claimed FROM accounts WHERE owner <> ?", (self._owner,)
         ).fetchall()
-        return sum(
-            max(claimed, nano(_spending(self._file, owner).of_person(readings)))
-            for owner, claimed in accounts
-        )
+        total = 0
+        for owner, claimed in accounts:
+            spent = nano(_spending(self._file, owner).of_person(readings))
+            # The claim where it is more: that account may spend it at any moment.
+            total += max(claimed, spent)
+        return total
 
     def version(self) -> int:
-        """A number that changes with every charge of another process: to ask for it costs less than
-        their sums."""
+        """A number that changes with every charge of another process.
+
+        To read it costs less than the sums of charges.
+        """
         with self._sqlite_errors():
             return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
@@ -422,16 +450,17 @@ class Ledger:
                 )
 
     def check_windows(self, models: Sequence[str], windows: int) -> None:
-        """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows`
-        windows.
+        """Raises `InvalidState` unless the ledger fits a checkpoint that has released `windows`.
 
         A kill after a charge leaves the ledger ahead of the checkpoint, but never behind it, and
         the ledger has never seen a later checkpoint.
         """
         for model in models:
-            if self.windows(model) < windows:
-                raise self._behind(f"{self.windows(model)} windows of model {model}", f"{windows}")
-        if (stored := self._stored()) > windows:
+            charged = self.windows(model)
+            if charged < windows:
+                raise self._behind(f"{charged} windows of model {model}", f"{windows}")
+        stored = self._stored()
+        if stored > windows:
             raise InvalidState(
                 f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: "
                 "the checkpoint is older than the ledger, and going on would publish the same "
@@ -440,8 +469,7 @@ class Ledger:
             )
 
     def check_rows(self, stops: Mapping[int, int]) -> None:
-        """Raises `InvalidState` unless every place to which the checkpoint has added noise is
-        charged.
+        """Raises `InvalidState` unless every place with noise in the checkpoint is charged.
 
         `stops`: partition of the readings log -> the first place without noise.
         """
@@ -451,9 +479,10 @@ class Ledger:
             )
             charged = dict(noised.fetchall())
         for partition, stop in stops.items():
-            if (known := charged.get(partition, 0)) < stop:
+            charged_stop = charged.get(partition, 0)
+            if charged_stop < stop:
                 raise self._behind(
-                    f"noisy rows up to place {known} of the readings log", f"up to {stop}"
+                    f"noisy rows up to place {charged_stop} of the readings log", f"up to {stop}"
                 )
 
     def close(self) -> None:
@@ -477,25 +506,19 @@ class Ledger:
         # A charge that a power cut takes away would be spent a second time.
         self._file.execute("PRAGMA synchronous = FULL")
         with self._transaction() as file:
-            empty = not file.execute("SELECT 1 FROM sqlite_master").fetchall()
-            for table in _SCHEMA if empty else ():
-                file.execute(table)
-            if empty:
+            # In one transaction: two processes may open a new ledger at once, and after a kill a
+            # file is empty or whole.
+            if not file.execute("SELECT 1 FROM sqlite_master").fetchall():
+                for table in _SCHEMA:
+                    file.execute(table)
                 named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
                 file.executemany("INSERT INTO about VALUES (?, ?)", named)
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise unreadable(self._path, "its pages are inconsistent")
-        tables = {
-            name
-            for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        about = (
-            dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
-        )
+        tables = _tables(self._file)
+        about = _about(self._file) if "about" in tables else {}
         if about.get("format", FORMAT) != FORMAT:
-            raise InvalidState(
-                f"{self._path} was written by another version of shoal; run that version"
-            )
+            raise _of_another_version(self._path)
         if tables != _TABLES or "identity" not in about:
             raise unreadable(self._path, "not all of its tables are there")
         with self._transaction() as file:

@@ -1,11 +1,10 @@
-"""The mode `paper`: the noise of the FCAC paper, for reproduction and comparison. IT GIVES NO
-FORMAL GUARANTEE.
+"""The mode `paper`: the noise of the FCAC paper. IT GIVES NO FORMAL GUARANTEE.
 
-Masuyama et al. 2023, "Privacy-preserving Continual Federated Clustering via Adaptive Resonance
-Theory", eq. 2-4: x' = x + L(v), L(v) = -(range / epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5,
-0.5), where range is the maximum minus the minimum of the feature *in the data themselves*, and
-epsilon applies to each feature. The range depends on the readings, so the noise of all of them
-reveals the extremes, and no epsilon holds.
+It is for reproduction and comparison. Source: Masuyama et al. 2023, "Privacy-preserving Continual
+Federated Clustering via Adaptive Resonance Theory", eq. 2-4: x' = x + L(v), L(v) = -(range /
+epsilon) sgn(v) ln(1 - 2|v|), v uniform in (-0.5, 0.5), where range is the maximum minus the minimum
+of the feature *in the data themselves*, and epsilon applies to each feature. The range depends on
+the readings, so the noise of all of them reveals the extremes, and no epsilon holds.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ STATE_VERSION = 1
 
 
 def unit_laplace(words: Words) -> Floats:
-    """words (...) of 64 random bits -> (...) eq. 3 with mean 0 and range / epsilon = 1.
+    """words (...) of 64 random bits -> (...) noises of eq. 3 with mean 0 and range / epsilon = 1.
 
     v lies half-way between multiples of 2^-52 (exact in doubles), so -0.5, whose logarithm is
     infinite, cannot occur.
@@ -80,8 +79,10 @@ def paper_noise(
 
 
 class Paper(PrivacyMode):
-    """Equations 2 to 4 with the running range of the client's own readings; epsilon only names a
-    noise level."""
+    """Equations 2 to 4 with the running range of the client's own readings.
+
+    Epsilon only names a noise level.
+    """
 
     name = "paper"
     summary = "equations 2-4 of FCAC, no guarantee"
@@ -132,8 +133,7 @@ class Paper(PrivacyMode):
 
 
 class PaperNoise:
-    """Eq. 2-4 on a stream: the range is the one of the readings so far, in unit coordinates of the
-    declared bounds.
+    """Eq. 2-4 on a stream: the range is that of the readings so far, in unit coordinates.
 
     As long as any feature has not varied its noise would be zero and the reading public. Such
     readings are withheld: dropped, and counted in `withheld`.
