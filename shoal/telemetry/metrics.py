@@ -93,9 +93,9 @@ class ProcessMetrics:
         )
         self.updates = Counter(
             "shoal_updates",
-            "Updates by result. Client: published; server: absorbed, repeated, rejected, quarantined, superseded "
-            "(of an earlier contract, not learnt), chunk "
-            "(kept until the other chunks arrive), incomplete (they will not arrive)",
+            "Updates by result. Client: published; server: absorbed, repeated, rejected, "
+            "quarantined, superseded (of an earlier contract, not learnt), chunk (kept until the "
+            "other chunks arrive), incomplete (they will not arrive)",
             ["result"],
             registry=self.registry,
         )
@@ -129,9 +129,10 @@ class ClientMetrics(ProcessMetrics):
     """The metrics of one client."""
 
     READINGS = (
-        "Readings by result: read (in all); refused (read and not released at epsilon_max); learned; clipped (moved "
-        "into the bounds, and learned); rejected; withheld; repeated (read again after an error, counted as read "
-        "once). All but read, refused and repeated are made from raw readings"
+        "Readings by result: read (in all); refused (read and not released at epsilon_max); "
+        "learned; clipped (moved into the bounds, and learned); rejected; withheld; repeated "
+        "(read again after an error, counted as read once). All but read, refused and repeated "
+        "are made from raw readings"
     )
 
     def __init__(self, on_site: bool = True) -> None:
@@ -152,7 +153,8 @@ class ClientMetrics(ProcessMetrics):
         """(reason, feature) -> rejected readings counted so far"""
         self.readings_rejected = Counter(
             "shoal_readings_rejected",
-            "Readings that cannot be learnt, by reason and by the feature that has the fault; made from raw readings",
+            "Readings that cannot be learnt, by reason and by the feature that has the fault; "
+            "made from raw readings",
             ["reason", "feature"],
             registry=self.registry,
         )
@@ -170,7 +172,8 @@ class ClientMetrics(ProcessMetrics):
         )
         self.values_missing = Counter(
             "shoal_values_missing",
-            'Readings that are learnt without a value of a feature, with missing = "learn"; made from raw readings',
+            'Readings that are learnt without a value of a feature, with missing = "learn"; made '
+            "from raw readings",
             ["feature"],
             registry=self.registry,
         )
@@ -181,7 +184,8 @@ class ClientMetrics(ProcessMetrics):
         )
         self.epsilon_spent = Gauge(
             "shoal_privacy_epsilon_spent",
-            "Epsilon spent on each privacy unit, such as a reading, computed from the noise tables in use",
+            "Epsilon spent on each privacy unit, such as a reading, computed from the noise "
+            "tables in use",
             registry=self.registry,
         )
         self.epsilon_limit = Gauge(
@@ -204,8 +208,9 @@ class ServerMetrics(ProcessMetrics):
     """The metrics of the server."""
 
     READINGS = (
-        "Readings behind updates of streaming models (places, rejected ones too, of models that count these) by "
-        "result: learned; repeated (behind updates that were published twice and dropped, or read again after an error)"
+        "Readings behind updates of streaming models (places, rejected ones too, of models that "
+        "count these) by result: learned; repeated (behind updates that were published twice and "
+        "dropped, or read again after an error)"
     )
 
     def __init__(self) -> None:
@@ -227,8 +232,8 @@ class ServerMetrics(ProcessMetrics):
         )
         self.masked_rounds = Counter(
             "shoal_masked_rounds",
-            "Rounds of masked counts by result: closed (helpers are asked), absorbed, void (no sum of counts), checked "
-            "(of invented clients, for the helpers)",
+            "Rounds of masked counts by result: closed (helpers are asked), absorbed, void (no "
+            "sum of counts), checked (of invented clients, for the helpers)",
             ["result"],
             registry=self.registry,
         )
@@ -241,12 +246,14 @@ class ServerMetrics(ProcessMetrics):
         )
         self.helpers_wrong = Gauge(
             "shoal_helpers_wrong",
-            "Helpers with wrong sums or too little noise, by the newest check: no round with clients ends meanwhile",
+            "Helpers with wrong sums or too little noise, by the newest check: no round with "
+            "clients ends meanwhile",
             registry=self.registry,
         )
         self.places_used = Gauge(
             "shoal_clients_max_used_ratio",
-            "Share of the places for clients (clients_max) that are taken; 0 where [server] clients names them",
+            "Share of the places for clients (clients_max) that are taken; 0 where [server] "
+            "clients names them",
             registry=self.registry,
         )
         self.region_clients = Gauge(
@@ -277,38 +284,43 @@ class ServerMetrics(ProcessMetrics):
         )
         self.clusters_published = Gauge(
             "shoal_clusters_published",
-            "Clusters as the algorithm counts them in its newest snapshot; for FCAC single nodes are among them",
+            "Clusters as the algorithm counts them in its newest snapshot; for FCAC single nodes "
+            "are among them",
             ["model"],
             registry=self.registry,
         )
         self.cluster_share = Gauge(
             "shoal_cluster_share",
-            "Share of the recent readings of a model that fell to a known cluster, 0 to 1; the 100 largest clusters",
+            "Share of the recent readings of a model that fell to a known cluster, 0 to 1; the "
+            "100 largest clusters",
             ["model", "cluster", "name"],
             registry=self.registry,
         )
         self.regime_dwell = Gauge(
             "shoal_regime_dwell_readings",
-            "Mean dwell in a known cluster that is a regime, in readings of a client; those 100 clusters",
+            "Mean dwell in a known cluster that is a regime, in readings of a client; those 100 "
+            "clusters",
             ["model", "cluster", "name"],
             registry=self.registry,
         )
         self.cluster_centre = Gauge(
             "shoal_cluster_centre",
-            "Centre of a known cluster in a feature, in the unit of the feature; those 100 clusters, and the "
-            "first 16 features",
+            "Centre of a known cluster in a feature, in the unit of the feature; those 100 "
+            "clusters, and the first 16 features",
             ["model", "cluster", "name", "feature", "unit"],
             registry=self.registry,
         )
         self.cluster_event_at = Gauge(
             "shoal_cluster_event_timestamp_seconds",
-            "When a known cluster was born, parted, merged or ended, with the event in words; the newest 50 of a model",
+            "When a known cluster was born, parted, merged or ended, with the event in words; the "
+            "newest 50 of a model",
             ["model", "event", "cluster", "text"],
             registry=self.registry,
         )
         self.unknown_share = Gauge(
             "shoal_unknown_share",
-            "Share of the readings of the newest 5 minutes of a model's history that fell to no known cluster, 0 to 1",
+            "Share of the readings of the newest 5 minutes of a model's history that fell to no "
+            "known cluster, 0 to 1",
             ["model"],
             registry=self.registry,
         )
@@ -320,20 +332,21 @@ class ServerMetrics(ProcessMetrics):
         )
         self.model_epsilon = Gauge(
             "shoal_model_epsilon",
-            "Epsilon that the contract guarantees for a model, of each unit; infinite without a guarantee",
+            "Epsilon that the contract guarantees for a model, of each unit; infinite without a "
+            "guarantee",
             ["model", "unit"],
             registry=self.registry,
         )
         self.epsilon = Gauge(
             "shoal_models_epsilon",
-            "Epsilon that the contract guarantees for all models together; those that share noisy rows or "
-            "counts count once",
+            "Epsilon that the contract guarantees for all models together; those that share noisy "
+            "rows or counts count once",
             registry=self.registry,
         )
         self.prediction_error = Gauge(
             "shoal_prediction_error",
-            "Root of the mean squared error of a model's predictions over the rows behind the newest answers, "
-            "in the unit of its target",
+            "Root of the mean squared error of a model's predictions over the rows behind the "
+            "newest answers, in the unit of its target",
             ["model"],
             registry=self.registry,
         )
@@ -358,7 +371,8 @@ class ServerMetrics(ProcessMetrics):
         )
         self.margin = Gauge(
             "shoal_retention_margin_records",
-            "Records already read that the log still keeps; below 0, records are lost before they are read",
+            "Records already read that the log still keeps; below 0, records are lost before they "
+            "are read",
             ["topic"],
             registry=self.registry,
         )
@@ -407,7 +421,8 @@ class ServerMetrics(ProcessMetrics):
         )
         self.round_answers = Counter(
             "shoal_round_answers",
-            "Answers to round requests by result: in_time, late (counted with decay), too_late, repeated",
+            "Answers to round requests by result: in_time, late (counted with decay), too_late, "
+            "repeated",
             ["model", "result"],
             registry=self.registry,
         )
