@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from shoal.config.contract import Contract
@@ -25,6 +25,7 @@ from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of
+from shoal.saved_state import SavedState
 from shoal.server_node.ingest.masked import MaskedRounds
 from shoal.server_node.ingest.outcome import IngestOutcome, Report
 from shoal.server_node.ingest.quarantine import AHEAD_S_MAX
@@ -284,6 +285,12 @@ class Unlearned(NamedTuple):
     reports: Sequence[Report]
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnlearningState(SavedState):
+    until: list[list[int]]
+    """[partition, how far the log had been read]"""
+
+
 class Unlearning:
     """Rewinds the server to the start of the log when a client is to be unlearned, and reports when
     it is done.
@@ -350,10 +357,12 @@ class Unlearning:
             self._until[partition] = max(position, self._until.get(partition, 0))
         return first
 
-    def state(self) -> list[list[int]]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return pairs_of(self._until)
+        return UnlearningState(until=pairs_of(self._until)).saved()
 
     def restore(self, state: Any) -> None:
-        """Become the saved one."""
-        self._until = dict(state)
+        """Become the saved one. Raises `InvalidState`."""
+        self._until = {}
+        for partition, end in UnlearningState.read(state).until:
+            self._until[partition] = end

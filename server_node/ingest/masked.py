@@ -4,15 +4,17 @@ comes from there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, cast
 
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, check_envelope
 from shoal.protocol.messages import ModelMessage, Update
 from shoal.protocol.signatures import ServerKeys
-from shoal.runtime.checkpoint import DAMAGED, OutboxRecord
-from shoal.server_node.ingest.model_round import ModelRound
+from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
+from shoal.server_node.ingest.model_round import ModelRound, ModelRoundState
 from shoal.server_node.ingest.outcome import IngestOutcome
 from shoal.server_node.ingest.suspects import is_check
 from shoal.server_node.models.base import ServedModel
@@ -20,10 +22,17 @@ from shoal.server_node.models.streaming import StreamingBase
 from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.transports.base import Record
 
-STATE_VERSION: Final = 2
 MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
     kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum, RoundPlan)
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedRoundsState(SavedState):
+    version: ClassVar[int] = 3
+
+    rounds: dict[str, ModelRoundState]
+    """by the name of the model"""
 
 
 class MaskedRounds:
@@ -116,20 +125,20 @@ class MaskedRounds:
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
+        if not self._rounds:
+            return {}
         rounds = {name: current.state() for name, current in self._rounds.items()}
-        return {"version": STATE_VERSION, "rounds": rounds} if rounds else {}
+        return MaskedRoundsState(rounds=rounds).saved()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Any) -> None:
         """Become the saved ones; the models have been restored before. Raises `InvalidState`."""
-        if self._rounds and state.get("version") != STATE_VERSION:
-            raise InvalidState(
-                "the checkpoint's rounds of masked counts are of another version of shoal; "
-                "run that one"
-            )
+        if not self._rounds:
+            return
+        rounds = MaskedRoundsState.read(state).rounds
         try:
             for name, current in self._rounds.items():
-                current.restore(state["rounds"][name])
-        except DAMAGED as broken:
+                current.restore(rounds[name])
+        except (KeyError, MessageRejected) as damaged:
             raise InvalidState(
-                f"the checkpoint's rounds of masked counts are damaged: {broken}"
+                f"the checkpoint's rounds of masked counts are damaged: {damaged}"
             ) from None

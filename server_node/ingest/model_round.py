@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Final, cast
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, cast
 
 import numpy as np
 
@@ -41,8 +41,15 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.messages import Snapshot, Update
+from shoal.saved_state import SavedState, Whole, require
 from shoal.server_node.ingest.requests import Applied
-from shoal.server_node.ingest.suspects import HelperCheck, Suspects, is_check
+from shoal.server_node.ingest.suspects import (
+    HelperCheck,
+    HelperCheckState,
+    Suspects,
+    SuspectsState,
+    is_check,
+)
 from shoal.server_node.models.streaming import StreamingBase
 from shoal.server_node.regions.following import FollowingModel
 from shoal.server_node.regions.hierarchy import UpstreamState
@@ -56,6 +63,30 @@ SUM_DEVIATIONS: Final = 6.0
 readings allow"""
 COUNT_DEVIATIONS: Final = 12.0
 """the same for a single count: wider, as every one of many thousands of counts has to be within"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRoundState(SavedState):
+    number: Annotated[int, Whole(least=1)]
+    announced: int
+    answered: dict[str, int]
+    expected: int
+    suspects: SuspectsState
+    helper_check: HelperCheckState
+    offsets: list[int]
+    """of the messages"""
+    messages: list[bytes]
+    partition: int
+    first_at: float | None
+    is_open: bool
+    plan_sent: bool
+    waits_since: float | None
+    close_sent: bool
+    closed: bytes | None
+    sums: list[bytes]
+
+    def check(self) -> None:
+        require(len(self.offsets) == len(self.messages), "not every message has an offset")
 
 
 class ModelRound:
@@ -457,48 +488,51 @@ class ModelRound:
             entries,
         )
 
-    def state(self) -> dict[str, Any]:
-        """Plain values and parts for `restore`."""
-        return {
-            "number": self.number,
-            "announced": self.announced,
-            "answered": [[client, window] for client, window in self.answered.items()],
-            "expected": self._expected,
-            "suspects": self._suspects.state(),
-            "check": self._check.state(),
-            "messages": [[offset, part] for offset, (_, part) in self._messages.items()],
-            "partition": self._partition,
-            "first_at": self._first_at,
-            "is_open": self._is_open,
-            "plan_sent": self._plan_sent,
-            "waits_since": self._waits_since,
-            "close_sent": self._close_sent,
-            "closed": None if self._closed is None else self._closed.encode(),
-            "sums": [helper_sum.encode() for helper_sum in self._sums.values()],
-        }
+    def state(self) -> ModelRoundState:
+        """The state for `restore`."""
+        values = [part for _, part in self._messages.values()]
+        return ModelRoundState(
+            number=self.number,
+            announced=self.announced,
+            answered=self.answered,
+            expected=self._expected,
+            suspects=self._suspects.state(),
+            helper_check=self._check.state(),
+            offsets=list(self._messages),
+            # A stored part comes back as its bytes.
+            messages=cast("list[bytes]", values),
+            partition=self._partition,
+            first_at=self._first_at,
+            is_open=self._is_open,
+            plan_sent=self._plan_sent,
+            waits_since=self._waits_since,
+            close_sent=self._close_sent,
+            closed=None if self._closed is None else self._closed.encode(),
+            sums=[helper_sum.encode() for helper_sum in self._sums.values()],
+        )
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one; the model has been restored before. Raises any of `DAMAGED`."""
-        self.number = int(state["number"])
-        self.announced = int(state["announced"])
-        self.answered = {str(client): int(window) for client, window in state["answered"]}
-        self._expected = int(state["expected"])
-        self._suspects.restore(state["suspects"])
-        self._check.restore(state["check"])
+    def restore(self, state: ModelRoundState) -> None:
+        """Become the saved one; the model has been restored before. Raises `MessageRejected`."""
+        self.number = state.number
+        self.announced = state.announced
+        self.answered = state.answered
+        self._expected = state.expected
+        self._suspects.restore(state.suspects)
+        self._check.restore(state.helper_check)
         self._empty_round()
-        for offset, value in state["messages"]:
+        for offset, value in zip(state.offsets, state.messages, strict=True):
             message = MaskedCounts.decode(value, MaskedCounts.headers())
-            self._messages[int(offset)] = (message, StoredPart(value))
-            self._by_client[message.client] = int(offset)
-        self._partition = int(state["partition"])
-        self._first_at = state["first_at"]
-        self._is_open = bool(state["is_open"])
-        self._plan_sent = bool(state["plan_sent"])
-        self._waits_since = state["waits_since"]
-        self._close_sent = bool(state["close_sent"])
-        closed = state["closed"]
-        self._closed = None if closed is None else CloseRound.decode(closed, CloseRound.headers())
-        for value in state["sums"]:
+            self._messages[offset] = (message, StoredPart(value))
+            self._by_client[message.client] = offset
+        self._partition = state.partition
+        self._first_at = state.first_at
+        self._is_open = state.is_open
+        self._plan_sent = state.plan_sent
+        self._waits_since = state.waits_since
+        self._close_sent = state.close_sent
+        if state.closed is not None:
+            self._closed = CloseRound.decode(state.closed, CloseRound.headers())
+        for value in state.sums:
             helper_sum = HelperSum.decode(value, HelperSum.headers())
             self._sums[helper_sum.helper] = helper_sum
 

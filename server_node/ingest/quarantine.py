@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from shoal.config.contract import Contract
-from shoal.errors import InvalidState
 from shoal.protocol.messages import Update
 from shoal.protocol.quarantine import (
     LIST_KEY,
@@ -24,6 +24,7 @@ from shoal.protocol.quarantine import (
     QuarantineRequest,
 )
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
 from shoal.transports.base import Record
 
 AHEAD_S_MAX: Final = 86_400.0
@@ -31,6 +32,37 @@ AHEAD_S_MAX: Final = 86_400.0
 Value = TypeVar("Value")
 Place = tuple[int, int]
 """(partition, offset) of a record in the topic of updates"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveState(SavedState):
+    model: str
+    client: str
+    since: float
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlearnedState(SavedState):
+    model: str
+    client: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenState(SavedState):
+    model: str
+    client: str
+    number: int
+    made_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarantineState(SavedState):
+    active: list[ActiveState]
+    unlearned: list[UnlearnedState]
+    seen: list[SeenState]
 
 
 class _Entry(NamedTuple):
@@ -136,31 +168,34 @@ class QuarantineRegister:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {
-            "active": [[*key, *entry] for key, entry in sorted(self._active.items())],
-            "unlearned": [[*key, *place] for key, place in sorted(self._unlearned.items())],
-            "seen": [[*key, *seen] for key, seen in sorted(self._seen.items())],
-        }
+        active: list[ActiveState] = []
+        for (model, client), entry in sorted(self._active.items()):
+            active.append(
+                ActiveState(model=model, client=client, since=entry.since, detail=entry.detail)
+            )
+        unlearned: list[UnlearnedState] = []
+        for (model, client), (partition, offset) in sorted(self._unlearned.items()):
+            unlearned.append(
+                UnlearnedState(model=model, client=client, partition=partition, offset=offset)
+            )
+        seen: list[SeenState] = []
+        for (model, client), (number, made_at) in sorted(self._seen.items()):
+            seen.append(SeenState(model=model, client=client, number=number, made_at=made_at))
+        return QuarantineState(active=active, unlearned=unlearned, seen=seen).saved()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Any) -> None:
         """Become the saved one. Raises `InvalidState`."""
-        try:
-            self._active = {
-                (model, client): _Entry(since, detail)
-                for model, client, since, detail in state["active"]
-            }
-            self._unlearned = {
-                (model, client): (partition, offset)
-                for model, client, partition, offset in state["unlearned"]
-            }
-            self._seen = {
-                (model, client): (number, float(made_at))
-                for model, client, number, made_at in state["seen"]
-            }
-        except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(
-                f"the checkpoint's list of clients in quarantine is damaged: {broken}"
-            ) from None
+        saved = QuarantineState.read(state)
+        self._active = {
+            (entry.model, entry.client): _Entry(entry.since, entry.detail) for entry in saved.active
+        }
+        self._unlearned = {
+            (entry.model, entry.client): (entry.partition, entry.offset)
+            for entry in saved.unlearned
+        }
+        self._seen = {
+            (entry.model, entry.client): (entry.number, entry.made_at) for entry in saved.seen
+        }
 
     def _was_unlearned_after(self, key: tuple[str, str], place: Place) -> bool:
         """Whether a request to unlearn the client comes after `place`.

@@ -7,11 +7,13 @@ in the records, apart for each partition, so that a rebuild refuses the same one
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import ModelMessage
+from shoal.saved_state import SavedState
 from shoal.server_node.models.clients import ClientGroups, values_by_client
 from shoal.transports.base import Record
 
@@ -39,12 +41,18 @@ def _take_token(buckets: _Buckets, rate: float, record: Record) -> bool:
     return is_within
 
 
-def _saved(buckets: _Buckets) -> list[list[Any]]:
+def _saved(buckets: _Buckets) -> list[list[float]]:
     return [[partition, *bucket] for partition, bucket in sorted(buckets.items())]
 
 
-def _restored(saved: list[list[Any]]) -> _Buckets:
-    return {partition: (tokens, newest) for partition, tokens, newest in saved}
+def _restored(saved: list[list[float]]) -> _Buckets:
+    return {int(partition): (tokens, newest) for partition, tokens, newest in saved}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestQuotasState(SavedState):
+    requests: dict[str, dict[str, list[list[float]]]]
+    """type of request -> model -> [partition, tokens, newest] of each bucket"""
 
 
 class Quotas:
@@ -136,20 +144,25 @@ class Quotas:
 
     def state(self) -> dict[str, Any]:
         """Parts for `restore`, which takes them as a checkpoint loads them."""
-        requests = [[*key, _saved(buckets)] for key, buckets in sorted(self._requests.items())]
-        return {"clients": self._groups.state(self._saved_client), "requests": requests}
+        requests: dict[str, dict[str, list[list[float]]]] = {}
+        for (kind, model), buckets in sorted(self._requests.items()):
+            requests.setdefault(kind, {})[model] = _saved(buckets)
+        # Of the clients, only groups in which something has changed are saved again.
+        clients = self._groups.state(self._saved_client)
+        return {"clients": clients, **RequestQuotasState(requests=requests).saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
+        self._requests = {}
         try:
             saved = values_by_client(state["clients"])
             self._names = {client for client, (accepted, _) in saved.items() if accepted}
             self._clients = {
                 client: _restored(buckets) for client, (_, buckets) in saved.items() if buckets
             }
-            self._requests = {
-                (kind, model): _restored(buckets) for kind, model, buckets in state["requests"]
-            }
+            for kind, by_model in RequestQuotasState.read(state).requests.items():
+                for model, buckets in by_model.items():
+                    self._requests[kind, model] = _restored(buckets)
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
         self._groups.begin_again(saved)

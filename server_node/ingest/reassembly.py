@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from shoal.config.limits import MIB, UPDATE_BYTES_MAX
 from shoal.errors import InvalidState, MessageRejected
@@ -19,6 +18,7 @@ from shoal.protocol.chunking import common_bytes, join_chunks
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, update_arrays
+from shoal.saved_state import SavedState, require
 
 WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
@@ -28,6 +28,25 @@ CLIENT_BYTES_MAX = UPDATE_BYTES_MAX
 """bytes of the chunks of one client, of all models together"""
 STALE_AFTER_CHUNKS = 4096
 """newest chunks; an update that has none among them may be dropped where room is needed"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingState(SavedState):
+    model: str
+    client: str
+    newest: int
+    of_region: bool
+    values: list[bytes]
+    """chunks, as they travelled"""
+
+    def check(self) -> None:
+        require(bool(self.values), "an update waits for chunks, and has none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReassemblyState(SavedState):
+    received: int
+    waiting: list[WaitingState]
 
 
 @dataclass
@@ -137,24 +156,33 @@ class Reassembly:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        waiting = [
-            [model, client, update.newest, update.of_region, list(update.values.values())]
-            for (model, client), update in self._waiting.items()
-        ]
-        return {"received": self._received, "waiting": waiting}
+        waiting: list[WaitingState] = []
+        for (model, client), update in self._waiting.items():
+            waiting.append(
+                WaitingState(
+                    model=model,
+                    client=client,
+                    newest=update.newest,
+                    of_region=update.of_region,
+                    # A stored part comes back as its bytes.
+                    values=cast("list[bytes]", list(update.values.values())),
+                )
+            )
+        return ReassemblyState(received=self._received, waiting=waiting).saved()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Any) -> None:
         """Become the saved one. Raises `InvalidState`."""
-        try:
-            self._received = state["received"]
-            for model, client, newest, of_region, values in state["waiting"]:
-                waiting = _restored(newest, of_region, values)
-                self._waiting[model, client] = waiting
-                self._count(client, waiting.size)
-        except (KeyError, IndexError, TypeError, ValueError, MessageRejected) as broken:
-            raise InvalidState(
-                f"the checkpoint's updates in chunks are damaged: {broken}"
-            ) from None
+        saved = ReassemblyState.read(state)
+        self._received = saved.received
+        for entry in saved.waiting:
+            try:
+                waiting = _restored(entry)
+            except (ValueError, MessageRejected) as damaged:
+                raise InvalidState(
+                    f"the checkpoint's updates in chunks are damaged: {damaged}"
+                ) from None
+            self._waiting[entry.model, entry.client] = waiting
+            self._count(entry.client, waiting.size)
 
     def _matching(self, key: tuple[str, str], chunk: Update, common: bytes) -> _WaitingUpdate:
         """The waiting update that this chunk belongs to, or a new one."""
@@ -224,13 +252,13 @@ class Reassembly:
             del self._size_of[client]
 
 
-def _restored(newest: int, of_region: bool, values: Sequence[bytes]) -> _WaitingUpdate:
-    """The waiting update of saved chunks. Raises what a damaged one leads to."""
-    form = RegionUpdate if of_region else Update
-    chunks = [form.decode(value, form.headers()) for value in values]
+def _restored(saved: WaitingState) -> _WaitingUpdate:
+    """The waiting update of saved chunks. Raises `MessageRejected` or `ValueError`."""
+    form = RegionUpdate if saved.of_region else Update
+    chunks = [form.decode(value, form.headers()) for value in saved.values]
     first = chunks[0]
     common = hashlib.sha256(common_bytes(first, update_arrays(first))).digest()
-    waiting = _WaitingUpdate(first.sequence, first.chunks, common, newest, of_region)
-    for chunk, value in zip(chunks, values, strict=True):
+    waiting = _WaitingUpdate(first.sequence, first.chunks, common, saved.newest, saved.of_region)
+    for chunk, value in zip(chunks, saved.values, strict=True):
         waiting.values[chunk.chunk] = StoredPart(value)
     return waiting

@@ -8,7 +8,6 @@ line in the table.
 from __future__ import annotations
 
 import logging
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from shoal.config.contract import Contract
 from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import MessageRejected
 from shoal.protocol.masked import CloseRound, RoundPlan
 from shoal.protocol.messages import ClusterAlerts, ClusterName, ModelMessage, OperatorRequest, Wake
 from shoal.protocol.quarantine import QuarantineRequest
@@ -24,6 +23,7 @@ from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import RequestSigner
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
 from shoal.server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
@@ -37,6 +37,12 @@ SUBJECTS_MAX: Final = 10_000
 every checkpoint"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TakenRequestsState(SavedState):
+    newest: dict[str, dict[str, dict[str, float]]]
+    """type of message -> model -> subject -> when the newest request was made"""
+
+
 class TakenRequests:
     """Times of the newest request about each subject, so that a request is taken once.
 
@@ -46,8 +52,8 @@ class TakenRequests:
     """
 
     def __init__(self) -> None:
-        self._newest: dict[str, dict[tuple[str, str], float]] = {}
-        """type of message -> (model, subject) -> when the newest request was made, seconds since
+        self._newest: dict[str, dict[str, dict[str, float]]] = {}
+        """type of message -> model -> subject -> when the newest request was made, seconds since
         1970"""
 
     def check(self, request: OperatorRequest) -> None:
@@ -56,40 +62,35 @@ class TakenRequests:
 
         And ("quota") for one about a further subject where there are `SUBJECTS_MAX`.
         """
-        newest = self._newest.get(request.TYPE, {})
-        key = (request.model, request.subject)
-        if request.made_at <= newest.get(key, -math.inf):
-            raise MessageRejected(
-                "repeated", "not made after the newest request about the same; compare the clocks"
-            )
-        if key not in newest and len(newest) >= SUBJECTS_MAX:
+        of_type = self._newest.get(request.TYPE, {})
+        newest = of_type.get(request.model, {}).get(request.subject)
+        if newest is not None:
+            if request.made_at <= newest:
+                raise MessageRejected(
+                    "repeated",
+                    "not made after the newest request about the same; compare the clocks",
+                )
+        elif sum(len(subjects) for subjects in of_type.values()) >= SUBJECTS_MAX:
             raise MessageRejected(
                 "quota", f"there have been requests of this type about {SUBJECTS_MAX} already"
             )
 
     def remember(self, request: OperatorRequest) -> None:
         """Keep when the request was made, as it has been taken."""
-        self._newest.setdefault(request.TYPE, {})[request.model, request.subject] = request.made_at
+        of_type = self._newest.setdefault(request.TYPE, {})
+        of_type.setdefault(request.model, {})[request.subject] = request.made_at
 
     def begin_again(self) -> None:
         """Forget all: the log is read from its start once more, and its requests taken again."""
         self._newest = {}
 
-    def state(self) -> list[list[Any]]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        saved: list[list[Any]] = []
-        for kind, newest in sorted(self._newest.items()):
-            saved += [[kind, *key, made_at] for key, made_at in sorted(newest.items())]
-        return saved
+        return TakenRequestsState(newest=self._newest).saved()
 
-    def restore(self, state: list[list[Any]]) -> None:
+    def restore(self, state: Any) -> None:
         """Become the saved one. Raises `InvalidState`."""
-        self._newest = {}
-        try:
-            for kind, model, subject, made_at in state:
-                self._newest.setdefault(kind, {})[model, subject] = float(made_at)
-        except (TypeError, ValueError) as broken:
-            raise InvalidState(f"the checkpoint's list of requests is damaged: {broken}") from None
+        self._newest = TakenRequestsState.read(state).newest
 
 
 @dataclass(frozen=True)

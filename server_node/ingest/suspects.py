@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
@@ -38,6 +39,20 @@ from shoal.protocol.masked import (
     signed_counts,
     words_of,
 )
+from shoal.saved_state import SavedState, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectsState(SavedState):
+    clients: list[str]
+    front: int
+    helpers_work: bool
+    left_out: dict[str, bytes]
+    keys: dict[str, bytes]
+
+    def check(self) -> None:
+        require(self.front <= len(self.clients), "the front has more than all suspects")
+        require(self.keys.keys() == set(self.clients), "a suspect has no key")
 
 
 class Suspects:
@@ -129,20 +144,23 @@ class Suspects:
         self._front = len(inside)
         return None
 
-    def state(self) -> list[Any]:
-        """Plain values for `restore`."""
-        left_out = [[client, key] for client, key in sorted(self.left_out.items())]
-        keys = [[client, self._keys[client]] for client in self._clients]
-        return [self._clients, self._front, self._helpers_work, left_out, keys]
+    def state(self) -> SuspectsState:
+        """The state for `restore`."""
+        return SuspectsState(
+            clients=list(self._clients),
+            front=self._front,
+            helpers_work=self._helpers_work,
+            left_out=dict(sorted(self.left_out.items())),
+            keys={client: self._keys[client] for client in self._clients},
+        )
 
-    def restore(self, state: Any) -> None:
-        """Become the saved ones. Raises any of `DAMAGED`."""
-        clients, front, helpers_work, left_out, keys = state
-        self._keys = {str(client): bytes(key) for client, key in keys}
-        self._clients = [str(client) for client in clients]
-        self._front = int(front)
-        self._helpers_work = bool(helpers_work)
-        self.left_out = {str(client): bytes(key) for client, key in left_out}
+    def restore(self, state: SuspectsState) -> None:
+        """Become the saved ones."""
+        self._clients = state.clients
+        self._front = state.front
+        self._helpers_work = state.helpers_work
+        self.left_out = state.left_out
+        self._keys = state.keys
 
 
 PREFIX: Final = "helper-check-"
@@ -162,6 +180,14 @@ LITTLE_NOISE = "too little noise"
 def is_check(clients: Iterable[str]) -> bool:
     """Whether a batch of these clients is a check of helpers."""
     return all(client.startswith(PREFIX) for client in clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelperCheckState(SavedState):
+    secrets: dict[str, bytes]
+    wrong: dict[str, str]
+    voids: int
+    due_at: float | None
 
 
 class HelperCheck:
@@ -280,18 +306,15 @@ class HelperCheck:
         pair = pair_key(self.secrets[entry.client], key, (*self._names, helper, entry.client))
         return mask(pair, entry.name(round_, plan), cells)
 
-    def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
-        return {
-            "secrets": self.secrets,
-            "wrong": self.wrong,
-            "voids": self._voids,
-            "due_at": self._due_at,
-        }
+    def state(self) -> HelperCheckState:
+        """The state for `restore`."""
+        return HelperCheckState(
+            secrets=self.secrets, wrong=self.wrong, voids=self._voids, due_at=self._due_at
+        )
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one. Raises any of `DAMAGED`."""
-        self.secrets = {str(client): bytes(secret) for client, secret in state["secrets"].items()}
-        self.wrong = {str(helper): str(fault) for helper, fault in state["wrong"].items()}
-        self._voids = int(state["voids"])
-        self._due_at = state["due_at"]
+    def restore(self, state: HelperCheckState) -> None:
+        """Become the saved one."""
+        self.secrets = state.secrets
+        self.wrong = state.wrong
+        self._voids = state.voids
+        self._due_at = state.due_at

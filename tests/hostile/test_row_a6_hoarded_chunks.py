@@ -44,7 +44,8 @@ def taken(waiting: Reassembly, client: str, model: str, chunks: int) -> None:
 def held(waiting: Reassembly) -> dict[tuple[str, str], int]:
     """(client, model) -> chunks that wait."""
     return {
-        (client, model): len(values) for model, client, _, _, values in waiting.state()["waiting"]
+        (update["client"], update["model"]): len(update["values"])
+        for update in waiting.state()["waiting"]
     }
 
 

@@ -133,7 +133,7 @@ def test_requests_about_what_is_not_there_fill_no_register(tmp_path: Path) -> No
         site.publish(("clusters", request.encode(), ClusterName.headers()))
     site.run()
     with site.server() as node:
-        assert node._taken.state() == []
+        assert node._taken.state() == {"newest": {}}
     assert site.reasons() == ["cluster"] * 20
 
 
@@ -145,5 +145,5 @@ def test_a_damaged_list_of_taken_requests_is_not_restored() -> None:
     restored = TakenRequests()
     restored.restore(taken.state())
     assert restored.state() == taken.state()
-    with pytest.raises(InvalidState, match="list of requests is damaged"):
-        restored.restore([["quarantine", "clusters"]])
+    with pytest.raises(InvalidState, match="newest must be a mapping"):
+        restored.restore({"newest": [["quarantine", "clusters"]]})

@@ -209,11 +209,11 @@ def test_the_list_in_the_log_is_that_of_the_server_and_no_client_takes_it_for_a_
 def test_a_damaged_register_is_not_restored() -> None:
     whole = QuarantineRegister().state()
     for name in whole:
-        with pytest.raises(InvalidState, match="quarantine is damaged"):
+        with pytest.raises(InvalidState, match=f"lacks {name}"):
             QuarantineRegister().restore(
                 {key: value for key, value in whole.items() if key != name}
             )
-    with pytest.raises(InvalidState, match="quarantine is damaged"):
+    with pytest.raises(InvalidState, match="an entry of active must be a saved state"):
         QuarantineRegister().restore(whole | {"active": [["clusters"]]})
 
 

@@ -112,11 +112,21 @@ def test_waiting_chunks_are_restored_to_the_bit(site: ServerFixture) -> None:
         )
 
 
+WAITING = {"model": "clusters", "client": "attic", "newest": 1, "of_region": False, "values": []}
+
+
 @pytest.mark.parametrize(
-    "broken", [{}, {"received": 1}, {"received": 1, "waiting": [["clusters", "attic", 1, []]]}]
+    ("broken", "problem"),
+    [
+        ({}, "lacks received"),
+        ({"received": 1}, "lacks waiting"),
+        ({"received": 1, "waiting": [["clusters", "attic", 1, []]]}, "must be a saved state"),
+        ({"received": 1, "waiting": [WAITING]}, "and has none"),
+        ({"received": 1, "waiting": [WAITING | {"values": [b"?"]}]}, "in chunks are damaged"),
+    ],
 )
-def test_damaged_waiting_chunks_are_rejected(broken: dict[str, Any]) -> None:
-    with pytest.raises(InvalidState, match="updates in chunks are damaged"):
+def test_damaged_waiting_chunks_are_rejected(broken: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidState, match=problem):
         Reassembly().restore(broken)
 
 
