@@ -139,8 +139,7 @@ class KafkaIngest:
     """Reads one topic and stores its messages as readings, step by step.
 
     open_log: opens the readings log of a client, which the data call as the second argument says.
-    clock: seconds since
-    1970. steady: a clock that never goes back.
+    clock: seconds since 1970. steady: a clock that never goes back.
     """
 
     def __init__(
@@ -162,14 +161,11 @@ class KafkaIngest:
         self._only: str | None = task.options["name"]
         self._width = task.config.contract.width
         codes = codes_of(task.config.contract)
-        self._wanted = [
-            TopicField(
-                place,
-                self._settings.fields.get(feature.name) or quoted_path([feature.name]),
-                codes.get(place),
-            )
-            for place, feature in enumerate(task.config.contract.features)
-        ]
+        self._wanted: list[TopicField] = []
+        for place, feature in enumerate(task.config.contract.features):
+            # A feature that is not named in [kafka.fields] is the field of its own name.
+            field = self._settings.fields.get(feature.name) or quoted_path([feature.name])
+            self._wanted.append(TopicField(place, field, codes.get(place)))
         self._topic_settings = readings_settings(task.config.client)
         self._open_log = open_log
         self._clock = clock
@@ -213,10 +209,12 @@ class KafkaIngest:
             return False
         parts: defaultdict[tuple[str, int], list[tuple[int, SourceReading]]] = defaultdict(list)
         for record in records:
-            if (reading := self._reading(record)) is not None:
+            reading = self._reading(record)
+            if reading is not None:
                 parts[reading.client, record.partition].append((record.offset, reading))
         self._store(parts)
-        self._bookmark.positions, self._bookmark.held = dict(after), self._gaps.state()
+        self._bookmark.positions = dict(after)
+        self._bookmark.held = self._gaps.state()
         self._bookmark.save()
         return True
 
@@ -233,10 +231,11 @@ class KafkaIngest:
         partitions."""
         # An open log knows the partitions that there were.
         with closing(open_topic(self._settings)) as log:
-            found = len(log.bounds(self._topic.name))
-        if found != len(self._bookmark.positions):
+            partitions = len(log.bounds(self._topic.name))
+        if partitions != len(self._bookmark.positions):
             raise LogUnavailable(
-                f"topic {self._topic.name} has {found} partitions now; it is opened again to read all"
+                f"topic {self._topic.name} has {partitions} partitions now; it is opened again to"
+                " read all"
             )
 
     def _find_start(self) -> None:
@@ -244,8 +243,8 @@ class KafkaIngest:
         bounds = self._topic.log.bounds(self._topic.name)
         newest = self._settings.start == "newest" and not bookmark.positions and not bookmark.run
         # A partition that was added later is read from its first record.
-        begin = {partition: end if newest else first for partition, (first, end) in bounds.items()}
-        bookmark.positions = begin | bookmark.positions
+        for partition, (first, end) in bounds.items():
+            bookmark.positions.setdefault(partition, end if newest else first)
         for client, partition in list(bookmark.marks):
             publisher = self._publisher(client, partition, client)
             if not publisher.intact:
@@ -262,33 +261,44 @@ class KafkaIngest:
         now = self._clock()
         arrival = now if settings.time else record.timestamp_ms / 1000
         parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
-        if parsed.values is None or (
-            parsed.faults
-            and not (self._gaps.treats and set(parsed.faults) <= {"missing", "undeclared"})
-        ):
+        if parsed.values is None or not self._is_usable(parsed.faults):
             for reason in parsed.faults or ["incomplete"]:
                 self._reject(reason, record)
             return None
         client = self._only or ""
         if settings.client:
-            if not parsed.client:
-                self._reject("nameless", record)
+            named = self._client_of(parsed.client, record)
+            if named is None:
                 return None
-            client = client_name_of(parsed.client)
-            if self._only is not None and client != self._only:
-                return None
-            if client not in self._logs and not self._has_room(client, parsed.client):
-                self._reject("crowded", record)
-                return None
-        (values,) = self._gaps.treat(
-            [client], values_with_gaps(parsed.values.values, self._width)[None]
-        )
+            client = named
+        row = values_with_gaps(parsed.values.values, self._width)
+        (values,) = self._gaps.treat([client], row[None])
         if np.isnan(values).any():
             if not self._gaps.learns:
                 self._reject("missing", record)
                 return None
             self._counts.faults["with_gaps"] += 1
         return SourceReading(client, parsed.values.time, values, user=parsed.user)
+
+    def _is_usable(self, faults: Sequence[str]) -> bool:
+        """Whether a message with these faults makes a reading: one without, or one whose missing
+        values are filled or learnt as gaps."""
+        if not faults:
+            return True
+        return self._gaps.treats and set(faults) <= {"missing", "undeclared"}
+
+    def _client_of(self, text: str | None, record: Record) -> str | None:
+        """The client that a message names; None for one that is rejected, or of another client."""
+        if not text:
+            self._reject("nameless", record)
+            return None
+        client = client_name_of(text)
+        if self._only is not None and client != self._only:
+            return None
+        if client not in self._logs and not self._has_room(client, text):
+            self._reject("crowded", record)
+            return None
+        return client
 
     def _reject(self, reason: str, record: Record) -> None:
         self._rejected.add(
@@ -305,20 +315,20 @@ class KafkaIngest:
         stored: list[tuple[str, int, int]] = []
         for (client, partition), numbered in parts.items():
             publisher = self._publisher(client, partition, client)
-            new = [
-                (number, reading) for number, reading in numbered if number > publisher.last_number
-            ]
-            if new:
-                publisher.publish(
-                    [number for number, _ in new],
-                    SourceReadings.of([reading for _, reading in new]),
-                )
-            stored.append((client, len(new), len(numbered) - len(new)))
+            numbers = []
+            readings = []
+            for number, reading in numbered:
+                if number > publisher.last_number:
+                    numbers.append(number)
+                    readings.append(reading)
+            if readings:
+                publisher.publish(numbers, SourceReadings.of(readings))
+            stored.append((client, len(readings), len(numbered) - len(readings)))
         # One flush for each client, after all its partitions, before anything counts as stored.
         for client in dict.fromkeys(client for client, _ in parts):
             self._logs[client].flush()
-        for client, new_ones, earlier in stored:
-            self._counts.published[client] += new_ones
+        for client, new, earlier in stored:
+            self._counts.published[client] += new
             self._counts.already_there += earlier
         for place in parts:
             self._bookmark.marks[place] = self._publishers[place].mark()

@@ -39,10 +39,13 @@ FAILURE = 128
 """smallest reason code of a failure"""
 CLOSED = "the connection was closed at once: check tls and port, unless it is restarting"
 LOST = "the connection was lost; should that go on, does another producer use our client_id?"
+NOT_AUTHORISED = "does not authorise this user; check user and secret_file, and the broker's rules"
 _PERMANENT = {
-    "Bad user name or password": "does not accept the user or the secret; check user and secret_file",
-    "Not authorized": "does not authorise this user; check user and secret_file, and the broker's rules",
-    "Banned": "does not authorise this user; check user and secret_file, and the broker's rules",
+    "Bad user name or password": (
+        "does not accept the user or the secret; check user and secret_file"
+    ),
+    "Not authorized": NOT_AUTHORISED,
+    "Banned": NOT_AUTHORISED,
     "Client identifier not valid": "does not accept the client_id",
     "Unsupported protocol version": "does not support this version of MQTT; check version",
 }
@@ -138,7 +141,7 @@ class Connection:
 
     def _connect(self) -> None:
         settings = self._settings
-        port = settings.port or (8883 if settings.tls else 1883)
+        port = settings.port_or_default
         try:
             if settings.version == "5":
                 properties = _connect_properties(settings)
@@ -150,7 +153,8 @@ class Connection:
             self._check(code)
         except ssl.SSLCertVerificationError:
             raise LogError(
-                f"{settings.address}: the broker's certificate is not one we trust; check ca_file and host"
+                f"{settings.address}: the broker's certificate is not one we trust; check ca_file"
+                " and host"
             ) from None
         except ssl.SSLError as broken:
             raise self._unavailable(f"no TLS there ({broken.reason}); check tls and port") from None
@@ -164,12 +168,11 @@ class Connection:
     def _subscribe(self, topics: list[str], with_retained: bool) -> None:
         if self._settings.version == "5":
             # Messages retained before the session started are sent once or not at all.
-            options = SubscribeOptions(
-                QOS,
-                retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
-                if with_retained
-                else SubscribeOptions.RETAIN_DO_NOT_SEND,
-            )
+            if with_retained:
+                retained = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            else:
+                retained = SubscribeOptions.RETAIN_DO_NOT_SEND
+            options = SubscribeOptions(QOS, retainHandling=retained)
             code, number = self._client.subscribe([(topic, options) for topic in topics])
         else:
             code, number = self._client.subscribe([(topic, QOS) for topic in topics])
@@ -177,7 +180,8 @@ class Connection:
         self._until(lambda: self._granted is not None and number in self._granted)
         if not (self._granted or {})[number or 0]:
             raise LogError(
-                f"{self._settings.address}: the broker does not let us read all of [mqtt.topics]; mend its rules"
+                f"{self._settings.address}: the broker does not let us read all of [mqtt.topics];"
+                " mend its rules"
             )
 
     def _until(self, holds: Callable[[], bool]) -> None:
@@ -195,8 +199,12 @@ class Connection:
     def _check(self, code: MQTTErrorCode) -> None:
         if self._failure in _PERMANENT:
             raise LogError(f"{self._settings.address}: the broker {_PERMANENT[self._failure]}")
-        if self._failure is not None or code != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            raise self._unavailable(self._failure or (CLOSED if self._session is None else LOST))
+        if self._failure is not None:
+            raise self._unavailable(self._failure)
+        if code != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            # Before the broker has answered, a closed connection is usually a wrong port or TLS;
+            # after that, another producer with the same client_id.
+            raise self._unavailable(CLOSED if self._session is None else LOST)
 
     def _unavailable(self, why: str) -> LogUnavailable:
         return LogUnavailable(f"{self._settings.address} cannot be reached: {why}")
@@ -235,13 +243,15 @@ class Connection:
 
 def _client(settings: MqttSettings, client_id: str) -> Client:
     """A configured client, without the broker's address. It contains the secret: never print it."""
-    five = settings.version == "5"
+    is_version_5 = settings.version == "5"
     client = Client(
         CallbackAPIVersion.VERSION2,
         client_id,
-        clean_session=None if five else False,
-        protocol=MQTTv5 if five else MQTTv311,
+        # MQTT 5 asks for the earlier session when it connects, 3.1.1 by this.
+        clean_session=None if is_version_5 else False,
+        protocol=MQTTv5 if is_version_5 else MQTTv311,
         reconnect_on_failure=False,
+        # A message is acknowledged once its readings are stored, and not when it has arrived.
         manual_ack=True,
     )
     client.connect_timeout = CONNECT_S
@@ -267,7 +277,7 @@ def _tls(settings: MqttSettings) -> ssl.SSLContext:
             context.load_cert_chain(settings.certificate_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
-            f"[mqtt] ca_file, certificate_file or key_file cannot be read ({type(error).__name__}); "
-            "name files (PEM) this user may read"
+            "[mqtt] ca_file, certificate_file or key_file cannot be read"
+            f" ({type(error).__name__}); name files (PEM) this user may read"
         ) from None
     return context

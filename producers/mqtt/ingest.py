@@ -66,7 +66,8 @@ class SilenceMonitor:
             self._received_at[topic] = now
 
     def received(self, topic: str, now: float) -> float | None:
-        """Note a message of `topic`; the seconds it had been silent, if that silence was reported."""
+        """Note a message of `topic`; the seconds it had been silent, if that silence was
+        reported."""
         before = self._received_at.get(topic, now)
         # Topics that match a wildcard are known when their first message comes.
         if topic in self._received_at or len(self._received_at) < TOPICS_MAX:
@@ -80,15 +81,17 @@ class SilenceMonitor:
         """The topics without a message for `silent_s` that were not reported before."""
         if not self._silent_s:
             return []
-        silent = [topic for topic, at in self._received_at.items() if now >= at + self._silent_s]
-        fresh = sorted(set(silent) - self._silent)
-        self._silent.update(fresh)
-        return fresh
+        silent = {topic for topic, at in self._received_at.items() if now >= at + self._silent_s}
+        new = sorted(silent - self._silent)
+        self._silent.update(new)
+        return new
 
 
 DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when they are repeated: more than are sent without
 acknowledgement"""
+DIGEST_BYTES = 8
+"""of a delivery: two of the remembered ones are alike by chance once in 10^13"""
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
 STATE_VERSION = 3
@@ -239,15 +242,13 @@ class MqttIngest:
         self._counts = counts
         self._clock = clock
         self._steady = steady
-        missing = resources.missing
-        learns_gaps = resources.learns_gaps
         self._rules = Rules(
             resources.width,
             settings.tolerance_s,
             settings.wait_s,
-            missing,
+            resources.missing,
             settings.hold_s,
-            learns_gaps,
+            resources.learns_gaps,
         )
         self._delivered: dict[bytes, None] = {}
         self._rejected = RejectedMessages(counts.faults)
@@ -281,12 +282,12 @@ class MqttIngest:
             )
         self._report_silence(now)
         # `Counter` leaves out what has not grown.
-        became = self._aligned_counts() - before
-        self._counts.faults.update(
-            {name: number for name, number in became.items() if name != "aligned"}
-        )
+        new_counts = self._aligned_counts() - before
+        for name, number in new_counts.items():
+            if name != "aligned":
+                self._counts.faults[name] += number
         self._rejected.report(now)
-        if not (messages or became):
+        if not messages and not new_counts:
             return False
         # Saved, then stored, then acknowledged: after a kill in between the broker repeats what the
         # checkpoint knows.
@@ -325,34 +326,39 @@ class MqttIngest:
         """Add the readings that a message completes to those of its client."""
         fields = self._resources.topics.find(message.topic)
         if fields is None:
-            return self._count_fault("unknown_topic", message.topic)
+            self._count_fault("unknown_topic", message.topic)
+            return
         if self._known(message):
-            return self._count_fault("repeated", message.topic)
-        if (
-            not message.retained
-            and (silent_s := self._counts.silence.received(message.topic, now)) is not None
-        ):
-            log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
+            self._count_fault("repeated", message.topic)
+            return
+        if not message.retained:
+            self._end_silence(message.topic, now)
         # A retained message is of any age, and its own time is the only one that says which.
         if message.retained and not self._settings.time:
-            return self._count_fault("retained", message.topic)
+            self._count_fault("retained", message.topic)
+            return
         parsed = parse_payload(message.payload, fields, self._settings, self._clock())
         for reason in parsed.faults:
             self._count_fault(reason, message.topic)
-        if parsed.values is None or (stream := self._stream_of(message, parsed, now)) is None:
-            return None
+        if parsed.values is not None:
+            self._add(message, parsed, now)
+
+    def _add(self, message: Message, parsed: ParsedPayload, now: float) -> None:
+        """Add the values of a message to the readings of its client."""
+        assert parsed.values is not None
+        stream = self._stream_of(message, parsed, now)
+        if stream is None:
+            return
         stream.received_at = now
         if not self._settings.time:
             # The clock may stand still, or be set back, between two messages; event time must not.
             later = max(parsed.values.time, stream.aligner.newest + TICK_S)
             parsed = parsed._replace(values=parsed.values._replace(time=later))
-        assert parsed.values is not None
-        stream.aligned += (
-            self._of_user(message, parsed)
-            if self._settings.user_id
-            else stream.aligner.add(parsed.values)
-        )
-        return None
+            assert parsed.values is not None
+        if self._settings.user_id:
+            stream.aligned += self._of_user(message, parsed)
+        else:
+            stream.aligned += stream.aligner.add(parsed.values)
 
     def _stream_of(
         self, message: Message, parsed: ParsedPayload, now: float
@@ -360,11 +366,10 @@ class MqttIngest:
         """The client that a message is from; None for one that is not fed, or that cannot be."""
         if not self._settings.client:
             return self._streams[str(self._resources.client)]
-        text = (
-            parsed.client
-            if self._settings.client_field
-            else self._settings.client_of_topic(message.topic)
-        )
+        if self._settings.client_field:
+            text = parsed.client
+        else:
+            text = self._settings.client_of_topic(message.topic)
         if not text:
             self._count_fault("nameless", message.topic)
             return None
@@ -415,7 +420,7 @@ class MqttIngest:
         if message.acknowledged:
             return False
         delivery = f"{message.number}/{message.topic}/".encode() + message.payload
-        digest = hashlib.blake2b(delivery, digest_size=8).digest()
+        digest = hashlib.blake2b(delivery, digest_size=DIGEST_BYTES).digest()
         known = message.repeated and digest in self._delivered
         # Put in again at the end: the oldest deliveries are forgotten first.
         self._delivered.pop(digest, None)
@@ -426,6 +431,11 @@ class MqttIngest:
 
     def _count_fault(self, reason: str, topic: str) -> None:
         self._rejected.add(reason, topic)
+
+    def _end_silence(self, topic: str, now: float) -> None:
+        silent_s = self._counts.silence.received(topic, now)
+        if silent_s is not None:
+            log_event("sensor_back", topic=topic, silent_s=round(silent_s, 1))
 
     def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
@@ -450,13 +460,12 @@ class MqttIngest:
         try:
             if state["version"] != STATE_VERSION or state["width"] != self._resources.width:
                 raise InvalidState(
-                    "the MQTT producer's checkpoint was made under another contract or version; put the old federation "
-                    "file back, or start under a new client name"
+                    "the MQTT producer's checkpoint was made under another contract or version;"
+                    " put the old federation file back, or start under a new client name"
                 )
-            delivered: bytes = state["delivered"]
-            self._delivered = dict.fromkeys(
-                delivered[at : at + 8] for at in range(0, len(delivered), 8)
-            )
+            digests: bytes = state["delivered"]
+            for start in range(0, len(digests), DIGEST_BYTES):
+                self._delivered[digests[start : start + DIGEST_BYTES]] = None
             for client, saved in state["clients"].items():
                 self._open_stream(client, client, saved)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -513,10 +522,11 @@ def open_mqtt_ingest(
     settings = mqtt_settings(config)
     contract = config.contract
     topics = TopicTable(topics_of(settings, contract, client or ""))
-    several = f"shoal-{contract.federation}"
-    client_id = settings.client_id.replace("{client}", client or "all") or (
-        f"{several}-{client}" if client else several
-    )
+    client_id = settings.client_id.replace("{client}", client or "all")
+    if not client_id:
+        client_id = f"shoal-{contract.federation}"
+        if client:
+            client_id += f"-{client}"
 
     def open_log(name: str, text: str) -> Log:
         client_folder(folder, name, text)
@@ -528,9 +538,9 @@ def open_mqtt_ingest(
             place = folder / f"producer.{identity_of('mqtt', settings.address, client_id)}.db"
         else:
             place = client_folder(folder, str(client)) / "mqtt.db"
-        owner = (
-            f"the MQTT producer of {f'client {client} of ' if client else ''}{contract.federation}"
-        )
+        owner = f"the MQTT producer of {contract.federation}"
+        if client:
+            owner = f"the MQTT producer of client {client} of {contract.federation}"
         checkpoint = stack.enter_context(Checkpoint(place, owner))
         ingest = MqttIngest(
             settings,

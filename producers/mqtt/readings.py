@@ -1,5 +1,5 @@
-"""Alignment: values of several sensors become readings, by their times. A state machine without a
-clock.
+"""Alignment of the values of several sensors into readings, by their times: a state machine
+without a clock.
 
 The result depends only on the messages put in, their order, and the times given to `advance`. The
 rules:
@@ -103,12 +103,13 @@ class Aligner:
         if group is None:
             group = {}
             self._open.append(group)
-        group.update(
-            {feature: Value(message.time, value) for feature, value in message.values.items()}
-        )
+        for feature, value in message.values.items():
+            group[feature] = Value(message.time, value)
         self._newest = max(self._newest, message.time)
-        # Earlier readings are closed with it: readings come out in the order of their times.
-        aligned = self._close_up_to(_high(group)) if len(group) == self._rules.width else []
+        aligned: list[AlignedReading] = []
+        if len(group) == self._rules.width:
+            # Earlier readings are closed with it: readings come out in the order of their times.
+            aligned += self._close_up_to(_high(group))
         aligned += self.advance(self._newest)
         while len(self._open) > self._rules.groups_max:
             aligned += self._close_up_to(min(map(_high, self._open)))
@@ -139,12 +140,11 @@ class Aligner:
         self.counts = Counter(state["counts"])
 
     def _repeats(self, message: SensorValues) -> bool:
-        there = [self._last, *self._open]
-        return any(
-            feature in group and group[feature].time == message.time
-            for feature in message.values
-            for group in there
-        )
+        for group in (self._last, *self._open):
+            for feature in message.values:
+                if feature in group and group[feature].time == message.time:
+                    return True
+        return False
 
     def _nearest(self, message: SensorValues) -> dict[int, Value] | None:
         """The open reading, nearest in time, that lacks these values; the oldest of equally near
@@ -152,28 +152,32 @@ class Aligner:
         best = None
         nearest = math.inf
         for group in self._open:
+            if group.keys() & message.values.keys():
+                continue
             low = min(value.time for value in group.values())
             high = _high(group)
             apart = max(low - message.time, message.time - high, 0.0)
             span = max(high, message.time) - min(low, message.time)
             # Strictly nearer, so that of equally near readings the oldest, which comes first, is
             # filled.
-            if (
-                span <= self._rules.tolerance_s
-                and apart < nearest
-                and not group.keys() & message.values.keys()
-            ):
+            if span <= self._rules.tolerance_s and apart < nearest:
                 best = group
                 nearest = apart
         return best
 
     def _close_up_to(self, time: float) -> list[AlignedReading]:
-        # Oldest first: a reading gets the time of its latest value, and times must not go back.
-        due = sorted((group for group in self._open if _high(group) <= time), key=_high)
+        due = [group for group in self._open if _high(group) <= time]
         if not due:
             return []
         self._open = [group for group in self._open if _high(group) > time]
-        return [reading for group in due if (reading := self._close(group)) is not None]
+        # Oldest first: a reading gets the time of its latest value, and times must not go back.
+        due.sort(key=_high)
+        closed = []
+        for group in due:
+            reading = self._close(group)
+            if reading is not None:
+                closed.append(reading)
+        return closed
 
     def _close(self, group: dict[int, Value]) -> AlignedReading | None:
         time = _high(group)
@@ -189,17 +193,17 @@ class Aligner:
             return None
         self.counts["aligned"] += 1
         self.counts["filled"] += len(group) < len(whole)
-        self.counts.update(["with_gaps"] * has_gaps)
-        values = {feature: one.value for feature, one in whole.items()}
-        return AlignedReading(time, values_with_gaps(values, self._rules.width))
+        if has_gaps:
+            self.counts["with_gaps"] += 1
+        numbers = {feature: value.value for feature, value in whole.items()}
+        return AlignedReading(time, values_with_gaps(numbers, self._rules.width))
 
     def _filled(self, group: dict[int, Value], time: float) -> dict[int, Value]:
         if self._rules.missing != "hold":
             return group
         oldest = time - self._rules.hold_s
-        return {
-            feature: value for feature, value in self._last.items() if value.time >= oldest
-        } | group
+        recent = {feature: value for feature, value in self._last.items() if value.time >= oldest}
+        return recent | group
 
 
 def _high(group: Mapping[int, Value]) -> float:
@@ -230,7 +234,8 @@ def topics_of(
     """
     if not settings.topics:
         raise SettingsError(
-            "--mqtt needs the section [mqtt.topics] in the federation file: a topic for each feature"
+            "--mqtt needs the section [mqtt.topics] in the federation file: a topic for each"
+            " feature"
         )
     wanted: dict[str, list[TopicField]] = {}
     codes = codes_of(contract)
@@ -241,29 +246,31 @@ def topics_of(
                 f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes"
             )
         wanted.setdefault(topic, []).append(TopicField(place, field, codes.get(place)))
-    for topic, there in wanted.items():
-        # A plain number is also JSON, so which of both a message is could not be told.
-        if len({one.field == "" for one in there}) > 1:
+    for topic, fields in wanted.items():
+        # A plain number is also JSON, so a message does not show which of both it is.
+        if len({field.field == "" for field in fields}) > 1:
             raise SettingsError(
                 f"[mqtt.topics] {topic}: its messages are plain numbers or JSON, not both"
             )
-    for one, other in combinations(wanted, 2):
-        if _overlap(one.split("/"), other.split("/")):
+    for first, second in combinations(wanted, 2):
+        if _overlap(first.split("/"), second.split("/")):
             raise SettingsError(
-                f"[mqtt.topics] {one} and {other} match the same topics; write one filter for both"
+                f"[mqtt.topics] {first} and {second} match the same topics; write one filter for"
+                " both"
             )
     return wanted
 
 
-def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+def _overlap(first: Sequence[str], second: Sequence[str]) -> bool:
     """Whether there is a topic that both filters, as levels, match."""
-    for mine, its in zip(one, other, strict=False):
-        if "#" in (mine, its):
+    for first_level, second_level in zip(first, second, strict=False):
+        levels = (first_level, second_level)
+        if "#" in levels:
             return True
-        if mine != its and "+" not in (mine, its):
+        if first_level != second_level and "+" not in levels:
             return False
     # `a/#` matches `a` too.
-    longer, shorter = sorted((one, other), key=len, reverse=True)
+    longer, shorter = sorted((first, second), key=len, reverse=True)
     return len(longer) == len(shorter) or longer[len(shorter)] == "#"
 
 
@@ -272,18 +279,23 @@ class TopicTable:
 
     def __init__(self, topics: Mapping[str, Sequence[TopicField]]) -> None:
         self.filters = topics
-        self._found: dict[str, Sequence[TopicField] | None] = {}
+        self._fields: dict[str, Sequence[TopicField] | None] = {}
+        """topic that was looked up -> the features of the filter that matches it"""
 
     def find(self, topic: str) -> Sequence[TopicField] | None:
         """The features in messages of that topic; None where no filter matches it."""
         if topic in self.filters:
             return self.filters[topic]
-        if topic not in self._found:
-            if len(self._found) >= TOPICS_MAX:
-                self._found.clear()
-            levels = topic.split("/")
-            matching = (
-                there for one, there in self.filters.items() if _overlap(one.split("/"), levels)
-            )
-            self._found[topic] = next(matching, None)
-        return self._found[topic]
+        if topic not in self._fields:
+            # Whoever may publish chooses topics, so their number has a limit.
+            if len(self._fields) >= TOPICS_MAX:
+                self._fields.clear()
+            self._fields[topic] = self._match(topic)
+        return self._fields[topic]
+
+    def _match(self, topic: str) -> Sequence[TopicField] | None:
+        levels = topic.split("/")
+        for topic_filter, fields in self.filters.items():
+            if _overlap(topic_filter.split("/"), levels):
+                return fields
+        return None

@@ -45,7 +45,9 @@ class MqttSettings(SourceSettings):
     tls: bool = Field(default=False, description="connect by TLS, and verify the broker")
     ca_file: FilePath | None = Field(
         default=None,
-        description="certificates (PEM) of the authorities trusted with TLS; none: those of the system",
+        description=(
+            "certificates (PEM) of the authorities trusted with TLS; none: those of the system"
+        ),
     )
     certificate_file: FilePath | None = Field(
         default=None, description="client certificate (PEM), if the broker asks for one"
@@ -60,32 +62,43 @@ class MqttSettings(SourceSettings):
     client_id: str = Field(
         default="",
         max_length=128,
-        description="of the session; none: `shoal-`federation`-`client, `shoal-`federation for several clients; "
-        "`{client}`: its name",
+        description=(
+            "of the session; none: `shoal-`federation`-`client, `shoal-`federation for several"
+            " clients; `{client}`: its name"
+        ),
     )
     session_s: int = Field(
         default=604800,
         ge=1,
         le=2**32 - 2,
-        description="seconds that the broker keeps messages while the producer is not connected (MQTT 5)",
+        description=(
+            "seconds that the broker keeps messages while the producer is not connected (MQTT 5)"
+        ),
     )
     topics: dict[str, str] = Field(
         default_factory=dict,
-        description="feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`: its name; "
-        "`+` and `#`: wildcards",
+        description=(
+            "feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`:"
+            " its name; `+` and `#`: wildcards"
+        ),
     )
     client: str = Field(
         default="",
-        description="for several clients, what names the client of a message: `{topic.1}`, a level of its topic, "
-        "counted from 0, or a field (JSON); none: `--name`",
+        description=(
+            "for several clients, what names the client of a message: `{topic.1}`, a level of its"
+            " topic, counted from 0, or a field (JSON); none: `--name`"
+        ),
     )
     time: str = Field(
         default="", description="field (JSON) with the time of a message; none: the time it arrives"
     )
     user_id: str = Field(
         default="",
-        description="field (JSON) with the person or device that a message is from, for `unit` of [privacy]; all "
-        "features are then in one topic, and each message is a reading of its own",
+        description=(
+            "field (JSON) with the person or device that a message is from, for `unit` of"
+            " [privacy]; all features are then in one topic, and each message is a reading of"
+            " its own"
+        ),
     )
     tolerance_s: float = Field(
         default=1.0,
@@ -98,9 +111,11 @@ class MqttSettings(SourceSettings):
     )
     missing: MissingOfSource = Field(
         default="",
-        description="what then happens: the reading is dropped (`drop`), filled up with each sensor's last value "
-        "(`hold`), or learnt for the values that it has (`learn`, which [privacy] must say too); none: as [privacy] "
-        "says",
+        description=(
+            "what then happens: the reading is dropped (`drop`), filled up with each sensor's last"
+            " value (`hold`), or learnt for the values that it has (`learn`, which [privacy] must"
+            " say too); none: as [privacy] says"
+        ),
     )
     hold_s: float = Field(
         default=300.0,
@@ -112,7 +127,9 @@ class MqttSettings(SourceSettings):
         default=60.0,
         ge=0,
         le=10**9,
-        description="seconds that a time may lie in the future; beyond, the sensor's clock is wrong",
+        description=(
+            "seconds that a time may lie in the future; beyond, the sensor's clock is wrong"
+        ),
     )
     silent_s: float = Field(
         default=60.0,
@@ -147,7 +164,8 @@ class MqttSettings(SourceSettings):
                 self._check_level(topic, level)
             if self.time and not field:
                 raise ValueError(
-                    f"topics.{feature}: a plain number has no time: write topic#field, or leave out time"
+                    f"topics.{feature}: a plain number has no time: write topic#field, or leave out"
+                    " time"
                 )
         return self
 
@@ -176,7 +194,8 @@ class MqttSettings(SourceSettings):
         if self.topics and (odd := sorted(set(features) ^ set(self.topics))):
             known = "has no topic" if odd[0] in features else "is no feature of this federation"
             raise SettingsError(
-                f"[mqtt.topics]: {odd[0]!r} {known}; there is one line for each feature: {', '.join(features)}"
+                f"[mqtt.topics]: {odd[0]!r} {known}; there is one line for each feature:"
+                f" {', '.join(features)}"
             )
 
     @property
@@ -202,13 +221,22 @@ class MqttSettings(SourceSettings):
         if level >= len(levels) or levels[level] != "+":
             found = repr(levels[level]) if level < len(levels) else "not there"
             raise ValueError(
-                f"client: level {level} of {topic}, counted from 0, is {found}: name a level that is +"
+                f"client: level {level} of {topic}, counted from 0, is {found}: name a level that"
+                " is +"
             )
 
     @property
     def address(self) -> str:
         """mqtt://host:port, with TLS mqtts://host:port."""
-        return f"mqtt{'s' if self.tls else ''}://{self.host}:{self.port or (8883 if self.tls else 1883)}"
+        scheme = "mqtts" if self.tls else "mqtt"
+        return f"{scheme}://{self.host}:{self.port_or_default}"
+
+    @property
+    def port_or_default(self) -> int:
+        """The port, or the one that is registered for MQTT with or without TLS."""
+        if self.port:
+            return self.port
+        return 8883 if self.tls else 1883
 
 
 def mqtt_settings(config: Config) -> MqttSettings:

@@ -49,7 +49,8 @@ class MqttSource(SourceType):
             task.options["name"] is None and not mqtt_settings(task.config).client
         ):
             raise SettingsError(
-                "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the client of a message"
+                "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the"
+                " client of a message"
             )
         from shoal.producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
 
