@@ -130,6 +130,9 @@ class CountingAlgorithm(StreamingAlgorithm):
     readings_needed: Callable[[Mapping[str, Any], int], float] | None = None
     """(options, d) -> readings of all clients until it shows what it is for in most streams; it
     then has the option `windows_summed`. None: it is not known"""
+    readings_to_exceed_noise: Callable[[Mapping[str, Any], int], int] | None = None
+    """(options, d) -> about how many readings its counts need until one can exceed their noise, one
+    window at least. None: its counts have as many cells as the data fill"""
     epsilon_advised: float = 0.0
     """epsilon of a reading below which another algorithm that learns from counts finds more"""
 

@@ -1,13 +1,13 @@
-"""The state of a model in a sentence, from its newest snapshot: why it has found nothing, one
-cluster, or specks."""
+"""The state of a model in a sentence, from its newest snapshot.
+
+It says why the model has found nothing, one cluster, or specks.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
-from shoal.algorithms.density_tree.clusters import MASS_SIGNIFICANCE
-from shoal.algorithms.density_tree.leaf import BINS
+from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedModel
 from shoal.protocol.messages import Snapshot
 
@@ -23,10 +23,14 @@ WHERE_REJECTED: Final = (
 
 
 def model_state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
-    """What people must know of the model before they believe it, with the page to read; empty where
-    nothing is."""
+    """What people must know of the model before they believe it, with the page to read.
+
+    Empty where nothing is.
+    """
     text = _state(model, snapshot)
-    return f"{text} See {GUIDE}." if text else ""
+    if not text:
+        return ""
+    return f"{text} See {GUIDE}."
 
 
 def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
@@ -38,55 +42,54 @@ def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
         )
     if not snapshot.readings:
         return f"The newest snapshot counts no reading. {WHERE_REJECTED}"
-    so_far = f"after {snapshot.readings:,} reading{'' if snapshot.readings == 1 else 's'}"
+    plural = "" if snapshot.readings == 1 else "s"
+    so_far = f"after {snapshot.readings:,} reading{plural}"
     if not snapshot.known:
         return f"Nothing is significant {so_far}.{_hidden(model)}"
     if model.rounds is not None and not model.rounds.algorithm.leaves_noise:
         # It has as many clusters as somebody has chosen.
         return ""
-    return _found(model, snapshot, so_far)
+    return _state_of_clusters(model.algorithm.view(snapshot.arrays), snapshot, so_far)
 
 
-def _found(model: ResolvedModel, snapshot: Snapshot, so_far: str) -> str:
+def _state_of_clusters(view: ClusteringView, snapshot: Snapshot, so_far: str) -> str:
     """Whether the clusters that were found are as many as there are."""
-    if unresolved := model.algorithm.view(snapshot.arrays).unresolved:
+    if view.unresolved:
         return (
-            f"Readings lie in about {unresolved} places with gaps between them, and the memory at "
-            f"its limit tells {snapshot.known} clusters apart {so_far}: raise the option "
+            f"Readings lie in about {view.unresolved} places with gaps between them, and the "
+            f"memory at its limit tells {snapshot.known} clusters apart {so_far}: raise the option "
             "growth_max of the model."
         )
     if snapshot.known == 1:
-        return f"{_one_cluster(model)} {so_far}."
-    return _specks(model, snapshot)
+        what = "Edges connect all nodes to one cluster"
+        if not view.joins_nodes:
+            what = "One cluster and no valley"
+        return f"{what} {so_far}."
+    return _specks(view, snapshot)
 
 
 def _hidden(model: ResolvedModel) -> str:
-    """What private counts take and hide: a rejected reading keeps its place in its window, and is
-    counted."""
+    """What private counts take and hide.
+
+    A rejected reading keeps its place in its window, and is counted.
+    """
     if model.counts is None:
         return ""
     needed = readings_needed(model)
-    takes = f" It takes about {needed:,} accepted ones." if needed else ""
+    takes = ""
+    if needed is not None:
+        takes = f" It takes about {needed:,} accepted ones."
     return f"{takes} Private counts hide how many were rejected. {WHERE_REJECTED}"
 
 
-def _one_cluster(model: ResolvedModel) -> str:
-    return (
-        "Edges connect all nodes to one cluster"
-        if model.algorithm.name == "fcac"
-        else "One cluster and no valley"
-    )
-
-
-def _specks(model: ResolvedModel, snapshot: Snapshot) -> str:
+def _specks(view: ClusteringView, snapshot: Snapshot) -> str:
     """A sentence where many of the known clusters are specks, else nothing."""
-    mass = model.algorithm.view(snapshot.arrays).centre_mass
-    held = [
-        float(mass[one.number])
-        for one in snapshot.cluster_identities
-        if 0 <= one.number < len(mass)
-    ]
-    specks = sum(each < SPECK_SHARE * sum(held) for each in held)
+    masses = []
+    for identity in snapshot.cluster_identities:
+        if 0 <= identity.number < len(view.centre_mass):
+            masses.append(float(view.centre_mass[identity.number]))
+    speck_below = SPECK_SHARE * sum(masses)
+    specks = sum(mass < speck_below for mass in masses)
     if specks > SPECKS_SHARE * snapshot.known:
         return (
             f"{specks} of {snapshot.known} clusters are specks, with less than 1 % of the "
@@ -96,16 +99,7 @@ def _specks(model: ResolvedModel, snapshot: Snapshot) -> str:
 
 
 def readings_needed(model: ResolvedModel) -> int | None:
-    """About how many readings the counts of a density_tree need to exceed their noise, one window
-    at least.
-
-    None for other models: their counts have as many cells as the data fill.
-    """
-    if model.counts is None or model.algorithm.name != "density_tree":
+    """About how many readings the counts of a model need to exceed their noise; None: not known."""
+    if model.counts is None or model.counts.algorithm.readings_to_exceed_noise is None:
         return None
-    window = int(model.options["window_readings"])
-    variance = float(model.options["noise_variance"])
-    # Mass must exceed `MASS_SIGNIFICANCE` deviations; every window adds the noise of the bins of
-    # each feature.
-    noise = variance * BINS * len(model.mode.bounds.low) / window
-    return max(window, math.ceil(MASS_SIGNIFICANCE**2 * (noise + 1)))
+    return model.counts.algorithm.readings_to_exceed_noise(model.options, model.mode.bounds.d)

@@ -7,6 +7,7 @@ federation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from shoal.algorithms.density_tree.arrays import (
     DensityTreeOptions,
     windows_max,
 )
+from shoal.algorithms.density_tree.clusters import MASS_SIGNIFICANCE
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.plan import CountedWindow, CountingPlan, axes_sampled
 from shoal.algorithms.density_tree.server import (
@@ -146,6 +148,18 @@ def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeSe
     return DensityTreeServer(dimensions, **options)
 
 
+def readings_to_exceed_noise(options: Mapping[str, Any], d: int) -> int:
+    """About how many readings are needed until the mass of a cluster can exceed its noise.
+
+    One window at least.
+    """
+    parsed = DensityTreeOptions.parse(options)
+    # Mass must exceed `MASS_SIGNIFICANCE` deviations of its noise, to which every window adds that
+    # of the bins of each feature: m > s * sqrt(noise * m + m), where m is in readings.
+    noise = parsed.noise_variance * BINS * d / parsed.window_readings
+    return max(parsed.window_readings, math.ceil(MASS_SIGNIFICANCE**2 * (noise + 1)))
+
+
 def _aggregator(options: DensityTreeOptions) -> DensityTreeAggregator:
     return DensityTreeAggregator(options.window_readings, options.noise_variance)
 
@@ -163,6 +177,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     counted_points=counted_points,
     samples_axes=True,
     joins_ends=True,
+    readings_to_exceed_noise=readings_to_exceed_noise,
     predicts_gaps=True,
     aggregation=Aggregation(
         lambda options, dimensions: _aggregator(DensityTreeOptions.parse(options)),
