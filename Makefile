@@ -28,7 +28,7 @@ check: $(VENV)/.dev lint ## in 100 to 130 seconds, while you work: lint, types, 
 		-m "not external and not long and not integration" $(TESTS); \
 		passed=$$?; wait $$types && exit $$passed
 
-integration: $(VENV)/.dev $(VENV)/.ray $(VENV)/.scale $(VENV)/.spark $(VENV)/.docs $(VENV)/.release $(VENV)/oracles ## what is slow and seldom breaks: long outages, Ray, Spark, quick benchmarks
+integration: $(VENV)/.dev $(VENV)/.scale $(VENV)/.spark $(VENV)/.docs $(VENV)/.release $(VENV)/oracles ## what is slow and seldom breaks: long outages, Spark, quick benchmarks
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
 	PYTHONPATH=$(VENV)/oracles $(BIN)/pytest -n 0 tests/privacy/test_gaussian.py -k "opendp or accountant"
 

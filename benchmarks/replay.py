@@ -65,12 +65,12 @@ DAY = Case(100, 86_400)
 FULL = (
     Case(100, 10_000),
     Case(10_000, 100, served=True),
-    *(Case(100, 10_000, engine) for engine in ("ray", "spark")),
+    Case(100, 10_000, "spark"),
     *(DAY, DAY),
     Case(100, 10_000, workers=1),
     Case(10_000, 100, rounds=True),
 )
-PACKAGES: Final = {"ray": "ray", "spark": "pyspark"}
+PACKAGES: Final = {"spark": "pyspark"}
 """engine -> the package that its extra brings, which may be missing"""
 QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served=True))
 
@@ -85,7 +85,7 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 def main(quick: bool, out: Path) -> None:
     """Replay made-up readings with formal privacy, and FCAC, on the engines that are there. About
     fifteen minutes."""
-    machine = facts(("shoal", "numpy", "numba", "pyarrow", "ray", "pyspark"))
+    machine = facts(("shoal", "numpy", "numba", "pyarrow", "pyspark"))
     if not quick:
         subprocess.run([sys.executable, "-m", "shoal", "kernels"], check=True, capture_output=True)
     cases, left_out = measurable(QUICK if quick else FULL)
@@ -304,8 +304,8 @@ def markdown(result: dict[str, Any]) -> str:
             *_served(result["cases"]),
             (
                 "A k-means model in rounds runs beside FCAC where the number of clients has a +."
-                " Processor time and memory are those of all processes together, Spark's Java and"
-                f" Ray's services included; pages that several share count once. d = {DIMENSIONS},"
+                " Processor time and memory are those of all processes together, Spark's Java"
+                f" included; pages that several share count once. d = {DIMENSIONS},"
                 f" {CENTRES} blobs, formal privacy, updates of 500 readings.\n"
             ),
             one_line(result["machine"]) + "\n",

@@ -1,4 +1,5 @@
-"""`shoal run`: somebody's own files through a whole federation in one process, with the live page."""
+"""`shoal run`: somebody's own files through a whole federation in one process, with the live
+page."""
 
 from __future__ import annotations
 
@@ -301,10 +302,12 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     if not run.ended:
         of = "" if run.pump.total is None else f" of {run.pump.total:,}"
         lines.append(
-            f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on from there."
+            f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on "
+            "from there."
         )
     lines += [
-        f"Rejected: {_plural(rejected, 'reading')}: {'; '.join(map(Rejected.text, run.rejected()))}."
+        f"Rejected: {_plural(rejected, 'reading')}: "
+        f"{'; '.join(map(Rejected.text, run.rejected()))}."
     ] * (rejected > 0)
     lines += watch_lines((), run.watch.clipping.shares())
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]

@@ -34,7 +34,8 @@ ABSENT: Final = frozenset({"", "?", "na", "nan", "null", "none"})
 
 @dataclass(frozen=True)
 class FcacDataset:
-    """What the FCAC paper's table 2 and its program state about a data set and its file does not."""
+    """What the FCAC paper's table 2 and its program state about a data set and its file does
+    not."""
 
     clients: int
     aliases: tuple[str, ...] = ()
@@ -94,7 +95,8 @@ def find(folder: Path, name: str) -> Path:
     found = _find(files, name)
     if found is None:
         raise SettingsError(
-            f"{folder}: no {name}.csv.gz in it; it holds {', '.join(sorted(files)) or 'no CSV files'}"
+            f"{folder}: no {name}.csv.gz in it; it holds "
+            f"{', '.join(sorted(files)) or 'no CSV files'}"
         )
     return found
 
@@ -106,7 +108,8 @@ def find_any(folder: Path, names: Sequence[str]) -> list[Path]:
     found = [path for name in names if (path := _find(files, name)) is not None]
     if not found:
         raise SettingsError(
-            f"{folder}: none of {', '.join(names)} (.csv.gz) is in it; name a data set with --dataset"
+            f"{folder}: none of {', '.join(names)} (.csv.gz) is in it; name a data set with "
+            "--dataset"
         )
     return found
 
@@ -158,7 +161,8 @@ def read(path: Path, fill: Fill = "refuse") -> Dataset:
         notes.append(f"{stem(path)}: columns left out, as they are not features: {columns}")
     if not kept or not label_texts:
         raise InvalidData(
-            f"{path}: {len(label_texts)} rows of {len(kept)} numeric columns; at least one of each is needed"
+            f"{path}: {len(label_texts)} rows of {len(kept)} numeric columns; at least one of "
+            "each is needed"
         )
     rows = np.frombuffer(cells, dtype=np.float64).reshape(len(label_texts), len(kept)).copy()
     if np.isinf(rows).any():
@@ -373,8 +377,8 @@ def deal_dirichlet(labels: Ints, clients: int) -> list[Ints]:
             if min(map(len, parts)) >= CLIENT_ROWS_MIN:
                 return parts
     raise InvalidData(
-        f"{len(labels)} rows cannot be dealt to {clients} clients with at least {CLIENT_ROWS_MIN} each; "
-        "ask for fewer with --clients, or leave this data set out of the non-IID split"
+        f"{len(labels)} rows cannot be dealt to {clients} clients with at least {CLIENT_ROWS_MIN} "
+        "each; ask for fewer with --clients, or leave this data set out of the non-IID split"
     )
 
 

@@ -192,7 +192,8 @@ def data_of(setting: Setting, unit: bool = False) -> Dataset:
 
 
 def parts_of(setting: Setting, dataset: Dataset, trial: int) -> list[Ints]:
-    """Positions of the rows of each client in the data set. Raises `InvalidData`, `SettingsError`."""
+    """Positions of the rows of each client in the data set. Raises `InvalidData`,
+    `SettingsError`."""
     if setting.split == "sector":
         return deal_sectors(dataset.rows, setting.clients)
     return deal(dataset.labels, setting.clients, setting.split, trial)

@@ -204,7 +204,8 @@ def _rows(record: Record) -> Iterator[Record]:
 
 
 def _setting(row: Record) -> str:
-    """The keys of a row in one cell: data set and split as they are, parameters with their names."""
+    """The keys of a row in one cell: data set and split as they are, parameters with their
+    names."""
     cells = zip(report.keys_of(row), report.key_cells(row), strict=True)
     return ", ".join(
         cell if name in PLAIN_KEYS else f"{report.label(name)} {cell}" for name, cell in cells
@@ -232,17 +233,18 @@ def opening(options: ReportOptions) -> str:
             "one trial of one small data set for each experiment, which shows the form and no more"
         )
     first = (
-        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* if it is within the "
-        "band that the experiment's page states; with fewer trials than the experiment's own number nothing is "
-        "compared but mean ranks, whose band widens. *No band*: published and shown, but no agreement is claimed, for "
-        "the reason on the page or for too few trials. Means and standard deviations are over trials. The tables "
-        "below have the first published figure of each setting, and how many of its figures agree; "
+        f"Each experiment runs again what a paper has measured, with {amount}. A figure *agrees* "
+        "if it is within the band that the experiment's page states; with fewer trials than the "
+        "experiment's own number nothing is compared but mean ranks, whose band widens. *No "
+        "band*: published and shown, but no agreement is claimed, for the reason on the page or "
+        "for too few trials. Means and standard deviations are over trials. The tables below "
+        "have the first published figure of each setting, and how many of its figures agree; "
         "[results.json](results.json) has all."
     )
     second = (
-        "`shoal reproduce NAME --data FOLDER --check` runs one experiment and ends with exit code 1 if a figure "
-        "differs; FOLDER holds the data sets as their authors publish them, one `NAME.csv.gz` each with the class in "
-        "its last column."
+        "`shoal reproduce NAME --data FOLDER --check` runs one experiment and ends with exit "
+        "code 1 if a figure differs; FOLDER holds the data sets as their authors publish them, "
+        "one `NAME.csv.gz` each with the class in its last column."
     )
     return "\n\n".join(textwrap.fill(each, 120, break_on_hyphens=False) for each in (first, second))
 

@@ -47,7 +47,8 @@ def _report(
 ) -> None:
     if data is None:
         raise SettingsError(
-            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files"
+            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz "
+            "files"
         )
     require_scikit_learn()
     require_matplotlib()

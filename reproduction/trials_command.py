@@ -224,7 +224,8 @@ def _files(experiment: Experiment, options: Options) -> list[Path]:
         return []
     if options.data is None:
         raise SettingsError(
-            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files"
+            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz "
+            "files"
         )
     if not names:
         return datasets.find_any(options.data, experiment.datasets)
@@ -287,7 +288,8 @@ def _clients(dataset: Dataset, split: Split, chosen: int | None, iid_clients: in
     feasible = datasets.feasible_clients(dataset.labels, number)
     if feasible != number:
         click.echo(
-            f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are used",
+            f"{dataset.name}: too small for {number} clients in the non-IID split; {feasible} are "
+            "used",
             err=True,
         )
     return feasible
@@ -319,8 +321,8 @@ def resume_option() -> click.Option:
     return click.Option(
         ["--resume"],
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Keep every finished trial in this file, and do not run again those that are in it. Begin another file "
-        "after a change of data or code.",
+        help="Keep every finished trial in this file, and do not run again those that are in it. "
+        "Begin another file after a change of data or code.",
     )
 
 

@@ -63,7 +63,7 @@ EXTERNAL = frozenset(
             "own_broker",
             "can_run_docker",
         ),
-        *("ray_engine", "spark_engine", "quix_streams"),
+        *("spark_engine", "quix_streams"),
     }
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""

@@ -99,8 +99,8 @@ REFUTED = 1
 @click.command(epilog="Exit code 1: a claim is refuted.")
 @config_option_as(
     "file",
-    "The federation file whose claims are audited; without it those of two small federations that come with shoal, "
-    "whose privacy units are a reading and a user.",
+    "The federation file whose claims are audited; without it those of two small federations "
+    "that come with shoal, whose privacy units are a reading and a user.",
 )
 @click.option(
     "--trials",

@@ -163,7 +163,8 @@ def _small(config: Config) -> Config:
 
 
 def _write_readings(config: Config, generator: np.random.Generator) -> None:
-    """More readings of three clusters: as many as a process counts on average before it is killed."""
+    """More readings of three clusters: as many as a process counts on average before it is
+    killed."""
     bounds = config.resolved.bounds
     size = config.contract.privacy.window_readings
     n = STEP_WINDOWS * (STEPS_MAX + 1) // 2 * size
@@ -413,7 +414,8 @@ def _write_masked_readings(config: Config, client: str, generator: np.random.Gen
 
 
 def _charged(config: Config, client: str) -> int:
-    """Windows of a client that its ledger holds; none where it was killed before it had made one."""
+    """Windows of a client that its ledger holds; none where it was killed before it had made
+    one."""
     try:
         held = read_spending(config.client.folder / client / LEDGER)[
             account(client, config.contract.federation)

@@ -125,7 +125,8 @@ class MaskedScene:
         raise RuntimeError("a round of the audit of masked counts has not ended")
 
     def exposed(self, seen: SeenRound, of_other: Floats) -> Ints:
-        """Rest of the audited client: its counts (cells,) with the noise of the one honest helper."""
+        """Rest of the audited client: its counts (cells,) with the noise of the one honest
+        helper."""
         *colluding, honest = self._keys
         messages = seen.messages.values()
         # Words wrap: sums and differences are modulo 2**32, as those of the masks are.
@@ -326,8 +327,9 @@ class NoiseFinding:
     def line(self) -> str:
         """See `Finding.line`."""
         return (
-            f"{self.audit} ({self.subject}): {self.counts} counts; epsilon {self.estimate:.2f} by their variance, "
-            f"at least {self.low:.2f}, at most {self.high:.2f}, declared {self.declared:g}: {verdict(self)}"
+            f"{self.audit} ({self.subject}): {self.counts} counts; epsilon {self.estimate:.2f} by "
+            f"their variance, at least {self.low:.2f}, at most {self.high:.2f}, declared "
+            f"{self.declared:g}: {verdict(self)}"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Audits of faults that an earlier version had: each makes the situation again in which one showed."""
+"""Audits of faults that an earlier version had: each makes the situation again in which one
+showed."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def audit_reconstruction(found: Floats, members: Floats, decoys: Floats) -> Loss
 
 
 def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
-    """Rows that are a cluster, or that moved alone between two rounds with equally many clusters."""
+    """Rows that are a cluster, or that moved alone between two rounds with equally many
+    clusters."""
     for each in rounds:
         # Weights are sums of floats, so they are whole numbers up to rounding only.
         for cluster in np.flatnonzero(np.round(each.weight) == 1):

@@ -177,17 +177,17 @@ class LossFinding:
 
     @property
     def too_much_noise(self) -> bool:
-        """Whether accuracy is wasted: even the upper bound of the loss is below the declared one."""
+        """Whether accuracy is wasted: even the upper bound of the loss is below the declared
+        one."""
         return self.loss.high < self.declared
 
     def line(self) -> str:
         """See `Finding.line`."""
         loss = self.loss
         return (
-            f"{self.audit} ({self.subject}): {loss.trials} trials, {loss.hits} of {loss.guesses} guesses right; "
-            f"epsilon {loss.estimate:.2f} estimated, at least {loss.low:.2f}, at most {loss.high:.2f} by this attack, "
-            f"declared {self.declared:g}: "
-            f"{verdict(self)}"
+            f"{self.audit} ({self.subject}): {loss.trials} trials, {loss.hits} of {loss.guesses} "
+            f"guesses right; epsilon {loss.estimate:.2f} estimated, at least {loss.low:.2f}, at "
+            f"most {loss.high:.2f} by this attack, declared {self.declared:g}: {verdict(self)}"
         )
 
     def as_dict(self) -> dict[str, Any]:

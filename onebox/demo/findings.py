@@ -47,7 +47,8 @@ def read_office(contract: Contract) -> Office:
 
 
 def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) -> Ints:
-    """(n,) the identity of the cluster of each row by the newest snapshot; -1 where there is none."""
+    """(n,) the identity of the cluster of each row by the newest snapshot; -1 where there is
+    none."""
     snapshot = model.snapshot
     if snapshot is None:
         return np.full(len(office.rows), -1, dtype=np.int64)
@@ -81,7 +82,8 @@ def sentences(model: ServedModel, contract: ResolvedContract, office: Office) ->
 
 
 def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) -> str:
-    """One sentence on when somebody was in the room: in the cluster with most of it, and elsewhere."""
+    """One sentence on when somebody was in the room: in the cluster with most of it, and
+    elsewhere."""
     labels = labels_of(model, contract, office)
     shares = {
         int(one): float(office.occupied[labels == one].mean())

@@ -126,22 +126,14 @@ class LocalEngine:
         return (result for _, result in self._workers.spread(work, jobs))
 
     def learn(self, plan: ReplayPlan, parts: Sequence[int]) -> Iterator[PartSummary]:
-        """See `Engine.learn`."""
-        return learn_from_files(self, plan, parts)
+        """Learn parts, whose readings are brought together in files first; see `Engine.learn`."""
+        for _ in self.spread(partial(take_apart, plan), pieces_to_take_apart(plan)):
+            pass
+        yield from self.spread(partial(learn_gathered, plan), parts)
 
     def close(self) -> None:
         """See `Engine.close`."""
         self._workers.close()
-
-
-def learn_from_files(
-    engine: Engine, plan: ReplayPlan, parts: Sequence[int]
-) -> Iterator[PartSummary]:
-    """Learn parts on an engine that has no shuffle of its own: the readings are brought together in
-    files."""
-    for _ in engine.spread(partial(take_apart, plan), pieces_to_take_apart(plan)):
-        pass
-    yield from engine.spread(partial(learn_gathered, plan), parts)
 
 
 def learn_gathered(plan: ReplayPlan, part: int) -> PartSummary:

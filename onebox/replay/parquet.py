@@ -192,7 +192,8 @@ def _cast(array: Any, wanted: Any, column: str) -> Any:
         or pa.types.is_decimal(array.type)
     ):
         raise InvalidData(
-            f"column {column!r} is of the type {array.type}; a replay takes numbers, and times as such"
+            f"column {column!r} is of the type {array.type}; a replay takes numbers, and times as "
+            "such"
         )
     try:
         return array.cast(wanted, safe=pa.types.is_integer(wanted))

@@ -98,12 +98,14 @@ class ReplayPlan:
             raise InvalidState(
                 f"{place}: damaged; remove the folder {self.folder} to replay from the start"
             ) from None
-        if differing := [
-            name for name in own if not isinstance(found, dict) or found.get(name) != own[name]
-        ]:
+        if not isinstance(found, dict):
+            found = {}
+        differing = [name for name in own if found.get(name) != own[name]]
+        if differing:
             raise InvalidState(
-                f"{self.folder} holds another replay: it differs in {', '.join(differing)}. Name another folder with "
-                "--folder, or remove this one; the same readings with another key get other noise, which protects less"
+                f"{self.folder} holds another replay: it differs in {', '.join(differing)}. Name "
+                "another folder with --folder, or remove this one; the same readings with another "
+                "key get other noise, which protects less"
             )
 
 
@@ -148,39 +150,45 @@ def _check_size(
     most = max(READINGS_BYTES_LEAST, EXPANSION_MAX * packed) if bytes_max is None else bytes_max
     if taken > most:
         raise SettingsError(
-            f"the files have {packed} bytes and readings of about {taken}, above {most}: a small file can hold more "
-            "than any disk. Give --bytes-max if they are what you expect"
+            f"the files have {packed} bytes and readings of about {taken}, above {most}: a small "
+            "file can hold more than any disk. Give --bytes-max if they are what you expect"
         )
     place = folder.resolve()
     if (place / DESCRIPTION).exists():
         return  # a replay that goes on has written a part of it
-    free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free
+    existing = next(folder for folder in (place, *place.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     if taken > free:
         raise SettingsError(
-            f"the readings take about {taken} bytes, and {free} are free in {folder}: make room, or name another "
-            "folder with --folder"
+            f"the readings take about {taken} bytes, and {free} are free in {folder}: make room, "
+            "or name another folder with --folder"
         )
+
+
+FEEDING: Final = "`shoal producer FILES --speed max`"
+"""the command that brings readings to clients which a replay cannot stand for"""
 
 
 def _check_replayable(config: Config) -> None:
     for model in config.resolved.models.values():
         if model.counts is not None:
             raise SettingsError(
-                f"model {model.name} learns from counts, which clients make under plans that the server publishes "
-                "meanwhile; feed a federation of such clients with `shoal producer FILES --speed max`"
+                f"model {model.name} learns from counts, which clients make under plans that the "
+                f"server publishes meanwhile; feed a federation of such clients with {FEEDING}"
             )
         if model.rounds is not None and not model.rounds.algorithm.additive:
             raise SettingsError(
-                f"model {model.name}: the answers of clients to {model.algorithm.name} cannot be added up, so there is "
-                "no tree of sums; feed a federation of clients with `shoal producer FILES --speed max`"
+                f"model {model.name}: the answers of clients to {model.algorithm.name} cannot be "
+                "added up, so there is no tree of sums; feed a federation of clients with "
+                f"{FEEDING}"
             )
         if model.rounds is not None and model.declared.source is not None:
             raise SettingsError(
-                f"model {model.name} starts from clusters that another model has found on the server; give it a number "
-                "of clusters and no source for the replay"
+                f"model {model.name} starts from clusters that another model has found on the "
+                "server; give it a number of clusters and no source for the replay"
             )
     if config.client.epsilon_max:
         raise SettingsError(
-            "[client] epsilon_max limits what a client's ledger allows, and a replay keeps no ledgers; leave it out, "
-            "or feed clients with `shoal producer FILES --speed max`"
+            "[client] epsilon_max limits what a client's ledger allows, and a replay keeps no "
+            f"ledgers; leave it out, or feed clients with {FEEDING}"
         )

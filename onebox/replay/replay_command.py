@@ -15,6 +15,7 @@ import click
 
 from shoal.cli.options import config_option
 from shoal.client_nodes.publisher import make_signer
+from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
 from shoal.onebox.replay.engine import Engine
@@ -80,7 +81,8 @@ KEY = "noise.key"
 )
 @click.option(
     "--sequence-column",
-    help="Column of whole numbers that orders readings of one client with one time. [default: the order of the rows]",
+    help="Column of whole numbers that orders readings of one client with one time. [default: the "
+    "order of the rows]",
 )
 @click.option(
     "--engine",
@@ -97,11 +99,10 @@ KEY = "noise.key"
 @click.option(
     "--parts",
     type=click.IntRange(1, PARTS_MAX),
-    help="Parts that the clients are split into; a worker holds the readings of one. [default: of about 32 MiB]",
+    help="Parts that the clients are split into; a worker holds the readings of one. [default: of "
+    "about 32 MiB]",
 )
-@click.option(
-    "--address", help="Use this running cluster: an address of Ray, or a master of Spark."
-)
+@click.option("--address", help="Use this running cluster: a master of Spark.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -129,16 +130,17 @@ KEY = "noise.key"
     help="Print JSON: a line per event, and the totals at the end.",
 )
 def replay_command(**options: Any) -> None:
-    """Learn readings that are there already: Parquet FILES with the readings of thousands of clients.
+    """Learn readings that are there already: Parquet FILES of thousands of clients.
 
-    Each client learns its own readings in the order of their times, and makes the updates that `shoal client` makes
-    from them when it reads every reading at the reading's time. They are written to FOLDER, in one order for every
-    engine and every number of workers, and printed with their SHA-256. Models in rounds (k-means, FCM, GMM) are run to
-    their end by exact sums. Raw readings are on every machine that takes part: replay where they may be.
+    Each client learns its own readings in the order of their times, and makes the updates that
+    `shoal client` makes from them when it reads every reading at the reading's time. They are
+    written to FOLDER, in one order for every engine and every number of workers, and printed with
+    their SHA-256. Models in rounds (k-means, FCM, GMM) are run to their end by exact sums. Raw
+    readings are on every machine that takes part: replay where they may be.
 
     \b
-    shoal replay --config plant.toml --client-column machine --time-column time day-1.parquet day-2.parquet
-    shoal replay --config plant.toml --client-column machine --time-column time --engine spark --publish day-*.parquet
+    shoal replay --config plant.toml --client-column machine --time-column time day-*.parquet
+    shoal replay --config plant.toml --engine spark --publish day-*.parquet
     """
     config = load_config(options["file"])
     statement = config.resolved.mode.describe().text()
@@ -147,9 +149,8 @@ def replay_command(**options: Any) -> None:
     log_event("privacy", statement=statement)
     PROCESS.check()
     start = time.monotonic()
-    with closing(
-        open_engine(options["engine"], options["workers"] or usable_cores(), options["address"])
-    ) as engine:
+    workers = options["workers"] or usable_cores()
+    with closing(open_engine(options["engine"], workers, options["address"])) as engine:
         began = time.monotonic()
         result = _run(plan, engine, options["as_json"])
         learnt_s = time.monotonic() - began
@@ -177,11 +178,14 @@ def _columns(config: Config, options: dict[str, Any]) -> tuple[str, str]:
     writes it."""
     files = config.source("files")
     assert isinstance(files, FilesSettings)
-    rule, _, named = files.split.partition(":")
-    client = options["client_column"] or (named if rule == "column" else "")
-    time_column = options["time_column"] or (
-        files.time_columns[0] if len(files.time_columns) == 1 else ""
-    )
+    client = options["client_column"]
+    rule, _, split_column = files.split.partition(":")
+    if not client and rule == "column":
+        client = split_column
+    time_column = options["time_column"]
+    # A time may be in two columns, a date and a time of the day: a replay needs it in one.
+    if not time_column and len(files.time_columns) == 1:
+        time_column = files.time_columns[0]
     if not client:
         raise click.UsageError(
             "name the column of the client, --client-column; [files] has no split by one"
@@ -211,19 +215,25 @@ def _run(plan: ReplayPlan, engine: Engine, as_json: bool) -> ReplayResult:
         return replay(
             plan,
             engine,
-            Progress(
-                readings,
-                lambda model, number, shift: log_event(
-                    "replay_round", model=model.name, round=number, shift=float(f"{shift:.3g}")
-                ),
-            ),
+            Progress(readings, _log_round),
         )
+
+
+def _log_round(model: ResolvedModel, number: int, shift: float) -> None:
+    log_event("replay_round", model=model.name, round=number, shift=float(f"{shift:.3g}"))
 
 
 def _summary(
     result: ReplayResult, engine: str, started_s: float, learnt_s: float, published: int
 ) -> dict[str, Any]:
     totals = result.totals
+    models = {}
+    for name, outcome in result.models.items():
+        models[name] = {
+            "rounds": outcome.rounds,
+            "answers": outcome.answers,
+            "digest": outcome.digest,
+        }
     return {
         "engine": engine,
         "clients": totals.clients,
@@ -232,10 +242,7 @@ def _summary(
         "records": totals.records,
         "published": published,
         "digest": result.digest,
-        "models": {
-            name: {"rounds": one.rounds, "answers": one.answers, "digest": one.digest}
-            for name, one in result.models.items()
-        },
+        "models": models,
         "start_s": round(started_s, 3),
         "seconds": round(learnt_s, 3),
     }
@@ -246,16 +253,19 @@ def _number(n: int, thing: str) -> str:
 
 
 def _text(summary: dict[str, Any], plan: ReplayPlan) -> str:
+    readings = _number(summary["readings"], "reading")
+    clients = _number(summary["clients"], "client")
+    updates = _number(summary["records"], "update")
     lines = [
-        f"Replayed {_number(summary['readings'], 'reading')} of {_number(summary['clients'], 'client')} in "
-        f"{summary['seconds']:,.1f} s; rejected: {summary['rejected']:,}.",
-        f"{plan.folder} has {_number(summary['records'], 'update')}; SHA-256: {summary['digest']}",
+        f"Replayed {readings} of {clients} in {summary['seconds']:,.1f} s; "
+        f"rejected: {summary['rejected']:,}.",
+        f"{plan.folder} has {updates}; SHA-256: {summary['digest']}",
     ]
-    lines += [
-        f"Model {name}: {one['rounds']} rounds, with {one['answers']:,} clients in the last one; its SHA-256 is "
-        f"{one['digest']}"
-        for name, one in summary["models"].items()
-    ]
+    for name, model in summary["models"].items():
+        lines.append(
+            f"Model {name}: {model['rounds']} rounds, with {model['answers']:,} clients in the "
+            f"last one; its SHA-256 is {model['digest']}"
+        )
     if summary["published"]:
         lines.append(f"{summary['published']:,} updates are published.")
     return "\n".join(lines)

@@ -57,7 +57,8 @@ class SparkEngine:
         loopback alone."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
             raise SettingsError(
-                "--engine spark needs Java 17 or later; on Debian: apt install openjdk-17-jre-headless"
+                "--engine spark needs Java 17 or later; on Debian: apt install "
+                "openjdk-17-jre-headless"
             )
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("shoal replay").master(

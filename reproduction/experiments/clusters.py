@@ -163,7 +163,8 @@ def _streamed(name: str, clients: Sequence[Floats]) -> ClusteringView:
 
 EXPERIMENT: Final = Experiment(
     name="clusters",
-    title="Measure how often gap, silhouette, BIC and the streaming algorithms find the true number of clusters.",
+    title="Measure how often gap, silhouette, BIC and the streaming algorithms find the true "
+    "number of clusters.",
     trials=TRIALS,
     splits=SPLITS,
     datasets=("xclara", "s_set1"),

@@ -93,7 +93,8 @@ the paper's starts are not known. `difference` is claimed at fraction 1 only.
 """
 EXPERIMENT: Final = Experiment(
     name="fcm",
-    title="Run federated fuzzy c-means (sums) as its paper's table 1 did, beside the same on all rows in one place.",
+    title="Run federated fuzzy c-means (sums) as its paper's table 1 did, beside the same on all "
+    "rows in one place.",
     trials=TRIALS,
     splits=FCAC_SPLITS,
     datasets=tuple(published.FCM_ARI),

@@ -154,7 +154,8 @@ CASE_VARIANTS: Final = tuple(
 
 
 def fit(data: CaseData, fuzzifier: float, average: str, local: str, init: InitHint) -> Params:
-    """The parameters after rounds from `init`; "central" is fuzzy c-means on all rows in one place."""
+    """The parameters after rounds from `init`; "central" is fuzzy c-means on all rows in one
+    place."""
     k, d = data.centres.shape
     if average == "central":
         start = FCM.start({"clusters": k, "fuzzifier": fuzzifier}, d, init)
@@ -279,7 +280,8 @@ last digit of a distance decides which of them separate.
 """
 EXPERIMENT: Final = Experiment(
     name="ffcm",
-    title="Run FFCM on its paper's synthetic data, and on the FCAC paper's data (its column FedFCM).",
+    title="Run FFCM on its paper's synthetic data, and on the FCAC paper's data (its column "
+    "FedFCM).",
     trials=10,
     splits=FCAC_SPLITS,
     datasets=DATASETS,

@@ -147,7 +147,8 @@ closely (`tests/reproduction/test_rounds_protocols.py`). Averages of local fits 
 """
 EXPERIMENT: Final = Experiment(
     name="gmm",
-    title="Run Gaussian mixtures, by sums and by both averages, beside scikit-learn's on all rows in one place.",
+    title="Run Gaussian mixtures, by sums and by both averages, beside scikit-learn's on all "
+    "rows in one place.",
     trials=20,
     splits=SPLITS,
     datasets=(),

@@ -63,7 +63,8 @@ data.
 """
 EXPERIMENT: Final = Experiment(
     name="kmeans",
-    title="Run federated k-means, by sums and by both averages, beside Lloyd's algorithm on all rows in one place.",
+    title="Run federated k-means, by sums and by both averages, beside Lloyd's algorithm on all "
+    "rows in one place.",
     trials=TRIALS,
     splits=("iid", "niid", "kp"),
     datasets=("s_set1", *DATASETS),

@@ -78,7 +78,8 @@ def rank(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> Ranking
     """
     if not scores or len(names) < 2:
         raise InvalidData(
-            f"{len(names)} algorithms in {len(scores)} comparisons cannot be ranked; run at least two"
+            f"{len(names)} algorithms in {len(scores)} comparisons cannot be ranked; run at least "
+            "two"
         )
     from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
 
@@ -337,7 +338,8 @@ def complete(found: Sequence[Comparison], names: Sequence[str]) -> list[str]:
 
 EXPERIMENT: Final = Experiment(
     name="ranks",
-    title="Rank all algorithms on the FCAC paper's data, with Friedman and Nemenyi tests, beside its average ranks.",
+    title="Rank all algorithms on the FCAC paper's data, with Friedman and Nemenyi tests, beside "
+    "its average ranks.",
     trials=TRIALS,
     splits=FCAC_SPLITS,
     datasets=tuple(FCAC_DATASETS),

@@ -236,8 +236,9 @@ def _explained(group: Group, outcome: Ranks) -> str:
         p = "-" if test["friedman_p"] is None else f"{test['friedman_p']:.2g}"
         worse = ", ".join(test["significantly_worse"]) or "none"
         lines.append(
-            f"- {test['scope']}: {test['comparisons']} comparisons, Friedman p = {p}, critical difference "
-            f"{test['critical_difference']:.2f}; significantly worse than {test['best']}: {worse}."
+            f"- {test['scope']}: {test['comparisons']} comparisons, Friedman p = {p}, critical "
+            f"difference {test['critical_difference']:.2f}; significantly worse than "
+            f"{test['best']}: {worse}."
         )
     left_out = [name for name in outcome.left_out if name not in group.members]
     if group.name == ALL and left_out:
@@ -361,7 +362,8 @@ def _parameters() -> list[click.Parameter]:
             ["--epsilon", "epsilons"],
             type=_Epsilon(),
             multiple=True,
-            help="The paper's Laplace noise, or none. May be repeated; without it none, 15, 25, 50 and 75.",
+            help="The paper's Laplace noise, or none. May be repeated; without it none, 15, 25, "
+            "50 and 75.",
         ),
         click.Option(
             ["--score", "measures"],
@@ -490,8 +492,8 @@ STUDY: Final = Study(
         "ranks",
         callback=_ranks,
         params=_parameters(),
-        help=f"{EXPERIMENT.title}\n\nEverything takes hours on one core: give --resume a file, and run the same "
-        "command again after a stop.",
+        help=f"{EXPERIMENT.title}\n\nEverything takes hours on one core: give --resume a file, "
+        "and run the same command again after a stop.",
     ),
     _chapter,
     EXPERIMENT,

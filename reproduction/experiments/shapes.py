@@ -153,7 +153,8 @@ reaches .86 on circles with noise .1 (seed 0).
 """
 DBSCAN_EXPERIMENT: Final = Experiment(
     name="dbscan",
-    title="Run grid DBSCAN by sums on moons and circles, beside scikit-learn's DBSCAN on all rows in one place.",
+    title="Run grid DBSCAN by sums on moons and circles, beside scikit-learn's DBSCAN on all "
+    "rows in one place.",
     trials=DBSCAN_TRIALS,
     splits=SPLITS,
     datasets=(),
@@ -253,7 +254,8 @@ def averaged_labels(clients: Sequence[Floats], k: int, seed: int) -> list[Ints]:
 
 
 def _normalised_neighbours(rows: Floats) -> Any:
-    """rows (n, d) -> D^-1/2 A D^-1/2 (n, n) sparse, of the symmetric graph of nearest neighbours."""
+    """rows (n, d) -> D^-1/2 A D^-1/2 (n, n) sparse, of the symmetric graph of nearest
+    neighbours."""
     from scipy.sparse import diags  # noqa: PLC0415 - an extra that edge clients do without
     from sklearn.neighbors import kneighbors_graph  # noqa: PLC0415 - an extra that edge clients do without
 
@@ -289,7 +291,8 @@ suspects, are the reason. With landmarks, nodes are the same on all clients, and
 """
 SPECTRAL_EXPERIMENT: Final = Experiment(
     name="spectral",
-    title="Run landmark spectral clustering by sums on moons and circles, beside averages of eigenvectors.",
+    title="Run landmark spectral clustering by sums on moons and circles, beside averages of "
+    "eigenvectors.",
     trials=SPECTRAL_TRIALS,
     splits=SPLITS,
     datasets=(),

@@ -133,7 +133,8 @@ def merged_rules(each: Sequence[Rules], distance: float = MERGE_DISTANCE) -> Rul
 
 
 def _ranks(values: Floats) -> Floats:
-    """values (n,) -> their ranks from 0, for Spearman's correlation; equal values in their order."""
+    """values (n,) -> their ranks from 0, for Spearman's correlation; equal values in their
+    order."""
     from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
 
     return np.asarray(stats.rankdata(values, method="ordinal") - 1.0)
@@ -400,7 +401,8 @@ def settings(folder: Path | None, names: tuple[str, ...]) -> list[Setting]:
     `SettingsError`."""
     if folder is None:
         raise SettingsError(
-            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz files"
+            "say where the data are, with --data FOLDER or SHOAL_DATA: a folder of NAME.csv.gz "
+            "files"
         )
     for name in names:
         if name not in PUBLISHED:
@@ -449,7 +451,8 @@ STUDY: Final = Study(
                 ["--dataset", "names"],
                 multiple=True,
                 metavar="NAME",
-                help=f"{' or '.join(PUBLISHED)}; may be repeated; without it, those that are there.",
+                help=f"{' or '.join(PUBLISHED)}; may be repeated; without it, those that are "
+                "there.",
             ),
             click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {TRIALS}."),
             click.Option(

@@ -150,7 +150,8 @@ NOTHING_REMARKABLE = "several clusters, none of them remarkable"
 def _costs(
     contract: ResolvedContract, readings_per_day: float, clients: int | None
 ) -> dict[str, Any]:
-    """Costs of privacy for a device in a day and of hidden presence, and what masked counts take."""
+    """Costs of privacy for a device in a day and of hidden presence, and what masked counts
+    take."""
     day = spent_in_a_day(contract, readings_per_day)
     return {
         "day": None if day is None else day._asdict(),
@@ -249,15 +250,16 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
             lines.append(f"note        {model.name}  {model.experimental}")
         if model.target is not None:
             lines.append(
-                f"predicts    {contract.features[model.target].name}  (other models learn it as any feature)"
+                f"predicts    {contract.features[model.target].name}  (other models learn it as "
+                "any feature)"
             )
         if model.family.in_rounds:
             rounds = declared.rounds.model_dump(exclude_none=True, exclude_defaults=not everything)
             lines.append(f"rounds      {model.name}  {_options(rounds)}")
     if contract.total_epsilon is not None:
         lines.append(
-            f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all; noisy rows count once, so does "
-            "each stream of counts"
+            f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all; noisy rows "
+            "count once, so does each stream of counts"
         )
     return lines
 
@@ -267,7 +269,8 @@ def _upstream_lines(upstream: Upstream | None) -> list[str]:
         return []
     contract = upstream.config.contract
     return [
-        f"region of   {contract.federation}  (contract {contract.digest}), contributes to {', '.join(upstream.models)}"
+        f"region of   {contract.federation}  (contract {contract.digest}), contributes to "
+        f"{', '.join(upstream.models)}"
     ]
 
 
@@ -279,7 +282,8 @@ def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
         f"events.{name}": section for name, section in config.sinks.items()
     }
     lines = [
-        f"{name:<11} {setting} = {'none' if value is None else json.dumps(value, ensure_ascii=False)}"
+        f"{name:<11} {setting} = "
+        f"{'none' if value is None else json.dumps(value, ensure_ascii=False)}"
         for name, section in sections.items()
         for setting, value in section.model_dump(mode="json").items()
         if everything or _differs(section, setting, file)
@@ -292,7 +296,8 @@ def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
 
 
 def _differs(section: Settings, setting: str, file: Path) -> bool:
-    """Whether a setting has another value than its default, which a setting without one always has."""
+    """Whether a setting has another value than its default, which a setting without one always
+    has."""
     field = type(section).model_fields[setting]
     if field.is_required():
         return True

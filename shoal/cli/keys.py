@@ -60,7 +60,8 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
     existing = {place: read_keys(place) for place in places.values() if place.exists()}
     if existing and not rotate:
         raise SettingsError(
-            f"{' and '.join(map(str, existing))}: exists already; to change the key of {name} give --rotate"
+            f"{' and '.join(map(str, existing))}: exists already; to change the key of {name} "
+            "give --rotate"
         )
     key = secrets.token_bytes(KEY_BYTES)
     # The server's file first: the server must know a key before anything is signed with it.
@@ -76,7 +77,8 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
 _ROTATE: Final = click.option(
     "--rotate",
     is_flag=True,
-    help="Make a new key in place of the one that exists, and put its public key before the earlier ones.",
+    help="Make a new key in place of the one that exists, and put its public key before the "
+    "earlier ones.",
 )
 
 
@@ -236,7 +238,7 @@ def _places(config: Config, client: str) -> dict[str, Path]:
         places["server"] = server_file(config.server.client_keys, client)
     if not places:
         raise SettingsError(
-            'the federation file names no place for keys: set signing_key_file = "keys/{client}.key" in [client] '
-            'and client_keys = "keys" in [server]'
+            "the federation file names no place for keys: set signing_key_file = "
+            '"keys/{client}.key" in [client] and client_keys = "keys" in [server]'
         )
     return places

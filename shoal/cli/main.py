@@ -43,8 +43,8 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 work of a federation, and the products are so small that threads wait for each other longer than
 they compute, on a busy machine 100 times"""
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, 4 log, 5 checkpoint or "
-    "lease, 130 interrupted."
+    "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, "
+    "4 log, 5 checkpoint or lease, 130 interrupted."
 )
 
 
@@ -166,7 +166,8 @@ def _unavailable(name: str, why: str, error: str = "") -> click.Command:
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": HELP_NAMES, "max_content_width": 100},
-    epilog=f"{EXIT_CODES} Every option can be given as an environment variable, {VARIABLE}_<COMMAND>_<OPTION>.",
+    epilog=f"{EXIT_CODES} Every option can be given as an environment variable, "
+    f"{VARIABLE}_<COMMAND>_<OPTION>.",
 )
 @click.version_option(__version__, prog_name="shoal")
 @click.pass_context

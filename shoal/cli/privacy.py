@@ -34,12 +34,14 @@ def privacy() -> None:
 @click.option(
     "--readings",
     type=click.IntRange(min=1),
-    help="Print what a person with this many readings has spent at most; otherwise one with all of a client.",
+    help="Print what a person with this many readings has spent at most; otherwise one with all "
+    "of a client.",
 )
 @click.option(
     "--windows",
     type=click.IntRange(min=1),
-    help="Print what a person has spent at most whose readings all lie in this many windows in a row.",
+    help="Print what a person has spent at most whose readings all lie in this many windows in a "
+    "row.",
 )
 @json_option
 def report(
@@ -97,8 +99,8 @@ def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
         path = folder / name / LEDGER
         if not path.exists():
             raise InvalidState(
-                f"there is no {path}: run this on the machine of the client. A client has a ledger from its first "
-                "start in a mode with a guarantee"
+                f"there is no {path}: run this on the machine of the client. A client has a "
+                "ledger from its first start in a mode with a guarantee"
             )
         return {name: path}
     return {path.parent.name: path for path in sorted(folder.glob(f"*/{LEDGER}"))}
@@ -142,12 +144,14 @@ def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
     lines += [_model_line(model) for model in found["models"]]
     if found["epsilon"] is not None:
         lines.append(
-            f"sum         epsilon {found['epsilon']:g} per {unit.phrase} in all models, by the noise tables "
-            f"{found['epsilon_spent']:.6g}; noisy rows count once, so does each stream of counts"
+            f"sum         epsilon {found['epsilon']:g} per {unit.phrase} in all models, by the "
+            f"noise tables {found['epsilon_spent']:.6g}; noisy rows count once, so does each "
+            "stream of counts"
         )
     if unit.is_user:
         lines.append(
-            f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in a window"
+            f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in "
+            "a window"
         )
     return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
 
@@ -178,10 +182,12 @@ def _ledger_lines(
             )
         also = f" in {len(accounts)} federations" if len(accounts) > 1 else ""
         lines.append(
-            f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at most{also}"
+            f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at "
+            f"most{also}"
         )
     return lines or [
-        "spent       no ledger here: a ledger is in the folder of its client, on the client's machine"
+        "spent       no ledger here: a ledger is in the folder of its client, on the client's "
+        "machine"
     ]
 
 
@@ -195,14 +201,17 @@ def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str
     if spending.rows is not None:
         rows = spending.rows
         lines.append(
-            f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} for one"
+            f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} "
+            "for one"
         )
     lines += [
-        f"spent       {name}  {one.model}  {one.windows} windows of masked counts, rho {one.rho / NANO:g}"
+        f"spent       {name}  {one.model}  {one.windows} windows of masked counts, rho "
+        f"{one.rho / NANO:g}"
         for one in spending.masked
     ]
     if spending.masked:
         lines.append(
-            f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 in all"
+            f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 "
+            "in all"
         )
     return lines

@@ -17,7 +17,8 @@ CLONE = Path(__file__).parents[2]
 
 @click.command(
     "reproduce",
-    help="Not available: shoal is not run from a clone, and only a clone has the papers' experiments.",
+    help="Not available: shoal is not run from a clone, and only a clone has the papers' "
+    "experiments.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("anything", nargs=-1)

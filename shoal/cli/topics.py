@@ -108,7 +108,8 @@ def show(file: Path, origin: str, raw: bool) -> None:
         click.echo(f"{name}: {_text(value)}")
     value = record.value or b""
     click.echo(
-        f"value: {len(value)} bytes, {value[:BYTES_SHOWN].hex(' ')}{' ...' if len(value) > BYTES_SHOWN else ''}"
+        f"value: {len(value)} bytes, "
+        f"{value[:BYTES_SHOWN].hex(' ')}{' ...' if len(value) > BYTES_SHOWN else ''}"
     )
 
 
@@ -127,7 +128,8 @@ def requeue(file: Path, origin: str) -> None:
         kept = dict(record.headers)
         if "original_headers_cut" in kept:
             raise InvalidData(
-                f"{origin}: its headers were too large to be kept, so it cannot be published as it was"
+                f"{origin}: its headers were too large to be kept, so it cannot be published as "
+                "it was"
             )
         if VALUE_BYTES in kept:
             raise InvalidData(
@@ -184,7 +186,8 @@ def _parse_origin(config: Config, origin: str) -> tuple[str, int]:
     place = re.fullmatch(rf"{re.escape(topic)}/([0-9]{{1,9}})/[0-9]+", origin)
     if place is None:
         raise InvalidData(
-            f"{origin}: no server has rejected this, as it does not come from {topic}; it is not published"
+            f"{origin}: no server has rejected this, as it does not come from {topic}; it is not "
+            "published"
         )
     return topic, int(place[1])
 

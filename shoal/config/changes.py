@@ -115,11 +115,13 @@ class ContractChange:
         found: list[str] = []
         if before.federation != after.federation:
             found.append(
-                f"[federation] name: the log is that of {before.federation}; {start} in another folder"
+                f"[federation] name: the log is that of {before.federation}; {start} in another "
+                "folder"
             )
         if old["privacy"] != new["privacy"]:
             found.append(
-                f"[privacy]: what has been published was promised under the terms of before; {start}"
+                "[privacy]: what has been published was promised under the terms of before; "
+                f"{start}"
             )
         elif before.privacy.helpers:
             found.append(
@@ -137,8 +139,8 @@ class ContractChange:
             )
         if any(one.digest == after.digest for one in earlier):
             found.append(
-                "the federation has had this contract before: count up `revision` in [federation], which tells what "
-                "was published then from what comes now"
+                "the federation has had this contract before: count up `revision` in "
+                "[federation], which tells what was published then from what comes now"
             )
         if len(earlier) + 1 >= CHANGES_MAX:
             found.append(
@@ -185,8 +187,9 @@ def changed_text(change: ContractChange, refused: Sequence[str]) -> str:
             refused
         )
     return (
-        f"the contract of {name} has changed:\n{_indented(change.lines())}\n  To go on so, start the server once with "
-        "--accept-changes, then give every client the new federation file; else put the old one back"
+        f"the contract of {name} has changed:\n{_indented(change.lines())}\n  To go on so, start "
+        "the server once with --accept-changes, then give every client the new federation file; "
+        "else put the old one back"
     )
 
 

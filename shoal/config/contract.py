@@ -52,13 +52,15 @@ class Feature(Table):
     unit: Text = Field(default="", max_length=32, description="for people: °C, %, lux")
     kind: Literal["number", "category", "circular"] = Field(
         default="number",
-        description="`category`: one of the `values`, such as a door that is open or closed; without `low` and `high`. "
-        "`circular`: begins again after each `period`, as wind direction and hour of day do; without `high`",
+        description="`category`: one of the `values`, such as a door that is open or closed; "
+        "without `low` and `high`. `circular`: begins again after each `period`, as wind "
+        "direction and hour of day do; without `high`",
     )
     values: tuple[Text, ...] = Field(
         default=(),
         max_length=VALUES_MAX,
-        description='of a `category`, all that can be, as sources write them: `["closed", "open"]`, or codes',
+        description='of a `category`, all that can be, as sources write them: `["closed", '
+        '"open"]`, or codes',
     )
     period: Number = Field(
         default=0.0,
@@ -66,8 +68,9 @@ class Feature(Table):
         description="of a `circular` feature, what it begins again after: 360, 24",
     )
     low: Number = Field(
-        description="smallest possible value, from the data sheet of the sensor; lower readings are clipped to it. "
-        "Of a `circular` feature where its circle is cut, by default at 0: best where readings are fewest"
+        description="smallest possible value, from the data sheet of the sensor; lower readings "
+        "are clipped to it. Of a `circular` feature where its circle is cut, by default at 0: "
+        "best where readings are fewest"
     )
     high: Number = Field(description="largest possible value; higher readings are clipped to it")
     share: Number = Field(
@@ -79,8 +82,9 @@ class Feature(Table):
     step: Number = Field(
         default=0.0,
         ge=0,
-        description="smallest difference that the sensor shows, such as 1 for whole degrees; values are spread over it "
-        "before anything learns, so that gaps between them are no valleys. 0: as they are",
+        description="smallest difference that the sensor shows, such as 1 for whole degrees; "
+        "values are spread over it before anything learns, so that gaps between them are no "
+        "valleys. 0: as they are",
     )
 
     @model_validator(mode="before")
@@ -173,7 +177,8 @@ class Privacy(Table):
         default=None,
         ge=EPSILON_MIN,
         le=EPSILON_MAX,
-        description="what a reading, or a `unit`, may cost in each model that learns from counts, with `formal`",
+        description="what a reading, or a `unit`, may cost in each model that learns from "
+        "counts, with `formal`",
     )
     window_readings: Whole = Field(
         default=400,
@@ -189,33 +194,35 @@ class Privacy(Table):
     )
     unit: UnitName = Field(
         default="reading",
-        description="the privacy unit that `counts_epsilon` is for: one `reading`, or all readings that one `user` "
-        "(a person, a device) has in a window; readings then need a user id. `client` with `masked`: all readings of a "
-        "client in a window",
+        description="the privacy unit that `counts_epsilon` is for: one `reading`, or all "
+        "readings that one `user` (a person, a device) has in a window; readings then need a "
+        "user id. `client` with `masked`: all readings of a client in a window",
     )
     readings_per_window_max: Whole | None = Field(
         default=None,
         ge=1,
         le=10**6,
-        description='with `unit = "user"`: most readings of one user that are counted in a window; the noise is this '
+        description='with `unit = "user"`: most readings of one user that are counted in a '
+        "window; the noise is this "
         "many times larger",
     )
     helpers: tuple[HelperKey, ...] = Field(
         default=(),
         max_length=HELPERS_MAX,
-        description="with `masked`: the parties that unmask sums, one table `[[privacy.helpers]]` each with `name` and "
-        "`key`, as `shoal keys helper` prints it",
+        description="with `masked`: the parties that unmask sums, one table "
+        "`[[privacy.helpers]]` each with `name` and `key`, as `shoal keys helper` prints it",
     )
     hide_presence: bool = Field(
         default=False,
-        description="close each window by the clock, after `window_s`, and publish it as one of `window_readings` "
-        "places also if it is empty: hides when readings are taken and how many; of those closer together than "
-        "`window_s` / `window_readings`, one is counted",
+        description="close each window by the clock, after `window_s`, and publish it as one of "
+        "`window_readings` places also if it is empty: hides when readings are taken and how "
+        "many; of those closer together than `window_s` / `window_readings`, one is counted",
     )
     missing: Missing = Field(
         default="drop",
-        description="a reading without a value of some feature is rejected (`drop`), is filled up by its source with "
-        "the client's last values (`hold`), or is learnt for the values that it has (`learn`)",
+        description="a reading without a value of some feature is rejected (`drop`), is filled "
+        "up by its source with the client's last values (`hold`), or is learnt for the values "
+        "that it has (`learn`)",
     )
 
     @model_validator(mode="after")
@@ -232,7 +239,8 @@ class Privacy(Table):
             mode.check_terms(self.terms, self.counts_epsilon, self.unit)
             if self.missing == "learn" and not mode.fills_gaps:
                 raise SettingsError(
-                    f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or "hold"'
+                    f'missing = "learn" means nothing in mode = "{mode.name}"; take "drop" or '
+                    '"hold"'
                 )
             if self.helpers and not mode.masked:
                 raise SettingsError(f'helpers mean nothing in mode = "{self.mode}"; leave them out')
@@ -242,8 +250,8 @@ class Privacy(Table):
                 )
             if self.hide_presence and (self.counts_epsilon is None or self.terms):
                 raise SettingsError(
-                    "hide_presence is for private counts alone: it needs counts_epsilon, and nothing for noisy rows, "
-                    "whose number is published"
+                    "hide_presence is for private counts alone: it needs counts_epsilon, and "
+                    "nothing for noisy rows, whose number is published"
                 )
             if self.unit == "user" and self.readings_per_window_max is None:
                 raise SettingsError(
@@ -251,7 +259,8 @@ class Privacy(Table):
                 )
             if (self.readings_per_window_max or 1) > self.window_readings:
                 raise SettingsError(
-                    f"readings_per_window_max must be at most window_readings, {self.window_readings}"
+                    "readings_per_window_max must be at most window_readings, "
+                    f"{self.window_readings}"
                 )
             _ = self.privacy_unit
         except SettingsError as error:
@@ -277,7 +286,8 @@ class Privacy(Table):
 
 
 class Rounds(Table):
-    """Rounds of a model: which clients it asks, when a round ends, and what counts between rounds."""
+    """Rounds of a model: which clients it asks, when a round ends, and what counts between
+    rounds."""
 
     fraction: Number = Field(
         default=1.0, gt=0, le=1, description="part of the clients asked in each round, at random"
@@ -308,8 +318,9 @@ class Rounds(Table):
     )
     between: Literal["decay", "fresh", "cache"] | None = Field(
         default=None,
-        description="what counts besides the answers of a round: `decay`: all earlier ones, with less and less weight "
-        "(default for sums); `fresh`: nothing; `cache`: the newest answer of each client (default for others)",
+        description="what counts besides the answers of a round: `decay`: all earlier ones, with "
+        "less and less weight (default for sums); `fresh`: nothing; `cache`: the newest answer "
+        "of each client (default for others)",
     )
     decay: Number = Field(
         default=0.5,
@@ -328,8 +339,9 @@ class Rounds(Table):
     )
     robust: Literal["none", "median", "trimmed", "clip"] = Field(
         default="none",
-        description="bound what a single client can do to the model: combine answers by their `median`, by a `trimmed` "
-        "mean or with a `clip` (docs/explanation/robustness.md); `none`: exactly the sums",
+        description="bound what a single client can do to the model: combine answers by their "
+        "`median`, by a `trimmed` mean or with a `clip` (docs/explanation/robustness.md); "
+        "`none`: exactly the sums",
     )
 
 
@@ -346,19 +358,23 @@ class Model(Table):
         default=READINGS_MAX,
         ge=READINGS_MAX_LEAST,
         le=10**9,
-        description="most readings that one update or answer may be from, and so the weight of one client in a round; "
-        "clients publish before there are more, and answer rounds from this many of their newest rows",
+        description="most readings that one update or answer may be from, and so the weight of "
+        "one client in a round; clients publish before there are more, and answer rounds from "
+        "this many of their newest rows",
     )
     counts_epsilon: Number | None = Field(
         default=None,
         ge=EPSILON_MIN,
         le=EPSILON_MAX,
-        description="only for algorithms that learn from counts: instead of `counts_epsilon` of [privacy]",
+        description="only for algorithms that learn from counts: instead of `counts_epsilon` of "
+        "[privacy]",
     )
     source: Name | None = Field(
         default=None,
-        description="only for algorithms in rounds: the streaming model of this file whose clusters it starts from, "
-        'and on whose nodes a criterion chooses a number of clusters; `clusters = "auto"` and criteria need it. '
+        description="only for algorithms in rounds: the streaming model of this file whose "
+        "clusters it starts from, "
+        'and on whose nodes a criterion chooses a number of clusters; `clusters = "auto"` and '
+        "criteria need it. "
         "Without it, centres start anywhere within the bounds",
     )
     rounds: Rounds = Field(default=Rounds(), description="only for algorithms in rounds; see below")

@@ -73,7 +73,8 @@ def parse_address(address: str) -> Address:
     if found is None or found[1].lower() not in TRANSPORTS.names():
         known = ", ".join(f"{name}:..." for name in TRANSPORTS.names())
         raise SettingsError(
-            f"log address {address!r}: must begin with one of {known}, or be a path that ends in .db"
+            f"log address {address!r}: must begin with one of {known}, or be a path that ends in "
+            ".db"
         )
     return Address(TRANSPORTS.load(found[1].lower()), found[2])
 
@@ -159,7 +160,8 @@ class SinkSettings(Settings):
 
 
 class SinkWithSettings(Protocol):
-    """Facts that the settings need of a sink; see `shoal.server_node.outputs.sinks.base.SinkType`."""
+    """Facts that the settings need of a sink; see
+    `shoal.server_node.outputs.sinks.base.SinkType`."""
 
     name: str
     settings: type[SinkSettings]

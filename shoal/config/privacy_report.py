@@ -100,8 +100,8 @@ def spent_in_a_day(
     noun = "reading" if readings == 1 else "readings"
     return DaySpending(
         epsilon,
-        f"{device} with {_number(readings)} {noun} a day{where} spends epsilon {_number(epsilon)} a day. "
-        f"{protection(epsilon)}",
+        f"{device} with {_number(readings)} {noun} a day{where} spends epsilon {_number(epsilon)} "
+        f"a day. {protection(epsilon)}",
     )
 
 
@@ -112,7 +112,8 @@ def _number(value: float) -> str:
 
 
 def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:
-    """Cost of windows that close by the clock, at this many readings a day; None where they do not."""
+    """Cost of windows that close by the clock, at this many readings a day; None where they do
+    not."""
     privacy = contract.contract.privacy
     unit = contract.mode.unit
     if not unit.hides_presence:
@@ -128,10 +129,10 @@ def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | N
         else 1.0
     )
     return (
-        f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger charges each as full: "
-        f"epsilon {_number(charged)} a day. Of {_number(readings)} readings a day at random times "
-        f"{_number(100 * max(0.0, lost))} % share a place with another and are not counted; a shorter window_s makes "
-        "that fewer"
+        f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger "
+        f"charges each as full: epsilon {_number(charged)} a day. Of {_number(readings)} readings "
+        f"a day at random times {_number(100 * max(0.0, lost))} % share a place with another and "
+        "are not counted; a shorter window_s makes that fewer"
     )
 
 
@@ -245,8 +246,8 @@ def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
         else "a larger epsilon, larger window_readings"
     )
     return [
-        f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows anything: take "
-        f"{terms}{less}"
+        f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows "
+        f"anything: take {terms}{less}"
     ]
 
 
@@ -255,8 +256,9 @@ def _on_regimes(contract: ResolvedContract) -> list[str]:
     if epsilon >= REGIMES_EPSILON_MIN:
         return []
     return [
-        f"noise at epsilon {epsilon:.3g} for each feature hides regimes: levels that differ by .15 of the range were "
-        f"one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with stays of 500 readings"
+        f"noise at epsilon {epsilon:.3g} for each feature hides regimes: levels that differ by "
+        f".15 of the range were one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with stays "
+        "of 500 readings"
     ]
 
 
@@ -269,14 +271,16 @@ def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
             else ""
         )
         found.append(
-            f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take density_tree{grid}, which "
-            f"find them in private counts at an epsilon of 1 to 4, or an epsilon of {ROWS_EPSILON_MIN:g} and more"
+            f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take "
+            f"density_tree{grid}, which find them in private counts at an epsilon of 1 to 4, or "
+            f"an epsilon of {ROWS_EPSILON_MIN:g} and more"
         )
     counted = [other.name for other in contract.counted]
     if counted and epsilon > WEAK_EPSILON:
         found.append(
-            f"noisy rows at epsilon {epsilon:g} give away what the counts of {', '.join(counted)} protect: without "
-            "models that learn from rows, a reading would cost only what counts cost"
+            f"noisy rows at epsilon {epsilon:g} give away what the counts of {', '.join(counted)} "
+            "protect: without models that learn from rows, a reading would cost only what counts "
+            "cost"
         )
     return found
 
@@ -288,13 +292,13 @@ def _on_counts(privacy: Privacy, algorithm: CountingAlgorithm, epsilon: float) -
     least = algorithm.epsilon_advised * unit.readings_max
     if epsilon < least:
         found.append(
-            f"{algorithm.name} at epsilon {epsilon:g} needs very many readings until it finds clusters: take "
-            f"density_tree, or an epsilon of {least:g} and more"
+            f"{algorithm.name} at epsilon {epsilon:g} needs very many readings until it finds "
+            f"clusters: take density_tree, or an epsilon of {least:g} and more"
         )
     if WINDOW_READINGS_MIN <= window < WINDOW_READINGS_MIN * unit.readings_max:
         found.append(
-            f"noise for {unit.readings_max} readings of a user is more than the readings of a window of {window}: take "
-            "a smaller readings_per_window_max, or window_readings of "
+            f"noise for {unit.readings_max} readings of a user is more than the readings of a "
+            f"window of {window}: take a smaller readings_per_window_max, or window_readings of "
             f"{WINDOW_READINGS_MIN * unit.readings_max} and more"
         )
     if window < WINDOW_READINGS_MIN:

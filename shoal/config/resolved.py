@@ -405,7 +405,8 @@ def _resolve_rounds(
     target = _target(contract, declared, algorithm)
     if target is not None and contract.learns_gaps:
         raise SettingsError(
-            f"{declared.algorithm} predicts a feature, and cannot learn it from readings that may lack it: take "
+            f"{declared.algorithm} predicts a feature, and cannot learn it from readings that may "
+            "lack it: take "
             'missing = "drop" or "hold" in [privacy]'
         )
     kind = rounds.between or ("decay" if algorithm.additive else "cache")
@@ -454,23 +455,25 @@ def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Mod
     """Raises `SettingsError` for a model of noisy rows under terms that are for counts alone."""
     if mode.masked:
         raise SettingsError(
-            f'{declared.algorithm} learns from rows, and with mode = "{mode.name}" only sums of counts leave a client: '
+            f'{declared.algorithm} learns from rows, and with mode = "{mode.name}" only sums of '
+            "counts leave a client: "
             "take models that learn from counts, such as density_tree"
         )
     if contract.privacy.unit == "user":
         raise SettingsError(
-            f'{declared.algorithm} learns from noisy rows, which protect readings one by one: with unit = "user" take '
+            f"{declared.algorithm} learns from noisy rows, which protect readings one by one: "
+            'with unit = "user" take '
             "models that learn from counts, such as density_tree"
         )
     if contract.privacy.hide_presence:
         raise SettingsError(
-            f"{declared.algorithm} learns from noisy rows, whose number is published: with hide_presence take models "
-            "that learn from counts, such as density_tree"
+            f"{declared.algorithm} learns from noisy rows, whose number is published: with "
+            "hide_presence take models that learn from counts, such as density_tree"
         )
     if declared.counts_epsilon is not None:
         raise SettingsError(
-            f"{declared.algorithm} learns from noisy rows, which all such models share; its epsilon is "
-            "epsilon_per_reading of [privacy]"
+            f"{declared.algorithm} learns from noisy rows, which all such models share; its "
+            "epsilon is epsilon_per_reading of [privacy]"
         )
     # Without `counts_epsilon`, with which the terms of rows may be left out.
     mode.check_terms(contract.privacy.terms)
@@ -499,7 +502,8 @@ def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> N
             )
         if source not in found:
             raise SettingsError(
-                f'source = "{source}", must be a streaming model of this file: {named or "there is none"}'
+                f'source = "{source}", must be a streaming model of this file: '
+                f"{named or 'there is none'}"
             )
     elif model.rounds.starts_from_another:
         add = (
@@ -508,5 +512,6 @@ def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> N
             else f"add one of {', '.join(streaming_names())} and name it as source"
         )
         raise SettingsError(
-            f'clusters = "{clusters}" starts from the clusters of another model: {add}; or give a number'
+            f'clusters = "{clusters}" starts from the clusters of another model: {add}; or give a '
+            "number"
         )

@@ -44,46 +44,50 @@ class ClientSettings(Settings):
     )
     label: bool = Field(
         default=False,
-        description="label the client's own readings by the newest snapshot; the labels stay in its folder",
+        description="label the client's own readings by the newest snapshot; the labels stay in "
+        "its folder",
     )
     novelty_quantile: float = Field(
         default=0.999,
         gt=0,
         le=0.9999,
-        description="count labelled readings of this novelty or more as novel; of a steady stream about 1 minus it are",
+        description="count labelled readings of this novelty or more as novel; of a steady "
+        "stream about 1 minus it are",
     )
     novel_streak: int = Field(
         default=10,
         ge=2,
         le=10**6,
-        description="novel readings in a row that are a site event (`shoal events list --client NAME`); of a steady "
-        "stream that has none, ten in a row do not happen by chance",
+        description="novel readings in a row that are a site event (`shoal events list --client "
+        "NAME`); of a steady stream that has none, ten in a row do not happen by chance",
     )
     regime_changed_windows: float = Field(
         default=2.0,
         ge=0,
         le=100,
-        description="blocks of a regimes model, and five readings at least, for which a client must stay in another "
-        "regime before the site event `regime_changed`",
+        description="blocks of a regimes model, and five readings at least, for which a client "
+        "must stay in another regime before the site event `regime_changed`",
     )
     unseen_change_share: float = Field(
         default=0.01,
         ge=0,
         le=1,
-        description="report a change of regime (`unseen_change`) where at most this share of the changes from there "
-        "were as rare",
+        description="report a change of regime (`unseen_change`) where at most this share of the "
+        "changes from there were as rare",
     )
     unusual_dwell_share: float = Field(
         default=0.01,
         ge=0,
         le=1,
-        description="report a dwell in a regime (`unusual_dwell`) where at most this share of dwells last as long",
+        description="report a dwell in a regime (`unusual_dwell`) where at most this share of "
+        "dwells last as long",
     )
     publish_labels: bool = Field(
         default=False,
-        description="publish the cluster, novelty and time of every labelled reading, the features outside their "
-        "usual values, and events of regimes, but not its values, to the topic `<federation>.labels`; they are made "
-        "from readings without noise, so no guarantee of [privacy] covers them",
+        description="publish the cluster, novelty and time of every labelled reading, the "
+        "features outside their usual values, and events of regimes, but not its values, to the "
+        "topic `<federation>.labels`; they are made from readings without noise, so no guarantee "
+        "of [privacy] covers them",
     )
     window_rows: int = Field(
         default=2000,
@@ -101,68 +105,75 @@ class ClientSettings(Settings):
         default=DAY_S,
         ge=0,
         le=10**12,
-        description="seconds that the time of a reading may lie after its arrival in the readings log; beyond, the "
-        "sensor's clock is wrong, and the reading is rejected (`time`)",
+        description="seconds that the time of a reading may lie after its arrival in the "
+        "readings log; beyond, the sensor's clock is wrong, and the reading is rejected (`time`)",
     )
     drop_repeats: bool = Field(
         default=False,
-        description="reject a reading with the time of one of the 1000 before it (`repeat`): for a sensor that sends a "
-        "message again; not for several sensors in one log. Where the privacy unit is a user: same user and time in "
-        "one window",
+        description="reject a reading with the time of one of the 1000 before it (`repeat`): for "
+        "a sensor that sends a message again; not for several sensors in one log. Where the "
+        "privacy unit is a user: same user and time in one window",
     )
     readings_bytes_max: int = Field(
         default=1024**3,
         ge=1024,
         le=2**62,
-        description="bytes of the newest readings that are kept, learnt or not; for the producer too",
+        description="bytes of the newest readings that are kept, learnt or not; for the producer "
+        "too",
     )
     accept_gap: bool = Field(
         default=False,
-        description="continue, with a warning, when retention removed readings before they were learnt",
+        description="continue, with a warning, when retention removed readings before they were "
+        "learnt",
     )
     accept_unseen: bool = Field(
         default=False,
-        description="start, with a warning, where the client may not read the updates topic and so cannot find out "
-        "whether its folder is older than what it has published",
+        description="start, with a warning, where the client may not read the updates topic and "
+        "so cannot find out whether its folder is older than what it has published",
     )
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="serve /metrics and /livez on this port; 0: do not"
     )
     metrics_host: str = Field(
         default="127.0.0.1",
-        description="address for it; beyond loopback, counts made from raw readings (rejected, novel) are left out",
+        description="address for it; beyond loopback, counts made from raw readings (rejected, "
+        "novel) are left out",
     )
     metrics_on_site: bool = Field(
         default=False,
-        description="`metrics_host` can be reached from the client's own site only: serve the counts made from raw "
-        "readings there too",
+        description="`metrics_host` can be reached from the client's own site only: serve the "
+        "counts made from raw readings there too",
     )
     epsilon_max: float = Field(
         default=0.0,
         ge=0,
         le=10**12,
-        description="most epsilon that a person spends in all that the client publishes, by its ledger; 0: no limit",
+        description="most epsilon that a person spends in all that the client publishes, by its "
+        "ledger; 0: no limit",
     )
     person_readings: int = Field(
         default=0,
         ge=0,
         le=10**12,
-        description="readings of one person that `epsilon_max` is for; 0: all readings of the client",
+        description="readings of one person that `epsilon_max` is for; 0: all readings of the "
+        "client",
     )
     readings_per_day: float = Field(
         default=1440.0,
         gt=0,
         le=10**12,
-        description="readings that one person or device gives in a day: `shoal check` says what they spend",
+        description="readings that one person or device gives in a day: `shoal check` says what "
+        "they spend",
     )
     at_epsilon_max: Literal["pause", "refuse"] = Field(
         default="pause",
-        description="at `epsilon_max`: `pause`: read nothing more, so that readings wait in their log; `refuse`: read "
-        "on, and learn and count nothing more",
+        description="at `epsilon_max`: `pause`: read nothing more, so that readings wait in "
+        "their log; `refuse`: read on, and learn and count nothing more",
     )
     signing_key_file: FilePath | None = Field(
         default=None,
-        description="sign updates with the key in this file; `{client}` is replaced by the client's name",
+        description="sign updates with the key in this file; `{client}` is replaced by the "
+        "client's name",
     )
 
     @model_validator(mode="after")
@@ -198,8 +209,8 @@ class ServerSettings(Settings):
         default=1.0,
         ge=0,
         le=100,
-        description="false alarms a month and model that are accepted for shares of clusters that are unusual for the "
-        "time of day; 0: none is raised",
+        description="false alarms a month and model that are accepted for shares of clusters "
+        "that are unusual for the time of day; 0: none is raised",
     )
     snapshot_updates: int = Field(
         default=20, ge=1, le=10**6, description="publish a snapshot after this many updates"
@@ -208,8 +219,8 @@ class ServerSettings(Settings):
         default=0.1,
         gt=0,
         le=86400,
-        description="or after this many seconds, if there was any update; later, by 2 s at most, if snapshots of the "
-        "model take long",
+        description="or after this many seconds, if there was any update; later, by 2 s at most, "
+        "if snapshots of the model take long",
     )
     batch_updates_max: int = Field(
         default=200, ge=1, le=10_000, description="most updates absorbed between two checkpoints"
@@ -218,17 +229,20 @@ class ServerSettings(Settings):
         default=1.0,
         gt=0,
         le=3600,
-        description="a step ends with the update at which this many seconds have passed; the others wait for the next",
+        description="a step ends with the update at which this many seconds have passed; the "
+        "others wait for the next",
     )
     lease_renew_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="renew the lease this often; a server that did not for four times as long may be replaced",
+        description="renew the lease this often; a server that did not for four times as long "
+        "may be replaced",
     )
     accept_gap: bool = Field(
         default=False,
-        description="continue, with a warning, when retention removed updates before they were read",
+        description="continue, with a warning, when retention removed updates before they were "
+        "read",
     )
     host: str = Field(default="127.0.0.1", description="address of the page and the metrics")
     port: int = Field(
@@ -240,13 +254,14 @@ class ServerSettings(Settings):
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         strict=False,
-        description="host names by which the page may be called, besides `host`, `localhost` and loopback addresses; "
-        "requests under another name are refused. In the environment, with commas between them",
+        description="host names by which the page may be called, besides `host`, `localhost` and "
+        "loopback addresses; requests under another name are refused. In the environment, with "
+        "commas between them",
     )
     token_file: FilePath | None = Field(
         default=None,
-        description="all requests but `/livez` need the token in this file (`Authorization: Bearer`); the page asks "
-        "for it. `shoal keys token FILE` makes one",
+        description="all requests but `/livez` need the token in this file (`Authorization: "
+        "Bearer`); the page asks for it. `shoal keys token FILE` makes one",
     )
     certificate_file: FilePath | None = Field(
         default=None,
@@ -259,34 +274,34 @@ class ServerSettings(Settings):
         default=256,
         ge=16,
         le=100_000,
-        description="connections to the page at once; beyond them those that have waited longest for a request are "
-        "closed. At most 64 of them, and at most half, are event streams",
+        description="connections to the page at once; beyond them those that have waited longest "
+        "for a request are closed. At most 64 of them, and at most half, are event streams",
     )
     requests_per_s: float = Field(
         default=50.0,
         ge=0,
         le=10**6,
-        description="requests that one address may send per second, and twice as many at once; 0: no limit. Behind a "
-        "proxy all requests come from its address",
+        description="requests that one address may send per second, and twice as many at once; "
+        "0: no limit. Behind a proxy all requests come from its address",
     )
     request_s: float = Field(
         default=10.0,
         gt=0,
         le=3600,
-        description="seconds within which the header of a request must have arrived; three times as many for its body, "
-        "and for a client to read on",
+        description="seconds within which the header of a request must have arrived; three times "
+        "as many for its body, and for a client to read on",
     )
     clients: tuple[str, ...] = Field(
         default=(),
         strict=False,
-        description="the clients whose updates are processed, others are rejected; none: any. In the environment, with "
-        "commas between them",
+        description="the clients whose updates are processed, others are rejected; none: any. In "
+        "the environment, with commas between them",
     )
     regions: tuple[str, ...] = Field(
         default=(),
         strict=False,
-        description="the federations that are regions below this one; updates of regions that are not named are "
-        "rejected. In the environment, with commas between them",
+        description="the federations that are regions below this one; updates of regions that "
+        "are not named are rejected. In the environment, with commas between them",
     )
     clients_max: int = Field(
         default=10_000,
@@ -298,15 +313,16 @@ class ServerSettings(Settings):
         default=300.0,
         ge=0,
         le=10**6,
-        description="records that a client may send per second, by the log's time, and 60 times as many at once; more "
-        "are rejected. 0: no limit",
+        description="records that a client may send per second, by the log's time, and 60 times "
+        "as many at once; more are rejected. 0: no limit",
     )
     requests_taken_per_s: float = Field(
         default=10.0,
         ge=0,
         le=10**6,
-        description="requests of one type (a name, a wake, a quarantine) for one model that are taken per second, by "
-        "the log's time, and 60 times as many at once; more are rejected. 0: no limit",
+        description="requests of one type (a name, a wake, a quarantine) for one model that are "
+        "taken per second, by the log's time, and 60 times as many at once; more are rejected. "
+        "0: no limit",
     )
     client_bytes_max: int = Field(
         default=16 * MIB,
@@ -318,29 +334,33 @@ class ServerSettings(Settings):
         default=256 * MIB,
         ge=4096,
         le=2**40,
-        description="bytes of the answers of all clients that a model in rounds keeps; more are rejected",
+        description="bytes of the answers of all clients that a model in rounds keeps; more are "
+        "rejected",
     )
     signing_key_file: FilePath | None = Field(
         default=None,
-        description="private key with which the server signs snapshots and leases, where [log] has `server_keys`, and "
-        "its own requests (needs the extra `sign`)",
+        description="private key with which the server signs snapshots and leases, where [log] "
+        "has `server_keys`, and its own requests (needs the extra `sign`)",
     )
     operator_keys: FilePath | None = Field(
         default=None,
-        description="file with the public keys of operators: requests that are signed neither with one of them nor by "
-        "the server are rejected",
+        description="file with the public keys of operators: requests that are signed neither "
+        "with one of them nor by the server are rejected",
     )
     operator_key_file: FilePath | None = Field(
         default=None,
-        description="private key with which commands such as `shoal name` sign their requests (needs the extra `sign`)",
+        description="private key with which commands such as `shoal name` sign their requests "
+        "(needs the extra `sign`)",
     )
     client_keys: FilePath | None = Field(
         default=None,
-        description="folder with a NAME.key for each client; updates not signed with their client's key are rejected",
+        description="folder with a NAME.key for each client; updates not signed with their "
+        "client's key are rejected",
     )
     helper_key_file: FilePath | None = Field(
         default=None,
-        description='with `mode = "masked"`: run a helper within the server, with the key in this file, besides those '
+        description='with `mode = "masked"`: run a helper within the server, with the key in '
+        "this file, besides those "
         "that other parties run",
     )
 
@@ -375,25 +395,28 @@ class ReplicaSettings(Settings):
 
     folder: FilePath = Field(
         default=Path("data/replicas"),
-        description="a folder for each replica below it, with a copy of the state of its regions; it may be lost",
+        description="a folder for each replica below it, with a copy of the state of its "
+        "regions; it may be lost",
     )
     group: str = Field(
         default="shoal-replicas",
         pattern=f"^{NAME_PATTERN}$",
-        description="Kafka's consumer group of the replicas, and part of the names of the topics with their state",
+        description="Kafka's consumer group of the replicas, and part of the names of the topics "
+        "with their state",
     )
     commit_s: float = Field(
         default=1.0,
         gt=0,
         le=60,
-        description="seconds between two transactions; each has the state, what was published, and how far was read",
+        description="seconds between two transactions; each has the state, what was published, "
+        "and how far was read",
     )
     session_s: float = Field(
         default=6.0,
         ge=1,
         le=300,
-        description="a replica that was silent for so long has its regions taken over; at least what the brokers "
-        "allow (`group.min.session.timeout.ms`, 6 by default)",
+        description="a replica that was silent for so long has its regions taken over; at least "
+        "what the brokers allow (`group.min.session.timeout.ms`, 6 by default)",
     )
 
 
@@ -402,7 +425,8 @@ class UpstreamSettings(Settings):
 
     file: FilePath | None = Field(
         default=None,
-        description="federation file of the upstream federation, as its clients have it; none: there is none",
+        description="federation file of the upstream federation, as its clients have it; none: "
+        "there is none",
     )
     publish_readings: int = Field(
         default=10_000,
@@ -424,5 +448,6 @@ class EventSettings(Settings):
     )
     rules: FilePath | None = Field(
         default=None,
-        description="TOML file of `[[rule]]` tables: forward only matching events; none: all of them",
+        description="TOML file of `[[rule]]` tables: forward only matching events; none: all of "
+        "them",
     )

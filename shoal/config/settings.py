@@ -143,7 +143,8 @@ def _reject_contract(environment: Mapping[str, str]) -> None:
             and name not in OPTIONS.get(table.lower(), ())
         ):
             raise SettingsError(
-                f"{variable}: the contract is set in the federation file only, as it is the same on every machine"
+                f"{variable}: the contract is set in the federation file only, as it is the same "
+                "on every machine"
             )
 
 
@@ -179,20 +180,22 @@ class LogSettings(Settings):
     )
     server_keys: FilePath | None = Field(
         default=None,
-        description="file with the public keys of the servers: snapshots, leases and ends of masked rounds that are "
-        "not signed with one of them are left out",
+        description="file with the public keys of the servers: snapshots, leases and ends of "
+        "masked rounds that are not signed with one of them are left out",
     )
     partitions: int = Field(
         default=1,
         ge=1,
         le=1000,
-        description="of the updates topic; all updates of a model are in one partition, so that they have one order",
+        description="of the updates topic; all updates of a model are in one partition, so that "
+        "they have one order",
     )
     updates_retention_s: float = Field(
         default=7 * DAY_S,
         ge=0,
         le=10**10,
-        description="seconds that updates are kept, and so the longest time a server may be down; 0: for ever",
+        description="seconds that updates are kept, and so the longest time a server may be "
+        "down; 0: for ever",
     )
     updates_retention_bytes: int = Field(
         default=10 * 1024 * MIB,
@@ -210,7 +213,8 @@ class LogSettings(Settings):
         default=256 * MIB,
         ge=1000,
         le=2**62,
-        description="bytes of the newest published labels that are kept, where clients have `publish_labels`",
+        description="bytes of the newest published labels that are kept, where clients have "
+        "`publish_labels`",
     )
     rejected_retention_bytes: int = Field(
         default=256 * MIB,
@@ -222,7 +226,8 @@ class LogSettings(Settings):
         default=UPDATE_RECORD_BYTES_MAX,
         ge=128 * 1024,
         le=RECORD_BYTES_MAX,
-        description="largest record of updates, with key and headers; a larger update travels in chunks",
+        description="largest record of updates, with key and headers; a larger update travels in "
+        "chunks",
     )
     snapshot_bytes_max: int = Field(
         default=RECORD_BYTES_MAX,
@@ -253,21 +258,23 @@ class ReadingsSettings(Settings):
     )
     folder: FilePath | None = Field(
         default=None,
-        description="[client] `folder` of another federation whose clients of the same names share their readings, and "
-        "the ledger of what was spent of them; none: those of this federation have their own",
+        description="[client] `folder` of another federation whose clients of the same names "
+        "share their readings, and the ledger of what was spent of them; none: those of this "
+        "federation have their own",
     )
     topic: str = Field(
         default="",
         pattern=r"^([a-zA-Z0-9._-]*\{client\}[a-zA-Z0-9._-]*)?$",
-        description="topic of the readings on the broker, with `{client}` for the name of the client, where two "
-        "federations share them; none: `<federation>.{client}.readings`",
+        description="topic of the readings on the broker, with `{client}` for the name of the "
+        "client, where two federations share them; none: `<federation>.{client}.readings`",
     )
 
     @model_validator(mode="after")
     def _on_servers(self) -> Self:
         if self.address and not servers_of_address(self.address):
             raise ValueError(
-                "address must be kafka://host:port; leave it out for readings in the client's folder"
+                "address must be kafka://host:port; leave it out for readings in the client's "
+                "folder"
             )
         if self.topic and not self.address:
             raise ValueError("topic is for readings on a broker; set address, or leave it out")
@@ -451,6 +458,6 @@ def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) ->
     )
     if shared:
         raise SettingsError(
-            f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the client's site; "
-            "use a broker that is the client's alone"
+            f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the "
+            "client's site; use a broker that is the client's alone"
         )

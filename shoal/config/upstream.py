@@ -53,7 +53,8 @@ def load_upstream(config: Config) -> Upstream | None:
     differences = [*_common_differences(region, above), *_model_differences(region, above)]
     if differences:
         raise SettingsError(
-            f"[upstream]: {region.federation} cannot be a region of {above.federation}: {'; '.join(differences)}"
+            f"[upstream]: {region.federation} cannot be a region of {above.federation}: "
+            f"{'; '.join(differences)}"
         )
     return Upstream(upstream, above, tuple(_common_models(region, above)))
 
@@ -66,8 +67,9 @@ def _check_no_circle(federation: str, upstream: Config, file: Path) -> None:
         path.append(upstream.contract.federation)
         if path[-1] in path[:-1]:
             raise SettingsError(
-                f"[upstream]: {' -> '.join(path)} is a circle, in which readings would count again and again; name a "
-                f"federation in {file} that is not below {federation}, or give each federation a name of its own"
+                f"[upstream]: {' -> '.join(path)} is a circle, in which readings would count "
+                f"again and again; name a federation in {file} that is not below {federation}, or "
+                "give each federation a name of its own"
             )
         if upstream.upstream.file is None or not upstream.upstream.file.exists():
             return
@@ -97,7 +99,8 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
 def _helpers_that_differ(
     region: Contract, own: list[dict[str, Any]], above: list[dict[str, Any]]
 ) -> Iterator[str]:
-    """Helpers that the region's clients trust and the upstream federation does not name, in words."""
+    """Helpers that the region's clients trust and the upstream federation does not name, in
+    words."""
     if any(one["region"] is not None for one in own):
         yield "it has regions itself, and with masked counts a region has clients alone"
     name = region.federation
@@ -105,8 +108,8 @@ def _helpers_that_differ(
     if trusted != {(one["name"], one["key"]) for one in above if one["region"] == name}:
         yield (
             f'[[privacy.helpers]] there with region = "{name}" must be those of {name}, which are '
-            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, so that the upstream "
-            "contract names whom the clients of the region trust"
+            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, so "
+            "that the upstream contract names whom the clients of the region trust"
         )
 
 
@@ -121,13 +124,15 @@ def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[st
         assert own is not None
         if own.algorithm == other.algorithm and not above.models[name].algorithm.aggregates:
             yield (
-                f"model {name}: a region cannot contribute to {own.algorithm} (docs/explanation/hierarchy.md); give "
-                "the region's model another name, and it stays in the region"
+                f"model {name}: a region cannot contribute to {own.algorithm} "
+                "(docs/explanation/hierarchy.md); give the region's model another name, and it "
+                "stays in the region"
             )
         # Only a model in rounds can have set it.
         if own.rounds.robust != "none":
             yield (
-                f'model {name}: robust is "{own.rounds.robust}", but a region adds up the answers of its clients; '
+                f'model {name}: robust is "{own.rounds.robust}", but a region adds up the answers '
+                "of its clients; "
                 "leave it out, and set it in the upstream federation, where it compares regions"
             )
         yield from _fields_that_differ(f"model {name}", _agreed(own), _agreed(other))

@@ -123,11 +123,13 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         if not gaps:
             raise InvalidData(
-                f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or drop them"
+                f"X has {int((~np.isfinite(array)).sum())} cells that are NaN or inf; fill or "
+                "drop them"
             )
         if np.isinf(array).any():
             raise InvalidData(
-                f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing value"
+                f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing "
+                "value"
             )
         check_rows(np.where(np.isnan(array), 0.0, array), None)
         return np.ascontiguousarray(array, dtype=np.float64)
@@ -140,7 +142,8 @@ def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
     if len(rows) and rows.shape[1] != n_features:
         name = type(estimator).__name__
         raise InvalidData(
-            f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as input"
+            f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as "
+            "input"
         )
 
 
@@ -182,9 +185,9 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
     if (ratio := spread[widest] / spread[narrowest]) < SCALES_RATIO:
         return False
     warnings.warn(
-        f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as {_name(int(narrowest), names)}: distances "
-        "decide, so the narrow one hardly counts. Bring features to one scale first, for instance by scale='robust' or "
-        "scale='bounds'",
+        f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as "
+        f"{_name(int(narrowest), names)}: distances decide, so the narrow one hardly counts. "
+        "Bring features to one scale first, for instance by scale='robust' or scale='bounds'",
         UserWarning,
         stacklevel=4,
     )
@@ -387,8 +390,9 @@ class Progress:
             )
         if self.is_over and self._done < wanted:
             warnings.warn(
-                f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at most {wanted} "
-                f"{self._unit}: the model is what was learnt by then. Give it more time, or fewer rows",
+                f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at "
+                f"most {wanted} {self._unit}: the model is what was learnt by then. Give it more "
+                "time, or fewer rows",
                 StoppedEarly,
                 stacklevel=3,
             )

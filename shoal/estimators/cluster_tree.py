@@ -157,8 +157,9 @@ class ClusterTree(IdentityEstimator):
         if places and not self._warned:
             self._warned = True
             warnings.warn(
-                f"rows lie in about {places} places with gaps between them, and the memory at its limit tells "
-                f"{self.n_clusters_} clusters apart: give growth_max={math.ceil(places / FEW_CLUSTERS)} or more",
+                f"rows lie in about {places} places with gaps between them, and the memory at its "
+                f"limit tells {self.n_clusters_} clusters apart: give "
+                f"growth_max={math.ceil(places / FEW_CLUSTERS)} or more",
                 UserWarning,
                 stacklevel=4,
             )

@@ -29,8 +29,8 @@ STEP_ROWS_MIN = 200
 STEP_ROWS = 1000
 """fewest rows in which a coarse grid of values is looked for, and most"""
 STEP_ADVICE: Final = (
-    "values of {features} are multiples of the number in brackets: counts show gaps between them as valleys, and too "
-    "many clusters. Give step, which is as public as low and high"
+    "values of {features} are multiples of the number in brackets: counts show gaps between them "
+    "as valleys, and too many clusters. Give step, which is as public as low and high"
 )
 
 

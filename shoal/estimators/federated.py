@@ -386,8 +386,9 @@ def check_memory(components: int, d: int, n_clients: int) -> None:
     needed = 8 * components * d**2 * (MATRICES_PER_COMPONENT + n_clients / 2)
     if needed > there:
         raise SettingsError(
-            f"{components} full covariances of {d} features, and the sums of {n_clients} clients for them, take about "
-            f"{needed / 2**30:.1f} GiB of memory; this machine has {there / 2**30:.1f}. Give "
+            f"{components} full covariances of {d} features, and the sums of {n_clients} clients "
+            f"for them, take about {needed / 2**30:.1f} GiB of memory; this machine has "
+            f"{there / 2**30:.1f}. Give "
             'covariance="diag", or bring the rows to fewer features first'
         )
 

@@ -153,7 +153,8 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return len(choose_clusters(criterion, landmarks, most, box.seed).centres)
 
     def _box(self, tables: list[Floats]) -> InitHint:
-        """The box in which rows can lie: the parameter `bounds`, or the smallest box of all rows."""
+        """The box in which rows can lie: the parameter `bounds`, or the smallest box of all
+        rows."""
         box = bounding_box(tables, int(getattr(self, "random_state", 0)))
         if (bounds := getattr(self, "bounds", None)) is None:
             return box
@@ -307,7 +308,8 @@ def split_by_client(
         return [rows[places] for places in own], position
     if clients is not None:
         raise InvalidData(
-            "clients is for the rows of a single table; a list has one table for each client already"
+            "clients is for the rows of a single table; a list has one table for each client "
+            "already"
         )
     tables = [as_table(each) for each in X]
     width = next((table.shape[1] for table in tables if len(table)), None)

@@ -370,7 +370,6 @@ EXTRAS = (
     "paho",
     "kafka",
     "onnx",
-    "ray",
 )
 EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
 NEEDING = {"demo", "run", "picture", "snapshot", "replay", "helper", "privacy audit"}

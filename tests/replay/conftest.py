@@ -1,12 +1,10 @@
-"""Engines for the tests of replays. Ray and Spark are started once for all of them: that takes most
-of their time."""
+"""Engines for the tests of replays. Spark is started once for all of them, which takes most of their
+time."""
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,21 +15,6 @@ from shoal.onebox.replay.engine import Engine, LocalEngine
 from shoal.onebox.replay.run import open_engine
 from tests.conftest import without
 from tests.replay.plant_files import plan_of, replayed, write_files
-
-
-@pytest.fixture(scope="session")
-def ray_engine() -> Iterator[Engine]:
-    """Ray with two workers on this machine."""
-    if importlib.util.find_spec("ray") is None:
-        without("Ray", "it is not installed; pip install '.[ray]'")
-    with warnings.catch_warnings():
-        # An attempt that took too long on a busy machine leaves its processes to the garbage
-        # collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        engine = open_engine("ray", 2)
-        gc.collect()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="session")

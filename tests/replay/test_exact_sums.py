@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.algorithms.rounds.base import InitHint
-from shoal.onebox.replay.run import ExactSum, ExactSums
+from shoal.onebox.replay.exact_sums import ExactSum, ExactSums
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, max_value=1e300, min_value=-1e300)
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.algorithms.registry import rounds_algorithm
 from shoal.config.resolved import resolve
-from shoal.onebox.replay import run
+from shoal.onebox.replay import rounds
 from shoal.onebox.replay.engine import LocalEngine
 from shoal.onebox.replay.plan import ReplayPlan
 from shoal.onebox.replay.results import windows_of
@@ -51,7 +51,7 @@ def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(
     params = algorithm.start(model.options, done.contract.width, hint)
     for _ in range(rounds_max):
         params = algorithm.combine(params, answers(done, algorithm.name, params))
-    found = run.run_rounds(done, LocalEngine(1), model)
+    found = rounds.run_rounds(done, LocalEngine(1), model)
     assert (found.rounds, found.answers) == (rounds_max, len(CLIENTS))
     for name, array in params.items():
         np.testing.assert_allclose(found.params[name], array, rtol=1e-9, err_msg=name)
@@ -59,7 +59,7 @@ def test_a_round_is_that_of_a_server_up_to_the_rounding_of_its_sums(
 
 def test_the_model_is_written_as_arrays(done: ReplayPlan) -> None:
     model = done.contract.in_rounds[0]
-    found = run.run_rounds(done, LocalEngine(1), model)
+    found = rounds.run_rounds(done, LocalEngine(1), model)
     with np.load(done.folder / f"model-{model.name}.npz") as written:
         assert set(written) == set(found.params)
         np.testing.assert_array_equal(written["centre"], found.params["centre"])
@@ -79,7 +79,7 @@ def test_a_client_with_too_few_rows_does_not_answer(done: ReplayPlan) -> None:
         for model in contract.models
     ]
     strict = replace(done, contract=resolve(contract.model_copy(update={"models": tuple(models)})))
-    found = run.run_rounds(strict, LocalEngine(1), strict.contract.in_rounds[0])
+    found = rounds.run_rounds(strict, LocalEngine(1), strict.contract.in_rounds[0])
     assert (found.rounds, found.answers) == (0, 0)
 
 
@@ -87,6 +87,6 @@ def test_a_tree_of_many_levels_gives_the_flat_sums(
     done: ReplayPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = done.contract.in_rounds[2]
-    flat = run.run_rounds(done, LocalEngine(1), model)
-    monkeypatch.setattr(run, "FAN_IN", 2)
-    assert run.run_rounds(done, LocalEngine(1), model).digest == flat.digest
+    flat = rounds.run_rounds(done, LocalEngine(1), model)
+    monkeypatch.setattr(rounds, "FAN_IN", 2)
+    assert rounds.run_rounds(done, LocalEngine(1), model).digest == flat.digest

@@ -15,8 +15,9 @@ from shoal.algorithms.streaming import Contribution
 from shoal.onebox.replay.engine import LocalEngine
 from shoal.onebox.replay.parquet import Columns
 from shoal.onebox.replay.plan import ReplayPlan, make_plan
+from shoal.onebox.replay.queries import run_queries
 from shoal.onebox.replay.results import answers_file, records
-from shoal.onebox.replay.run import replay, run_looks
+from shoal.onebox.replay.run import replay
 from shoal.protocol.messages import Update
 from tests.replay.plant_files import KEY, config
 
@@ -60,7 +61,7 @@ def test_replayed_clients_answer_and_a_server_that_reads_the_updates_finds_the_s
     assert results[3].models["stays"].digest == found.digest
     assert (len(found.params["identity"]), found.answers) == (2, 3)
     np.testing.assert_allclose(found.params["dwell"], 100, rtol=0.4)
-    assert not found.params["head"][4], "two looks agree"
+    assert not found.params["header"][4], "two evaluations agree"
     server = streaming_algorithm("regimes").server({}, 2)
     for record in records(plan):
         if record.model == "stays":
@@ -85,5 +86,5 @@ def test_without_readings_nothing_is_answered(tmp_path: Path, file: Path) -> Non
     replay(plan, LocalEngine(1))
     answers_file(plan, "stays").unlink()
     model = plan.contract.models["stays"]
-    looks = run_looks(plan, model, [])
-    assert (looks.asks, looks.clients, looks.records) == (0, 0, [])
+    answered = run_queries(plan, model, [])
+    assert (answered.queries, answered.clients, answered.records) == (0, 0, [])
