@@ -43,35 +43,29 @@ class ReleaseError(Exception):
 
 def version_of(root: Path = ROOT) -> str:
     """The version, which stands in shoal/__init__.py alone."""
-    found = re.search(
-        r'^__version__ = "([^"]+)"$',
-        (root / "shoal" / "__init__.py").read_text("utf-8"),
-        re.MULTILINE,
-    )
-    if found is None:
+    text = (root / "shoal" / "__init__.py").read_text("utf-8")
+    version = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if version is None:
         raise ReleaseError("shoal/__init__.py has no __version__")
-    return found[1]
+    return version[1]
 
 
 def notes_of(changelog: str, version: str, *, draft: bool = False) -> str:
-    """The section of a version in CHANGELOG.md, which has a date; in a draft that of what is not
-    released yet.
+    """The section of a version in CHANGELOG.md; in a draft that of what is not released yet.
 
     Raises `ReleaseError` where it is missing or empty, or where changes are left that no version
     has.
     """
     parts = re.split(r"^## (\[.+)$", changelog, flags=re.MULTILINE)
-    sections = {
-        title.strip(): text.strip() for title, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    # What was split is the text before the first title, and then titles and texts in turn.
+    titles = [title.strip() for title in parts[1::2]]
+    texts = [text.strip() for text in parts[2::2]]
+    sections = dict(zip(titles, texts, strict=True))
     if draft:
         return sections.get("[Unreleased]", "") or "Nothing."
-    titles = [
-        title
-        for title in sections
-        if re.fullmatch(rf"\[{re.escape(version)}\] - \d{{4}}-\d{{2}}-\d{{2}}", title)
-    ]
-    if not titles or not sections[titles[0]]:
+    dated = re.compile(rf"\[{re.escape(version)}\] - \d{{4}}-\d{{2}}-\d{{2}}")
+    of_version = [text for title, text in sections.items() if dated.fullmatch(title)]
+    if not of_version or not of_version[0]:
         raise ReleaseError(
             f"CHANGELOG.md has no section '## [{version}] - DATE'; name the changes of this version"
             " there"
@@ -81,7 +75,7 @@ def notes_of(changelog: str, version: str, *, draft: bool = False) -> str:
             f"CHANGELOG.md has changes under [Unreleased]; move them into [{version}], or to a"
             " later one"
         )
-    return sections[titles[0]]
+    return of_version[0]
 
 
 def normalised(archive: bytes, moment: int) -> bytes:
@@ -91,11 +85,11 @@ def normalised(archive: bytes, moment: int) -> bytes:
     """
     packed = io.BytesIO()
     with (
-        tarfile.open(fileobj=io.BytesIO(archive)) as given,
+        tarfile.open(fileobj=io.BytesIO(archive)) as original,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
     ):
-        for member in sorted(given.getmembers(), key=lambda one: one.name):
-            content = given.extractfile(member) if member.isfile() else None
+        for member in sorted(original.getmembers(), key=lambda member: member.name):
+            content = original.extractfile(member) if member.isfile() else None
             member.mtime = moment
             member.uid = 0
             member.gid = 0
@@ -108,8 +102,10 @@ def normalised(archive: bytes, moment: int) -> bytes:
 
 
 def run(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program; `more` are keywords of `subprocess.run`. Raises `ReleaseError` with what it
-    has printed."""
+    """Run a program; `more` are keywords of `subprocess.run`.
+
+    Raises `ReleaseError` with what it has printed.
+    """
     ended: subprocess.CompletedProcess[str] = subprocess.run(
         [str(word) for word in words], capture_output=True, text=True, check=False, **more
     )
@@ -155,30 +151,38 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def tried(wheel: Path, folder: Path, out: Path) -> None:
-    """Install the wheel into an empty environment, run the README there, and write the bill of
-    materials of it."""
+def try_wheel(wheel: Path, folder: Path, out: Path) -> None:
+    """Install the wheel into an empty environment and run the README there.
+
+    The bill of materials of the environment is written to `out`.
+    """
     run(sys.executable, "-m", "venv", folder / "venv")
     programs = folder / "venv" / "bin"
     pinned = ("-c", ROOT / "constraints.txt")
     run(programs / "python", "-m", "pip", "install", "--quiet", *pinned, f"{wheel}[{EXTRAS}]")
     environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
-    lines = (f"{i},{20 + i % 3 * 5},{40 + i % 2 * 20}\n" for i in range(2000))
-    (folder / "readings.csv").write_text("time,temperature,humidity\n" + "".join(lines))
+    # The data that the examples of the README read: three temperatures by two humidities.
+    lines = ["time,temperature,humidity\n"]
+    for i in range(2000):
+        lines.append(f"{i},{20 + i % 3 * 5},{40 + i % 2 * 20}\n")
+    (folder / "readings.csv").write_text("".join(lines))
     readme = (ROOT / "README.md").read_text("utf-8")
     for language, program in (("python", programs / "python"), ("bash", Path("bash"))):
         for block in re.findall(rf"^```{language}\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL):
+            # A shell goes on after a command that failed, unless it is told otherwise.
             text = block if language == "python" else f"set -euo pipefail\n{block}"
             run(program, "-c", text, cwd=folder, env=environment)
-    words = (
+    run(
+        Path(sys.executable).parent / "cyclonedx-py",
         "environment",
         "--output-reproducible",
         "--pyproject",
         ROOT / "pyproject.toml",
         programs / "python",
+        "--output-file",
+        out,
     )
-    run(Path(sys.executable).parent / "cyclonedx-py", *words, "--output-file", out)
 
 
 def sign(sums: Path, key: Path) -> None:
@@ -208,11 +212,11 @@ def release(out: Path, key: Path | None, *, draft: bool) -> list[Path]:
     with tempfile.TemporaryDirectory() as folder:
         files = build(out, moment)
         again = build(Path(folder) / "again", moment)
-        for one, other in zip(files, again, strict=True):
-            if one.name != other.name or digest(one) != digest(other):
-                raise ReleaseError(f"{one.name} has other bytes when it is built again")
+        for first, second in zip(files, again, strict=True):
+            if first.name != second.name or digest(first) != digest(second):
+                raise ReleaseError(f"{first.name} has other bytes when it is built again")
         bill = out / f"shoal-{version}.cdx.json"
-        tried(files[1], Path(folder), bill)
+        try_wheel(files[1], Path(folder), bill)
     (out / "NOTES.md").write_text(f"# shoal {version}\n\n{notes}\n", "utf-8")
     files += [bill, out / "NOTES.md"]
     sums = out / "SHA256SUMS"
@@ -232,12 +236,12 @@ def main() -> None:
     parser.add_argument(
         "--draft", action="store_true", help="a trial, of changes that are not released"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        for file in release(given.out, given.key, draft=given.draft):
+        for file in release(arguments.out, arguments.key, draft=arguments.draft):
             print(digest(file), file)
-    except ReleaseError as wrong:
-        sys.exit(f"release: {wrong}")
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
 
 
 if __name__ == "__main__":

@@ -36,36 +36,40 @@ GROUPS = ("Tutorial", "How-to", "Reference", "Explanation")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DRAWN_BY = "@mermaid-js/mermaid-cli@11.16.0"
 """of which `npx` runs the program `mmdc`"""
+SECTION = re.compile(r"^## ([\w-]+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """The navigation: the groups of docs/index.md, in its order; then what it does not list."""
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    sections = dict(
-        re.findall(r"^## ([\w-]+)[^\n]*\n(.*?)(?=^## |\Z)", index, re.MULTILINE | re.DOTALL)
-    )
+    sections = dict(SECTION.findall(index))
     navigation: list[Any] = [{"Start": "index.md"}]
+    listed = {"index.md"}
     for group in GROUPS:
-        pages = [
-            place
-            for _, place, _, _ in LINK.findall(sections[group])
-            if not place.startswith((".", "http"))
-        ]
-        listed = list(dict.fromkeys(place for place in pages if place.endswith(".md")))
-        navigation.append({group: [*listed, API] if group == "Reference" else listed})
-    known = {page for group in navigation[1:] for pages in group.values() for page in pages} | {
-        "index.md"
-    }
-    others = sorted(
-        path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
-    )
-    more = [page for page in others if page not in known]
-    navigation.append(
-        {"More": [*more, *(REPOSITORY + name for name in outside() if name.endswith(".md"))]}
-    )
+        pages = linked_pages(sections[group])
+        if group == "Reference":
+            pages.append(API)
+        navigation.append({group: pages})
+        listed.update(pages)
+    more: list[str] = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.relative_to(ROOT / "docs").as_posix()
+        if page not in listed:
+            more.append(page)
+    more += [REPOSITORY + name for name in outside() if name.endswith(".md")]
+    navigation.append({"More": more})
     config["nav"] = navigation
     return config
+
+
+def linked_pages(markdown: str) -> list[str]:
+    """The pages of docs/ that a section of docs/index.md links to, each once, in its order."""
+    pages: list[str] = []
+    for _, target, _, _ in LINK.findall(markdown):
+        if target.endswith(".md") and not target.startswith((".", "http")) and target not in pages:
+            pages.append(target)
+    return pages
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -80,25 +84,28 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Make links lead to where their files are in the site; those to folders become text."""
     here = in_repository(page.file.src_uri)
 
-    def moved(found: re.Match[str]) -> str:
-        before, place, anchor, after = found.groups()
-        if is_elsewhere(place):
-            return found[0]
-        there = posixpath.normpath(posixpath.join(posixpath.dirname(here), place))
+    is_of_docs = here.split("/")[0] == "docs"
+
+    def moved(link: re.Match[str]) -> str:
+        before, target, anchor, after = link.groups()
+        if is_elsewhere(target):
+            return link[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
         # A folder has no page; and what the repository's other pages link to need not be there yet.
-        if (ROOT / there).is_dir() or (
-            here.split("/")[0] != "docs" and not (ROOT / there).exists()
-        ):
+        is_missing = not is_of_docs and not (ROOT / path).exists()
+        if (ROOT / path).is_dir() or is_missing:
             return "]"
-        relative = posixpath.relpath(in_site(there), posixpath.dirname(page.file.src_uri) or ".")
+        relative = posixpath.relpath(in_site(path), posixpath.dirname(page.file.src_uri) or ".")
         return f"{before}{relative}{anchor or ''}{after}"
 
     return LINK.sub(moved, with_pictures(markdown, here))
 
 
 def with_pictures(markdown: str, here: str) -> str:
-    """The page `here` with the committed picture in the place of each diagram; a warning where its
-    text has changed."""
+    """The page `here` with the committed picture in the place of each diagram.
+
+    Warns where the text of a diagram has changed since its picture was drawn.
+    """
     for text, picture in diagrams(markdown, here):
         path = ROOT / picture
         if not path.exists() or drawn_from(text) not in path.read_text(encoding="utf-8"):
@@ -113,8 +120,10 @@ def with_pictures(markdown: str, here: str) -> str:
 def diagrams(markdown: str, here: str) -> Iterator[tuple[str, str]]:
     """The text of each diagram of the page `here`, and the path of its picture in the
     repository."""
-    for number, found in enumerate(DIAGRAM.finditer(markdown), 1):
-        yield found[1], f"docs/pictures/{Path(here).stem}{'' if number == 1 else f'-{number}'}.svg"
+    name = Path(here).stem
+    for number, diagram in enumerate(DIAGRAM.finditer(markdown), 1):
+        suffix = "" if number == 1 else f"-{number}"
+        yield diagram[1], f"docs/pictures/{name}{suffix}.svg"
 
 
 def drawn_from(text: str) -> str:
@@ -125,24 +134,24 @@ def drawn_from(text: str) -> str:
 def outside() -> list[str]:
     """The files of the repository outside of docs/ that pages link to, and those that these link
     to."""
-    found: dict[str, None] = {}
-    waiting = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
-    while waiting:
-        name = waiting.pop(0)
-        text = (ROOT / name).read_text(encoding="utf-8")
-        for _, place, _, _ in LINK.findall(text):
-            there = posixpath.normpath(posixpath.join(posixpath.dirname(name), place))
-            new = not is_elsewhere(place) and not there.startswith("docs/") and there not in found
-            if new and (ROOT / there).is_file():
-                found[there] = None
-                if there.endswith(".md"):
-                    waiting.append(there)
-    return list(found)
+    files: list[str] = []
+    unread = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    while unread:
+        page = unread.pop(0)
+        for _, target, _, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+            if is_elsewhere(target) or path.startswith("docs/") or path in files:
+                continue
+            if (ROOT / path).is_file():
+                files.append(path)
+                if path.endswith(".md"):
+                    unread.append(path)
+    return files
 
 
-def is_elsewhere(place: str) -> bool:
+def is_elsewhere(target: str) -> bool:
     """Whether a link leads to another site, or is no path."""
-    return place.startswith(("http:", "https:", "mailto:", "/"))
+    return target.startswith(("http:", "https:", "mailto:", "/"))
 
 
 def in_repository(uri: str) -> str:
@@ -156,8 +165,7 @@ def in_site(path: str) -> str:
 
 
 def api_page() -> str:
-    """The reference of what `import shoal` offers: signatures, docstrings, and the examples that
-    tests run."""
+    """The reference of what `import shoal` offers: signatures, docstrings and examples."""
     parts = [
         "# API reference",
         "What `import shoal` offers. The examples are run by tests as they are printed here.",
@@ -172,16 +180,17 @@ def api_page() -> str:
 
 def methods_of(value: type) -> list[str]:
     """Public methods and properties with docstrings, those of base classes first."""
-    kinds_of = [kind for kind in reversed(value.__mro__) if kind.__module__.startswith("shoal")]
-    found = {name: one for kind in kinds_of for name, one in vars(kind).items()}
+    members: dict[str, Any] = {}
+    for base in reversed(value.__mro__):
+        if base.__module__.startswith("shoal"):
+            members |= vars(base)
     kinds = (property, classmethod, staticmethod, cached_property)
-    return [
-        name
-        for name, one in found.items()
-        if not name.startswith("_")
-        and (inspect.isfunction(one) or isinstance(one, kinds))
-        and inspect.getdoc(one)
-    ]
+    methods: list[str] = []
+    for name, member in members.items():
+        is_method = inspect.isfunction(member) or isinstance(member, kinds)
+        if is_method and not name.startswith("_") and inspect.getdoc(member):
+            methods.append(name)
+    return methods
 
 
 def method_text(owner: str, value: type, name: str) -> str:
@@ -192,23 +201,25 @@ def method_text(owner: str, value: type, name: str) -> str:
 def described(name: str, value: Any) -> str:
     """Signature, and the docstring with its examples as blocks of code."""
     text = with_examples(inspect.getdoc(value) or "")
-    return f"```python\n{signature_of(name, value)}\n```\n\n{text}" if callable(value) else text
+    if not callable(value):
+        return text
+    return f"```python\n{signature_of(name, value)}\n```\n\n{text}"
 
 
 def signature_of(name: str, value: Callable[..., Any]) -> str:
     """The signature, without the types' modules."""
     try:
-        return f"{name}{inspect.signature(value)}".replace("numpy.typing.", "").replace(
-            "typing.", ""
-        )
+        signature = str(inspect.signature(value))
     except ValueError:
+        # Python cannot tell it of all that is compiled.
         return f"{name}(...)"
+    return name + signature.replace("numpy.typing.", "").replace("typing.", "")
 
 
 def with_examples(docstring: str) -> str:
     """A docstring in the form of NumPy's as Markdown: titles, lists of parameters, and examples as
     blocks of code."""
-    lines = []
+    lines: list[str] = []
     listed = False
     inside = False
     text = docstring.splitlines()
@@ -229,45 +240,43 @@ def with_examples(docstring: str) -> str:
             lines.append(line)
         elif listed and line and not line[0].isspace():
             name, _, kind = line.partition(" : ")
-            lines.append(f"- `{name}`" + (f" ({kind})" if kind else ""))
+            lines.append(f"- `{name}` ({kind})" if kind else f"- `{name}`")
         else:
             # What Markdown would take for HTML is left as it is.
             lines.append(line.replace("<", "&lt;"))
-    return "\n".join([*lines, "```"] if inside else lines)
+    if inside:
+        lines.append("```")
+    return "\n".join(lines)
+
+
+def draw(diagram: str) -> str:
+    """The picture of a diagram, as SVG."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    # Without ids that are the same each time, every picture would change with each drawing.
+    style = {"theme": "neutral", "htmlLabels": False, "deterministicIds": True}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "browser.json").write_text(
+            json.dumps({"executablePath": browser, "args": ["--no-sandbox"]})
+        )
+        (folder / "style.json").write_text(json.dumps(style))
+        (folder / "diagram.mmd").write_text(diagram, encoding="utf-8")
+        command = ["npx", "--yes", "--package", DRAWN_BY, "mmdc"]
+        command += ["-p", "browser.json", "-c", "style.json", "-b", "white"]
+        command += ["-i", "diagram.mmd", "-o", "diagram.svg"]
+        # The browser of this machine is used, so that none is downloaded.
+        environment = os.environ | {"PUPPETEER_SKIP_DOWNLOAD": "1"}
+        subprocess.run(command, cwd=folder, check=True, env=environment)
+        return (folder / "diagram.svg").read_text(encoding="utf-8")
 
 
 def main() -> None:
     """Draw each diagram of docs/."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        for text, picture in diagrams(
-            page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
-        ):
-            with tempfile.TemporaryDirectory() as name:
-                folder = Path(name)
-                (folder / "browser.json").write_text(
-                    json.dumps({"executablePath": browser, "args": ["--no-sandbox"]})
-                )
-                style = {"theme": "neutral", "htmlLabels": False, "deterministicIds": True}
-                (folder / "style.json").write_text(json.dumps(style))
-                (folder / "diagram.mmd").write_text(text, encoding="utf-8")
-                words = [
-                    "npx",
-                    "--yes",
-                    "--package",
-                    DRAWN_BY,
-                    "mmdc",
-                    "-p",
-                    "browser.json",
-                    "-c",
-                    "style.json",
-                ]
-                words += ["-b", "white", "-i", "diagram.mmd", "-o", "diagram.svg"]
-                subprocess.run(
-                    words, cwd=folder, check=True, env=os.environ | {"PUPPETEER_SKIP_DOWNLOAD": "1"}
-                )
-                drawn = (folder / "diagram.svg").read_text(encoding="utf-8")
-            (ROOT / picture).write_text(f"{drawn}\n{drawn_from(text)}\n", encoding="utf-8")
+        markdown = page.read_text(encoding="utf-8")
+        for text, picture in diagrams(markdown, page.relative_to(ROOT).as_posix()):
+            svg = draw(text)
+            (ROOT / picture).write_text(f"{svg}\n{drawn_from(text)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ publishes snapshots."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,7 @@ from shoal.runtime.checkpoint import (
     SavedParts,
     SavedValue,
     pairs_of,
+    positions_of,
 )
 from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
@@ -346,8 +347,8 @@ class ServerNode:
         }
         return SavedParts(whole, parts, required)
 
-    def _go_to(self, positions: Iterable[tuple[int, int]]) -> None:
-        self._positions = dict(positions)
+    def _go_to(self, pairs: Sequence[Sequence[int]]) -> None:
+        self._positions = positions_of(pairs)
 
     def step(self, timeout_s: float = 0.0) -> bool:
         """Read records, ingest them, do what is due by the clock, store and publish.

@@ -24,7 +24,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
 from shoal.protocol.signatures import ServerKeys
-from shoal.runtime.checkpoint import OutboxRecord, pairs_of
+from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
 from shoal.saved_state import SavedState
 from shoal.server_node.ingest.masked import MaskedRounds
 from shoal.server_node.ingest.outcome import IngestOutcome, Report
@@ -363,6 +363,4 @@ class Unlearning:
 
     def restore(self, state: Any) -> None:
         """Become the saved one. Raises `InvalidState`."""
-        self._until = {}
-        for partition, end in UnlearningState.read(state).until:
-            self._until[partition] = end
+        self._until = positions_of(UnlearningState.read(state).until)

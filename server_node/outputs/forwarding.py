@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
+from shoal.saved_state import SavedState
 from shoal.server_node.outputs.alert_rules import Event, Rule
 from shoal.server_node.outputs.sinks.base import Sink, Sinks
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 BATCH_EVENTS_MAX: Final = 100
 """events delivered to a sink between two stores of its position; a kill repeats these at most"""
 
@@ -31,6 +32,17 @@ class Topic(NamedTuple):
     name: str
     decode: Callable[[bytes | None], Event]
     """raises `MessageRejected` for what is no such event"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressState(SavedState):
+    positions: list[list[int]]
+    delivered: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwarderState(SavedState):
+    sinks: dict[str, ProgressState]
 
 
 @dataclass
@@ -147,12 +159,14 @@ class Forwarder:
         return [(rule.name, event) for rule in self._rules if rule.matches(event)]
 
     def _store(self) -> None:
-        sinks = [
-            [name, sorted(progress.positions.items()), progress.delivered]
-            for name, progress in sorted(self._progress.items())
-        ]
+        sinks: dict[str, ProgressState] = {}
+        for name, progress in sorted(self._progress.items()):
+            sinks[name] = ProgressState(
+                positions=pairs_of(progress.positions), delivered=progress.delivered
+            )
         log = self._log.identity(self._topic.name)
-        self._checkpoint.save({"version": STATE_VERSION, "log": log, "sinks": sinks})
+        state = ForwarderState(sinks=sinks).saved()
+        self._checkpoint.save({"version": STATE_VERSION, "log": log, **state})
 
     def _saved_progress(self, state: dict[str, Any]) -> dict[str, _Progress]:
         """sink -> its saved progress."""
@@ -162,7 +176,7 @@ class Forwarder:
                 "the forwarder's checkpoint is of another log or version; move its folder away to "
                 "forward all events that the log still has"
             )
-        return {
-            name: _Progress(dict(positions), delivered)
-            for name, positions, delivered in state["sinks"]
-        }
+        progress: dict[str, _Progress] = {}
+        for name, saved in ForwarderState.read(state).sinks.items():
+            progress[name] = _Progress(positions_of(saved.positions), saved.delivered)
+        return progress

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -35,9 +35,10 @@ from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, pairs_of
+from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
+from shoal.saved_state import SavedState
 from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, latest
@@ -49,6 +50,12 @@ POLL_S: Final = 0.25
 """seconds between two looks at both logs where nothing has come"""
 RECORDS_MAX: Final = 200
 """records copied between two stores of the checkpoint"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeState(SavedState):
+    positions: list[list[int]]
+    """of the region's contributions"""
 
 
 class Bridge:
@@ -185,8 +192,8 @@ class Bridge:
         return {
             "version": STATE_VERSION,
             "logs": list(self._identities),
-            "positions": pairs_of(self._positions),
             "published": self._digests.state(),
+            **BridgeState(positions=pairs_of(self._positions)).saved(),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -197,7 +204,7 @@ class Bridge:
                 f"the log of {self._contract.federation} was made anew since {BRIDGE_FILE} was "
                 "stored; restore the log, or start the region under a new federation name"
             )
-        self._positions = dict(state["positions"])
+        self._positions = positions_of(BridgeState.read(state).positions)
         self._digests.restore(state["published"])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.streaming import Aggregator, Arrays
 from shoal.config.contract import Contract
@@ -31,9 +31,22 @@ from shoal.protocol.regions import (
 )
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
 from shoal.server_node.models.base import ServedModel
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, latest
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionState(SavedState):
+    path: str
+    clients: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionsState(SavedState):
+    trees: dict[str, list[RegionState]]
+    """by the client that the tree is of"""
 
 
 class Regions:
@@ -61,21 +74,20 @@ class Regions:
     def __contains__(self, client: str) -> bool:
         return client in self._below
 
-    def state(self) -> dict[str, list[list[Any]]]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        trees: dict[str, list[list[Any]]] = {}
+        trees: dict[str, list[RegionState]] = {}
         for client, tree in sorted(self._below.items()):
-            trees[client] = [list(region) for region in tree]
-        return trees
+            trees[client] = [
+                RegionState(path=region.path, clients=region.clients) for region in tree
+            ]
+        return RegionsState(trees=trees).saved()
 
-    def restore(self, state: dict[str, list[list[Any]]]) -> None:
+    def restore(self, state: Any) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         self._below = {}
-        try:
-            for client, tree in state.items():
-                self._below[client] = [Region(*region) for region in tree]
-        except (AttributeError, TypeError) as broken:
-            raise InvalidState(f"the checkpoint's list of regions is damaged: {broken}") from None
+        for client, tree in RegionsState.read(state).trees.items():
+            self._below[client] = [Region(region.path, region.clients) for region in tree]
 
 
 class RegionContribution(NamedTuple):
@@ -92,6 +104,12 @@ class RegionContribution(NamedTuple):
     """the round that it answers, of a model in rounds"""
     clients: int | None = None
     """clients that batches of masked counts have had; None: those that the model knows"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequencesState(SavedState):
+    sequences: dict[str, int]
+    """model -> number of the newest update"""
 
 
 class RegionUpdates:
@@ -156,15 +174,19 @@ class RegionUpdates:
         if record is not None:
             self._sequences[model] = decode_update(record.value, record.headers).sequence
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return dict(self._sequences)
+        return SequencesState(sequences=self._sequences).saved()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved ones; a model that has come since begins at its first update."""
-        for name in self._sequences:
-            if name in state:
-                self._sequences[name] = int(state[name])
+    def restore(self, state: Any) -> None:
+        """Become the saved ones; a model that has come since begins at its first update.
+
+        Raises `InvalidState`.
+        """
+        for name, sequence in SequencesState.read(state).sequences.items():
+            # Of a model that is gone nothing more is contributed.
+            if name in self._sequences:
+                self._sequences[name] = sequence
 
     def _update(self, contribution: RegionContribution, regions: Regions) -> RegionUpdate:
         name = contribution.model
@@ -193,12 +215,23 @@ class RegionUpdates:
         )
 
 
-STATE_VERSION = 3
+STATE_VERSION: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingState(SavedState):
+    readings: int
+    made_at: float
+    newest_reading_at: float | None
+    oldest_reading_at: float | None
+    since: float | None
+    clients: int | None
+    requested: bool
 
 
 @dataclass
 class _Pending:
-    """Updates that one model has taken in since it contributed last."""
+    """Updates that one model has absorbed since it contributed last."""
 
     aggregator: Aggregator
     readings: int = 0
@@ -236,7 +269,28 @@ class _Pending:
         self.oldest_reading_at = None
 
     def state(self) -> dict[str, Any]:
-        return {**vars(self), "aggregator": self.aggregator.state()}
+        pending = PendingState(
+            readings=self.readings,
+            made_at=self.made_at,
+            newest_reading_at=self.newest_reading_at,
+            oldest_reading_at=self.oldest_reading_at,
+            since=self.since,
+            clients=self.clients,
+            requested=self.requested,
+        )
+        # What the algorithm adds up is its own state, and it checks that itself.
+        return {"pending": pending.saved(), "aggregator": self.aggregator.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        saved = PendingState.read(state.get("pending"))
+        self.aggregator.restore(state["aggregator"])
+        self.readings = saved.readings
+        self.made_at = saved.made_at
+        self.newest_reading_at = saved.newest_reading_at
+        self.oldest_reading_at = saved.oldest_reading_at
+        self.since = saved.since
+        self.clients = saved.clients
+        self.requested = saved.requested
 
 
 def _known(times: Sequence[float | None]) -> list[float]:
@@ -345,13 +399,11 @@ class Contributions:
         for name, pending in self._pending.items():
             if name not in state["models"]:
                 continue
-            saved = dict(state["models"][name])
             try:
-                pending.aggregator.restore(saved.pop("aggregator"))
-                self._pending[name] = _Pending(pending.aggregator, **saved)
-            except (KeyError, TypeError) as broken:
+                pending.restore(state["models"][name])
+            except (AttributeError, KeyError) as damaged:
                 raise InvalidState(
-                    f"the checkpoint's contributions of {name} are damaged: {broken}"
+                    f"the checkpoint's contributions of {name} are damaged: {damaged}"
                 ) from None
 
 

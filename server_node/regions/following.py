@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from shoal.algorithms.rounds.arrays import Params, sum_answers
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
+from shoal.saved_state import SavedState, Table
 from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from shoal.server_node.models.round_state import Phase, ReceivedAnswer, RoundState
@@ -54,7 +54,29 @@ class Followed(NamedTuple):
 
 
 NO_SNAPSHOT: Final = Followed(0, 0.0)
-STATE_VERSION: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedState(SavedState):
+    snapshot: int
+    """its version"""
+    made_at: float
+
+    @classmethod
+    def of(cls, followed: Followed) -> Self:
+        return cls(snapshot=followed.version, made_at=followed.made_at)
+
+    @property
+    def followed(self) -> Followed:
+        return Followed(self.snapshot, self.made_at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedSnapshotState(SavedState):
+    version: ClassVar[int] = 4
+
+    followed: FollowedState
+    readings: int
 
 
 class FollowedSnapshot:
@@ -83,8 +105,10 @@ class FollowedSnapshot:
 
     def state(self) -> State:
         """The upstream snapshot."""
-        followed = {"followed": list(self.followed), "readings": self.readings}
-        return {"version": STATE_VERSION, **followed, "arrays": dict(self._arrays)}
+        saved = FollowedSnapshotState(
+            followed=FollowedState.of(self.followed), readings=self.readings
+        )
+        return {**saved.saved(), "arrays": dict(self._arrays)}
 
     def restore(self, state: State) -> None:
         """Become the saved one. Raises `InvalidState`."""
@@ -93,20 +117,17 @@ class FollowedSnapshot:
                 "the model was no region's model when the checkpoint was stored; put [upstream] as "
                 "it was before, or start the federation in a new folder"
             )
-        if state.get("version") != STATE_VERSION:
-            raise InvalidState(
-                "the checkpoint of a region's model is of another version of shoal; run that one"
-            )
-        arrays = StateReader(state, STATE_VERSION).read_arrays(
-            "arrays", self._algorithm.snapshot, self._width
-        )
+        saved = FollowedSnapshotState.read(state)
+        # Which arrays there are depends on the algorithm, and on no field of a type.
+        rule = Table(self._algorithm.snapshot)
+        arrays = rule.read("arrays", state["arrays"], {"d": self._width})
         try:
             self._algorithm.view(arrays)
         except InvalidData as damaged:
             raise InvalidState(f"saved upstream snapshot: {damaged}") from None
         self._arrays = arrays
-        self.followed = Followed(*state["followed"])
-        self.readings = state["readings"]
+        self.followed = saved.followed.followed
+        self.readings = saved.readings
 
 
 class FollowingModel(StreamingBase):
@@ -253,11 +274,13 @@ class FollowingRounds(RoundsModel):
 
     def _parts(self) -> dict[str, SavedPart]:
         return super()._parts() | {
-            "followed": SavedValue(lambda: list(self._followed), self._restore_followed)
+            "followed": SavedValue(
+                lambda: FollowedState.of(self._followed).saved(), self._restore_followed
+            )
         }
 
-    def _restore_followed(self, state: Sequence[Any]) -> None:
-        self._followed = Followed(*state)
+    def _restore_followed(self, state: Any) -> None:
+        self._followed = FollowedState.read(state).followed
 
     def restore(self, state: dict[str, Any]) -> None:
         if "followed" not in state:

@@ -186,7 +186,7 @@ class Hierarchy:
         contributions = dict(self._others)
         if self._link is not None:
             contributions[self._link.federation] = {
-                "sequences": self._link.updates.state(),
+                "updates": self._link.updates.state(),
                 **self._link.contributions.state(),
             }
         return {"regions": self._regions.state(), "contributions": contributions}
@@ -200,7 +200,7 @@ class Hierarchy:
         saved = self._others.pop(self._link.federation, None)
         if saved is not None:
             self._link.contributions.restore(saved)
-            self._link.updates.restore(saved["sequences"])
+            self._link.updates.restore(saved["updates"])
 
 
 def _link(contract: Contract, upstream: UpstreamState, models: Mapping[str, ServedModel]) -> _Link:

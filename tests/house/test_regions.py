@@ -155,7 +155,7 @@ def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finish
             known = [
                 one
                 for one in range(1, plan.version + 1)
-                if one == region.state()["half"]["followed"][0]
+                if one == region.state()["half"]["followed"]["snapshot"]
             ]
             assert known, "it follows a version that the upstream federation has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1

@@ -121,6 +121,6 @@ def test_a_checkpoint_that_followed_no_other_and_one_of_another_version_differ()
     model = following()
     with pytest.raises(InvalidState, match=r"no region's model when .* put \[upstream\] as it was"):
         model.restore(following().state() | {"half": own})
-    with pytest.raises(InvalidState, match="of another version of shoal; run that one"):
+    with pytest.raises(InvalidState, match="saved by version 3 of this state, this is version 4"):
         model.restore(following().state() | {"half": region | {"version": region["version"] - 1}})
     model.restore(following().state() | {"half": region})
