@@ -45,7 +45,8 @@ class Box:
 
     @cached_property
     def scale(self) -> float:
-        """The largest coordinate of a row in it, by size; a number of the same size where it is 0."""
+        """The largest coordinate of a row in it, by size; above 0."""
+        # The floor keeps the slack of comparisons above 0 where the box is the origin.
         return float(max(np.abs(self.low).max(), np.abs(self.high).max(), 1e-12))
 
 
@@ -91,8 +92,7 @@ def require_possible(possible: bool | np.bool_, problem: str) -> None:
 
 
 def check_masses(name: str, masses: AnyArray, claims: Claims, *, spare: float = 0.0) -> None:
-    """Raises `InvalidData` unless masses or counts (k,) are at least 0 and add up to the readings
-    at most.
+    """Raises `InvalidData` for masses or counts (k,) below 0, or more than the readings in all.
 
     `spare` readings more are allowed.
     """
@@ -116,16 +116,14 @@ def check_sums(name: str, masses: Floats, sums: Floats, claims: Claims) -> None:
 
 
 def check_at_most(name: str, entries: int, most: int) -> None:
-    """Raises `InvalidData` for more entries of an array than the round request or the options
-    allow."""
+    """Raises `InvalidData` for more entries of an array than `most`."""
     require_possible(
         entries <= most, f"{name} has {entries} entries, {most} were asked for at most"
     )
 
 
 def check_moments(masses: Floats, sums: Floats, squares: Floats, claims: Claims) -> None:
-    """Raises `InvalidData` unless masses (k,), sums (k, d) and squares (k, d) can be moments of
-    rows from the box.
+    """Raises `InvalidData` unless masses (k,), sums and squares (k, d) can be those of such rows.
 
     From (x - low)(high - x) >= 0 follows the upper bound, from the mean of squares >= the square of
     the mean the lower one (the inequality of Bhatia and Davis).
@@ -146,20 +144,20 @@ def check_total_moments(masses: Floats, sums: Floats, squares: Floats, claims: C
     slack = ROUNDING_SHARE * claims.scale**2 * sums.shape[1] * (masses + ROUNDING_SHARE)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         least = np.where(masses > 0, (sums**2).sum(axis=1) / masses, 0.0) - slack
-        most = ((claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None]).sum(
-            axis=1
-        ) + slack
+        by_feature = (claims.low + claims.high) * sums - claims.low * claims.high * masses[:, None]
+        most = by_feature.sum(axis=1) + slack
         possible = bool(((squares >= least) & (squares <= most)).all())
     require_possible(possible, "second moments that no rows within the bounds have")
 
 
 def check_scatter(halves: Floats, masses: Floats, sums: Floats, claims: Claims) -> None:
-    """Raises `InvalidData` unless second moments, as upper halves (c, m), leave a covariance
-    without negative variance.
+    """Raises `InvalidData` where second moments (c, m) leave a covariance with negative variance.
 
-    c is k, or 1 for the moments of all components together. masses (k,), sums (k, d).
+    They are upper halves of matrices. c is k, or 1 for the moments of all components together.
+    masses (k,), sums (k, d).
     """
     d = sums.shape[1]
+    # Masses of 0 divide, and claims overflow: what is then no number is no definite matrix.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         means = np.where(masses[:, None] > 0, sums / masses[:, None], 0.0)
     between = sums[:, :, None] * means[:, None, :]

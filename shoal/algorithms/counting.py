@@ -150,22 +150,21 @@ def check_private_counts(
     windows: AnyInts | None = None,
     window_readings: float = math.inf,
 ) -> None:
-    """Raises `InvalidData` for private counts (n,) that no window with this number of readings has,
-    whatever the noise.
+    """Raises `InvalidData` for private counts (n,) that no window has, whatever the noise.
 
-    `windows` (n,): the number of windows that each count is the sum of; the readings are those of
-    all. None: one. None of them has more than `window_readings`.
+    The window has this number of readings. `windows` (n,): the number of windows that each count is
+    the sum of; the readings are those of all. None: one. None of them has more than
+    `window_readings`.
     """
     summed = np.ones(len(counts)) if windows is None else windows.astype(np.float64)
     reach = _noise_reach(noise_variance, summed)
-    in_reach = (counts >= -reach) & (
-        counts <= np.minimum(readings, summed * window_readings) + reach
-    )
+    most = np.minimum(readings, summed * window_readings)
+    in_reach = (counts >= -reach) & (counts <= most + reach)
     require_possible(bool(in_reach.all()), "count holds a number that no window has")
     total = float(counts.sum(dtype=np.float64))
-    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum())) + float(
-        reach.max(initial=0.0)
-    )
+    # The noise of a sum is Gaussian but for its largest terms, which the reach of one count covers.
+    spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum()))
+    spread += float(reach.max(initial=0.0))
     require_possible(
         -spread <= total <= readings + spread, "count adds up to more than its readings"
     )
@@ -174,20 +173,18 @@ def check_private_counts(
 def check_block_sums(
     counts: AnyInts, cells: Ints, readings: int, noise_variance: float, windows: Ints
 ) -> None:
-    """Raises `InvalidData` for blocks of cells (b,) whose private counts (n,) add up to what no
-    windows (b,) have.
+    """Raises `InvalidData` for blocks whose private counts (n,) add up to what no windows have.
 
-    The noise of a sum over many cells is far smaller than the sum of their largest noise.
+    cells (b,) of each block, windows (b,) that it is the sum of. The noise of a sum over many cells
+    is far smaller than the sum of their largest noise.
     """
     if not len(cells):
         return
     sums = np.add.reduceat(counts.astype(np.float64), np.cumsum(cells) - cells)
     spread = TOTAL_NOISE_MAX * np.sqrt(noise_variance * windows * cells)
     spread += _noise_reach(noise_variance, windows.astype(np.float64))
-    require_possible(
-        bool(((sums >= -spread) & (sums <= readings + spread)).all()),
-        "a block adds up to no readings",
-    )
+    in_reach = (sums >= -spread) & (sums <= readings + spread)
+    require_possible(bool(in_reach.all()), "a block adds up to no readings")
 
 
 def without_far_noise(counts: Floats, variance: float, windows: int) -> Floats:
@@ -197,39 +194,40 @@ def without_far_noise(counts: Floats, variance: float, windows: int) -> Floats:
     for a million windows. Sums over more have been made of such counts, and are far below zero only
     if they are no noise.
     """
-    reach = (
-        _scale(variance) * CLIPPED_SCALES if windows == 1 else net_reach(variance, float(windows))
-    )
+    if windows == 1:
+        reach = _scale(variance) * CLIPPED_SCALES
+    else:
+        reach = net_reach(variance, float(windows))
     return np.maximum(counts, -math.ceil(reach))
 
 
 def net_reach(variance: float, draws: float) -> float:
-    """Bound of how far below zero the noise of a sum over this many draws lies, however often one
-    looks at it.
+    """How far below zero the noise of a sum over this many draws lies at most.
 
-    Bernstein's inequality for two-sided geometric noise of this variance each.
+    It holds for all sums of a stream together, however often they are compared. Bernstein's
+    inequality for two-sided geometric noise of this variance each.
     """
     return math.sqrt(2.0 * NET_SCALES_MAX * variance * draws) + NET_SCALES_MAX * _scale(variance)
 
 
 def squares_reach(variance: float, draws: float, sums: int) -> float:
-    """How large the squares of the negative ones of `sums` sums over `draws` draws of noise each
-    are together at most.
+    """The squares of those of `sums` sums over `draws` draws of noise that are negative, at most.
 
     Half of the sums are below zero; a single draw may have a square as large as all others.
     """
-    each = variance * draws
+    of_sum = variance * draws
     single = (NET_SCALES_MAX * _scale(variance)) ** 2
-    spread = math.sqrt(sums * (1.25 * each**2 + 3.0 * draws * variance**2))
-    return sums * each / 2.0 + NET_SPREADS_MAX * spread + single
+    # The square of a Gaussian where it is negative, else 0, has the mean v / 2 and the variance
+    # 1.25 v^2; the heavier tails of geometric noise add to it with each draw.
+    spread = math.sqrt(sums * (1.25 * of_sum**2 + 3.0 * draws * variance**2))
+    return sums * of_sum / 2.0 + NET_SPREADS_MAX * spread + single
 
 
 def _noise_reach(variance: float, windows: Floats) -> Floats:
-    """(n,) the largest noise of a sum over these numbers of windows: beyond lies one in
-    e^`NOISE_SCALES_MAX` at most.
+    """(n,) the largest noise of sums over these numbers of windows.
 
-    Of one window the tail of geometric noise; of more Bernstein's inequality, in which the scale
-    bounds each term.
+    Beyond lies one in e^`NOISE_SCALES_MAX` at most. Of one window the tail of geometric noise; of
+    more Bernstein's inequality, in which the scale bounds each term.
     """
     scale = _scale(variance)
     of_many = 2.0 * NOISE_SCALES_MAX * scale + np.sqrt(2.0 * NOISE_SCALES_MAX * variance * windows)
@@ -241,7 +239,7 @@ def _scale(variance: float) -> float:
     scale)."""
     if variance <= 0.0:
         return 0.0
-    # variance = 2 q / (1 - q)^2 with q = exp(-1 / scale), the smaller root of q^2 - 2 (1 + 1 /
-    # variance) q + 1
+    # variance = 2 q / (1 - q)^2 with q = exp(-1 / scale), which is the smaller root of
+    # q^2 - 2 (1 + 1 / variance) q + 1
     middle = 1.0 + 1.0 / variance
     return 1.0 / math.log(middle + math.sqrt(middle * middle - 1.0))

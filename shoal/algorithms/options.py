@@ -7,7 +7,7 @@ takes, and its meaning. Error messages and the tables of the documentation are m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin
 
@@ -73,14 +73,14 @@ class AlgorithmOptions(BaseModel):
         except ValidationError as error:
             name = algorithm or cls.ALGORITHM
             problems = error.errors(include_url=False, include_context=False)
-            unknown = [
-                str(each["loc"][0]) for each in problems if each["type"] == "extra_forbidden"
-            ]
-            if unknown:
-                known = ", ".join(cls.model_fields) or "none"
-                raise SettingsError(
-                    f"{name} has no option {unknown[0]!r}; it has {known}"
-                ) from None
+            # An unknown option comes first: it may be a slip of the name of one that is missing.
+            for problem in problems:
+                if problem["type"] == "extra_forbidden":
+                    unknown = str(problem["loc"][0])
+                    known = ", ".join(cls.model_fields) or "none"
+                    raise SettingsError(
+                        f"{name} has no option {unknown!r}; it has {known}"
+                    ) from None
             wrong = str(problems[0]["loc"][0])
             title = f"{name} option {wrong}" if name else wrong
             raise SettingsError(
@@ -97,11 +97,9 @@ class AlgorithmOptions(BaseModel):
         """Valid values of an option in words."""
         field = cls.model_fields[name]
         extra = field.json_schema_extra
-        return (
-            str(extra["expected"])
-            if isinstance(extra, dict)
-            else _words(field.annotation, field.metadata)
-        )
+        if isinstance(extra, dict):
+            return str(extra["expected"])
+        return _words(field.annotation, field.metadata)
 
     @classmethod
     def accepts(cls, name: str, value: object) -> bool:
@@ -117,8 +115,7 @@ class AlgorithmOptions(BaseModel):
         return dict(vars(self))
 
     def require(self, name: str, holds: bool, wanted: str) -> None:
-        """Raises `SettingsError` for an option whose valid values depend on another one, unless it
-        `holds`."""
+        """Raises `SettingsError` unless a rule `holds` between this option and another one."""
         if not holds:
             raise SettingsError(
                 f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}"
@@ -134,38 +131,74 @@ def _words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     origin = get_origin(annotation)
     parts = get_args(annotation)
     if origin is Annotated:
-        fields = [each.metadata if isinstance(each, FieldInfo) else [each] for each in parts[1:]]
-        return _words(parts[0], [bound for field in fields for bound in field])
+        return _words(parts[0], list(_bounds(parts[1:])))
     if origin is Literal:
         return _either([f'"{value}"' for value in parts])
     if origin in (Union, UnionType):
-        # Names come last, as one list: "a whole number, 1 to 9, or "auto" or "gap"".
-        names = [value for part in parts if get_origin(part) is Literal for value in get_args(part)]
-        others = [_words(part, metadata) for part in parts if get_origin(part) is not Literal]
-        return ", or ".join([*others, *([_words(Literal[tuple(names)])] if names else [])])
+        return _words_of_union(parts, metadata)
     if annotation in _PLAIN:
         return _PLAIN[annotation]
-    least, above, most = (
-        next((getattr(bound, name) for bound in metadata if hasattr(bound, name)), None)
-        for name in ("ge", "gt", "le")
-    )
-    if least is not None and most is not None and most != INT_MAX:
-        bounds = f"{least} to {most}" if annotation is int else f"from {least:g} to {most:g}"
-    else:
-        named = [
-            ("at least", least),
-            ("above", above),
-            ("at most", None if most == INT_MAX else most),
-        ]
-        bounds = ", ".join(f"{words} {bound:g}" for words, bound in named if bound is not None)
-    return ", ".join(
-        part for part in ("a whole number" if annotation is int else "", bounds) if part
-    )
+    return _words_of_number(annotation is int, list(metadata))
+
+
+def _bounds(arguments: Sequence[Any]) -> Iterator[Any]:
+    """The bounds among the arguments of `Annotated`; those of pydantic's `Field` lie within it."""
+    for argument in arguments:
+        if isinstance(argument, FieldInfo):
+            yield from argument.metadata
+        else:
+            yield argument
+
+
+def _words_of_union(parts: Sequence[Any], metadata: Iterable[Any]) -> str:
+    """The values of any of these types; names come last, as one list."""
+    words = []
+    names: list[Any] = []
+    for part in parts:
+        if get_origin(part) is Literal:
+            names += get_args(part)
+        else:
+            words.append(_words(part, metadata))
+    if names:
+        words.append(_words(Literal[tuple(names)]))
+    return ", or ".join(words)
+
+
+def _words_of_number(is_whole: bool, metadata: Sequence[Any]) -> str:
+    """The values of a number with bounds, in words."""
+    words = ["a whole number"] if is_whole else []
+    least = _bound(metadata, "ge")
+    above = _bound(metadata, "gt")
+    most = _bound(metadata, "le")
+    # Every whole number has this bound, and it is no choice that a person has to know of.
+    if most == INT_MAX:
+        most = None
+    if least is not None and most is not None:
+        words.append(f"{least} to {most}" if is_whole else f"from {least:g} to {most:g}")
+        return ", ".join(words)
+    if least is not None:
+        words.append(f"at least {least:g}")
+    if above is not None:
+        words.append(f"above {above:g}")
+    if most is not None:
+        words.append(f"at most {most:g}")
+    return ", ".join(words)
+
+
+def _bound(metadata: Iterable[Any], name: str) -> float | None:
+    """The first bound of this name: "ge", "gt" or "le"."""
+    for bound in metadata:
+        if hasattr(bound, name):
+            value: float = getattr(bound, name)
+            return value
+    return None
 
 
 def _either(names: Sequence[str]) -> str:
     """Names as "a", "b" or "c"."""
-    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 Number = Annotated[int, Field(ge=1, le=CLUSTERS_MAX)]
@@ -179,9 +212,11 @@ CRITERIA: Final = ("gap", "silhouette", "bic")
 
 def clusters_option(*criteria: str) -> Any:
     """Declares the option `clusters`, whose number can also be chosen by one of these criteria."""
-    chosen = " or ".join(f'"{name}"' for name in criteria)
-    more = f"; {chosen}: chosen by this criterion on the nodes of that model" if criteria else ""
-    return option("auto", f"number of clusters; {AUTO_MEANS}{more}")
+    meaning = f"number of clusters; {AUTO_MEANS}"
+    if criteria:
+        names = " or ".join(f'"{name}"' for name in criteria)
+        meaning += f"; {names}: chosen by this criterion on the nodes of that model"
+    return option("auto", meaning)
 
 
 def clusters_max_option() -> Any:
@@ -190,6 +225,6 @@ def clusters_max_option() -> Any:
 
 
 def needs_another_model(clusters: object) -> bool:
-    """Whether this value of the option `clusters` needs another model: its clusters, or its nodes
-    to choose from."""
+    """Whether this value of `clusters` needs another model: its clusters, or nodes to choose
+    from."""
     return clusters in ("auto", *CRITERIA)

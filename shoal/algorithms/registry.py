@@ -44,8 +44,7 @@ def streaming_names() -> tuple[str, ...]:
 
 @cache
 def counting_names() -> tuple[str, ...]:
-    """The names of the streaming algorithms that learn from counts; imports every installed
-    algorithm."""
+    """The names of the algorithms that learn from counts; imports every installed algorithm."""
     return tuple(name for name in algorithm_names() if load_algorithm(name).family.client_counts)
 
 
@@ -56,12 +55,12 @@ def rounds_names() -> tuple[str, ...]:
 
 
 def predict_rows(algorithm: Algorithm, arrays: Arrays, rows: Rows) -> Ints:
-    """Snapshot arrays, rows (n, d) with NaN where a value is missing -> (n,) cluster of each, -1
-    where there is none.
+    """Snapshot arrays, rows (n, d) with NaN for missing values -> (n,) clusters, -1 for none.
 
     A row that lacks values falls to the cluster of the nearest node over what it has, unless the
     algorithm knows better.
     """
+    # Algorithms in rounds do not declare it: none of them knows better.
     if not np.isnan(rows).any() or getattr(algorithm, "predicts_gaps", False):
         return algorithm.predict(arrays, rows)
     return algorithm.predict(arrays, filled_from(rows, algorithm.view(arrays).nodes))

@@ -71,6 +71,7 @@ class RuleBase:
         """The same rules for readings between `low` and `high` (d,) instead of unit coordinates."""
         span = high - low
         coefficient = self.coefficient * span[self.target] / span
+        error = None if self.error is None else self.error * float(span[self.target])
         return replace(
             self,
             centre=low + self.centre * span,
@@ -79,7 +80,7 @@ class RuleBase:
             scale=self.scale * span,
             constant=low[self.target] + span[self.target] * self.constant - coefficient @ low,
             coefficient=coefficient,
-            error=None if self.error is None else self.error * float(span[self.target]),
+            error=error,
         )
 
 
@@ -159,31 +160,49 @@ def rules_of(base: RuleBase, names: Sequence[str]) -> list[Rule]:
 
 
 def _rule(base: RuleBase, names: Sequence[str], number: int, total: float) -> Rule:
-    conditions = tuple(
-        Condition(
-            j, _word(base, number, j), float(base.centre[number, j]), float(base.width[number, j])
-        )
-        for j in base.inputs
-    )
+    """Rule `number` in words and numbers; `total` is the mass of all rules."""
+    conditions = []
+    for feature in base.inputs:
+        word = _word(base, number, feature)
+        centre = float(base.centre[number, feature])
+        conditions.append(Condition(feature, word, centre, float(base.width[number, feature])))
     constant = float(base.constant[number])
     coefficients = tuple(base.coefficient[number, list(base.inputs)].tolist())
-    when = " and ".join(f"{names[each.feature]} is {each.word}" for each in conditions)
-    terms = [
-        f"{'-' if coefficient < 0 else '+'} {written(abs(coefficient))} × {names[each.feature]}"
-        for coefficient, each in zip(coefficients, conditions, strict=True)
-        # An input with weight 0 has no effect in a rule.
-        if coefficient != 0.0
-    ]
-    then = " ".join([written(constant), *terms])
-    text = (
-        f"if {when} then {names[base.target]} = {then}"
-        if conditions
-        else f"{names[base.target]} = {then}"
+    return Rule(
+        number,
+        float(base.mass[number]) / total,
+        tuple(conditions),
+        constant,
+        coefficients,
+        _text(names, base.target, conditions, constant, coefficients),
     )
-    return Rule(number, float(base.mass[number]) / total, conditions, constant, coefficients, text)
+
+
+def _text(
+    names: Sequence[str],
+    target: int,
+    conditions: Sequence[Condition],
+    constant: float,
+    coefficients: Sequence[float],
+) -> str:
+    """A rule as "if a is high and b is low then c = 3.1 + 0.52 × a - 2 × b"."""
+    value = written(constant)
+    for condition, coefficient in zip(conditions, coefficients, strict=True):
+        sign = "-" if coefficient < 0 else "+"
+        # An input with weight 0 has no effect in a rule.
+        if coefficient != 0.0:
+            value += f" {sign} {written(abs(coefficient))} × {names[condition.feature]}"
+    consequence = f"{names[target]} = {value}"
+    if not conditions:
+        return consequence
+    when = " and ".join(
+        f"{names[condition.feature]} is {condition.word}" for condition in conditions
+    )
+    return f"if {when} then {consequence}"
 
 
 def _word(base: RuleBase, number: int, feature: int) -> str:
+    """The fifth of a normal distribution that the centre of a rule lies in, by all rows."""
     deviations = (base.centre[number, feature] - base.origin[feature]) / base.scale[feature]
     return WORDS[int(np.searchsorted(FIFTHS, deviations))]
 
@@ -192,5 +211,8 @@ def written(number: float) -> str:
     """A number with three digits that count, and an exponent only where it would be very long."""
     if number == 0.0 or not math.isfinite(number):
         return f"{number:g}"
-    digits = DIGITS - 1 - math.floor(math.log10(abs(number)))
-    return f"{number:.{max(0, digits)}f}" if -6 <= digits <= 6 else f"{number:.{DIGITS}g}"
+    decimals = DIGITS - 1 - math.floor(math.log10(abs(number)))
+    # From 10^9 on, and below 10^-4, zeros would be most of the number.
+    if not -6 <= decimals <= 6:
+        return f"{number:.{DIGITS}g}"
+    return f"{number:.{max(0, decimals)}f}"

@@ -143,27 +143,31 @@ class ClusteringView:
         weight = _floats(mass)
         number = _ints(cluster)
         if centres is None or centre_mass is None:
-            middle, total = _weighted_means(points, weight, number)
-        else:
-            middle = _floats(centres)
-            total = _floats(centre_mass)
+            centres, centre_mass = _weighted_means(points, weight, number)
+        total = _floats(centre_mass)
+        if node_id is None:
+            node_id = np.arange(len(points))
+        if edges is None:
+            edges = np.empty((0, 2), dtype=np.int64)
+        if active is None:
+            active = total > 0
         return cls(
             nodes=points,
-            node_id=np.arange(len(points)) if node_id is None else _ints(node_id),
+            node_id=_ints(node_id),
             mass=weight,
             cluster=number,
-            edges=np.empty((0, 2), dtype=np.int64) if edges is None else _ints(edges),
-            centres=middle,
+            edges=_ints(edges),
+            centres=_floats(centres),
             centre_mass=total,
-            active=total > 0 if active is None else np.asarray(active, dtype=np.bool_),
-            bandwidth=None if bandwidth is None else _floats(bandwidth),
+            active=np.asarray(active, dtype=np.bool_),
+            bandwidth=_optional_floats(bandwidth),
             joins_nodes=joins_nodes,
             accumulates=accumulates,
-            identity=None if identity is None else _ints(identity),
-            parent=None if parent is None else _ints(parent),
-            recent=None if recent is None else _floats(recent),
-            node_low=None if node_low is None else _floats(node_low),
-            node_high=None if node_high is None else _floats(node_high),
+            identity=_optional_ints(identity),
+            parent=_optional_ints(parent),
+            recent=_optional_floats(recent),
+            node_low=_optional_floats(node_low),
+            node_high=_optional_floats(node_high),
             regimes=regimes,
             unresolved=unresolved,
         )
@@ -212,6 +216,14 @@ def _floats(array: ArrayLike) -> Floats:
 
 def _ints(array: ArrayLike) -> Ints:
     return np.asarray(array, dtype=np.int64)
+
+
+def _optional_floats(array: ArrayLike | None) -> Floats | None:
+    return None if array is None else _floats(array)
+
+
+def _optional_ints(array: ArrayLike | None) -> Ints | None:
+    return None if array is None else _ints(array)
 
 
 @dataclass(frozen=True)
@@ -271,18 +283,27 @@ class Cuts:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        names = ("first", "second", "first_weight", "second_weight", "at", "parts", "cluster")
-        return {"kind": self.kind, **{name: getattr(self, name).tolist() for name in names}}
+        return {
+            "kind": self.kind,
+            "first": self.first.tolist(),
+            "second": self.second.tolist(),
+            "first_weight": self.first_weight.tolist(),
+            "second_weight": self.second_weight.tolist(),
+            "at": self.at.tolist(),
+            "parts": self.parts.tolist(),
+            "cluster": self.cluster.tolist(),
+        }
 
     @property
     def depth(self) -> int:
         """The most cuts that a row passes."""
         # Level by level: a forged snapshot may be deeper than Python may recurse.
         deepest = 0
-        level = [0] if len(self.at) else []
-        while level:
+        level = np.arange(min(1, len(self.at)))
+        while len(level):
             deepest += 1
-            level = [part for cut in level for part in self.parts[cut].tolist() if part >= 0]
+            below = self.parts[level].ravel()
+            level = below[below >= 0]
         return deepest
 
 

@@ -59,7 +59,8 @@ class RegimeSearch:
     An evaluation begins (`begin`), and then each phase has a query and ends with the sum of all
     answers to it (`conclude`). `rebuild` is a whole evaluation at clients in one process.
     `centred`: whether each client's own level is taken from its blocks; None: as it tells more of
-    what clients do."""
+    what clients do.
+    """
 
     def __init__(self, centred: bool | None = None, scales: tuple[int, ...] = SCALES) -> None:
         self.codebook: Codebook | None = None

@@ -90,7 +90,8 @@ class RegimesServer(RegimesHalf):
     readings have come.
 
     A phase of an evaluation ends once each client that is present has answered. All follows from
-    the contributions alone. Options: `RegimesOptions`."""
+    the contributions alone. Options: `RegimesOptions`.
+    """
 
     half = "regimes server"
 

@@ -41,10 +41,12 @@ from shoal.kernels.arrays import Floats, Ints
 def strongest_rule(params: Params, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the rule whose condition each meets best. Raises `InvalidData`."""
     weights_of = weighting(params)
-    (k, d) = params["centre"].shape
-    return label_rows(
-        rows, d, k, lambda block: weights_of(standardised(params, block)).argmax(axis=0)
-    )
+    k, d = params["centre"].shape
+
+    def label(block: Floats) -> Ints:
+        return weights_of(standardised(params, block)).argmax(axis=0)
+
+    return label_rows(rows, d, k, label)
 
 
 def predicted_target(params: Params, rows: Rows) -> Floats:
@@ -55,20 +57,24 @@ def predicted_target(params: Params, rows: Rows) -> Floats:
     """
     target = target_of(params)
     weights_of = weighting(params)
-    (k, d) = params["centre"].shape
+    k, d = params["centre"].shape
     consequent = params["consequent"]
     fitting = has_conditions(params)
-    values = []
+    # In standardised coordinates; empty first, for rows of none.
+    values = [np.empty(0)]
     for block in row_blocks(rows, d, k):
         z = standardised(params, block)
-        weights = weights_of(z) if fitting else None
-        z[target] = 1.0
-        # Until the conditions are found all rules have the same consequent.
-        values.append(
-            consequent[0] @ z if weights is None else np.einsum("kn,kn->n", weights, consequent @ z)
-        )
-    joined = np.concatenate(values) if values else np.empty(0)
-    return np.asarray(params["origin"][target] + params["scale"][target] * joined)
+        if fitting:
+            # Before the column of the target is overwritten, though weights do not depend on it.
+            weights = weights_of(z)
+            z[target] = 1.0
+            values.append(np.einsum("kn,kn->n", weights, consequent @ z))
+        else:
+            # Until the conditions are found all rules have the same consequent.
+            z[target] = 1.0
+            values.append(consequent[0] @ z)
+    origin = params["origin"][target]
+    return np.asarray(origin + params["scale"][target] * np.concatenate(values))
 
 
 def named_target(options: Options, d: int, names: Sequence[str]) -> int:
@@ -81,12 +87,16 @@ def rule_base(params: Params) -> RuleBase:
     target = target_of(params)
     origin = params["origin"]
     scale = params["scale"]
-    inputs = [j for j in range(n_features(params)) if j != target]
+    inputs = [feature for feature in range(n_features(params)) if feature != target]
     # Rules are fitted in standardised coordinates; here their units come back.
     coefficient = params["consequent"] * scale[target] / scale
     # The place of the target has the constant, which is not multiplied with any input.
     coefficient[:, target] = 0.0
-    error = float(params["error"][0]) if len(params["error"]) else None
+    at_origin = origin[target] + scale[target] * params["consequent"][:, target]
+    error = None
+    if len(params["error"]):
+        # Rounding may make a sum of squares that is nearly 0 negative.
+        error = math.sqrt(max(float(params["error"][0]), 0.0)) * float(scale[target])
     return RuleBase(
         target=target,
         inputs=inputs,
@@ -94,12 +104,10 @@ def rule_base(params: Params) -> RuleBase:
         width=params["width"].copy(),
         origin=origin.copy(),
         scale=scale.copy(),
-        constant=origin[target]
-        + scale[target] * params["consequent"][:, target]
-        - coefficient @ origin,
+        constant=at_origin - coefficient @ origin,
         coefficient=coefficient,
         mass=params["weight"].copy(),
-        error=None if error is None else math.sqrt(max(error, 0.0)) * float(scale[target]),
+        error=error,
         settled=has_conditions(params),
     )
 
@@ -118,6 +126,9 @@ TSK: Final = RoundsAlgorithm(
     predictor=None,
     check_claims=check_claims,
     epoch=epoch,
-    robust="its normal equations couple all rules, so there is no place of one rule to compare between clients",
+    robust=(
+        "its normal equations couple all rules, so there is no place of one rule to compare "
+        "between clients"
+    ),
     regression=Regression(target=named_target, predict=predicted_target, rules=rule_base),
 )

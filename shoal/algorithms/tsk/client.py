@@ -64,20 +64,23 @@ class TSKOptions(AlgorithmOptions):
     )
     ridge: float = option(
         1.0,
-        "least squares: what is added to the diagonal of the normal equations, which keeps coefficients small",
+        "least squares: what is added to the diagonal of the normal equations, which keeps "
+        "coefficients small",
         above=0.0,
     )
     step: float = option(0.01, "gradient: length of a step", above=0.0, most=1.0)
     fuzzifier: float = fuzzifier_option()
     condition_rounds: int = option(
         30,
-        "most rounds of fuzzy c-means to find the conditions; 0: they keep the centres that the model starts from",
+        "most rounds of fuzzy c-means to find the conditions; 0: they keep the centres that the "
+        "model starts from",
         least=0,
         most=ROUNDS_MAX,
     )
     outdated: float = option(
         1.0,
-        "the conditions are found again when the rows of a rule have moved by this many standard deviations",
+        "the conditions are found again when the rows of a rule have moved by this many standard "
+        "deviations",
         above=0.0,
     )
 
@@ -94,8 +97,16 @@ PARAMS: Final = {
     "origin": ArraySpec("<f8", ("d",), rowlike=True),
     "scale": ArraySpec("<f8", ("d",), positive=True),
     "error": ArraySpec("<f8", ("t",)),
-    **dict.fromkeys(("target", "stage", "epoch", "steps", "form", "condition_rounds"), INT),
-    **dict.fromkeys(("fuzzifier", "ridge", "step", "outdated"), FLOAT),
+    "target": INT,
+    "stage": INT,
+    "epoch": INT,
+    "steps": INT,
+    "form": INT,
+    "condition_rounds": INT,
+    "fuzzifier": FLOAT,
+    "ridge": FLOAT,
+    "step": FLOAT,
+    "outdated": FLOAT,
 }
 """`width`: of the Gaussian condition on each input, in the column of the target the spread of its
 values. `consequent`: coefficients of x. `baseline`: the mean rows of the rules when their
@@ -171,10 +182,9 @@ def standardised_centres(params: Params) -> Floats:
 
 
 def weighting(params: Params) -> Callable[[Floats], Floats]:
-    """-> a function from columns z (d, n) to the weight of each row in each rule (k, n); it does
-    not use the target.
+    """A function from columns z (d, n) to the weights (k, n) of the rows in the rules.
 
-    Raises `InvalidData`.
+    It does not use the target. Raises `InvalidData`.
     """
     require_centres(params)
     if len(params["centre"]) > rules_max(n_features(params)):
@@ -200,8 +210,10 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
 
 
 def answer(params: Params, rows: Rows) -> Stats:
-    """The sums of `STATS` over rows (n, d), in bounded memory. They do not depend on the
-    consequents so far."""
+    """The sums of `STATS` over rows (n, d), in bounded memory.
+
+    They do not depend on the consequents so far.
+    """
     k, d = params["centre"].shape
     target = target_of(params)
     weights_of = weighting(params)
@@ -209,16 +221,18 @@ def answer(params: Params, rows: Rows) -> Stats:
     sums = empty_sums(params)
     # Tables of pairs may be four times as large as others: products of matrices are slow at few
     # rows.
-    pairs = max(pair_count(d), pair_count(k) if fitting else 1)
+    pairs = pair_count(d)
+    if fitting:
+        pairs = max(pairs, pair_count(k))
     for block in row_blocks(rows, d, k + pairs // 4):
         z = standardised(params, block)
         weights = weights_of(z)
         sums["mass"] += weights.sum(axis=1)
         sums["total"] += weights @ z.T
-        # A copy: its row is overwritten below.
+        sums["square"] += weights @ np.square(z).T
+        # A copy, as its row is overwritten: x is z with 1 in the place of the target.
         y = z[target].copy()
         x = z
-        sums["square"] += weights @ np.square(z).T
         x[target] = 1.0
         strengths = weights if fitting else np.ones((1, len(block)))
         sums["gram"] += pair_products(strengths) @ pair_products(x).T
@@ -229,16 +243,15 @@ def answer(params: Params, rows: Rows) -> Stats:
 
 
 def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
-    """Raises `InvalidData` unless all sums can be those of the rows, and those that overlap are
-    equal."""
+    """Raises `InvalidData` unless all sums can be those of the rows, and agree with each other."""
     for name, expected in empty_sums(params).items():
         require_possible(
             stats[name].shape == expected.shape, f"another {name} than the round request has"
         )
+    # Called for its check of scale and width, by which the box is divided.
     standardised_centres(params)
-    lowest, highest = (
-        (corner - params["origin"]) / params["scale"] for corner in (claims.low, claims.high)
-    )
+    lowest = (claims.low - params["origin"]) / params["scale"]
+    highest = (claims.high - params["origin"]) / params["scale"]
     box = Claims(claims.readings, Box(lowest, highest))
     mass = stats["mass"]
     total = stats["total"]
@@ -260,15 +273,16 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     else:
         sums = matrix[target].copy()
         squares = matrix.diagonal().copy()
-        sums[target], squares[target] = stats["cross"][0, target], stats["energy"][0]
+        sums[target] = stats["cross"][0, target]
+        squares[target] = stats["energy"][0]
         _check_equal(matrix[target, target], stats["rows"][0], box)
         check_moments(stats["rows"], sums[None], squares[None], box)
     _check_equations(matrix, stats, box)
 
 
 def _check_overlap(moments: Floats, stats: Stats, target: int, box: Claims) -> None:
-    """Raises `InvalidData` unless moments (k, d, d) by the normal equations are those that the
-    answer gives itself."""
+    """Raises `InvalidData` unless moments (k, d, d) by the normal equations are the answer's
+    own."""
     inputs = np.arange(moments.shape[1]) != target
     _check_equal(moments[:, target, target], stats["mass"], box)
     _check_equal(moments[:, target][:, inputs], stats["total"][:, inputs], box)
@@ -279,21 +293,26 @@ def _check_overlap(moments: Floats, stats: Stats, target: int, box: Claims) -> N
 
 
 def _check_equations(matrix: Floats, stats: Stats, box: Claims) -> None:
-    """Raises `InvalidData` unless some regressors and targets have this matrix (p, p), these
-    products and squares."""
+    """Raises `InvalidData` unless some regressors and targets have these products.
+
+    They have, if the matrix (p, p), bordered with the products of the target, is positive definite.
+    """
     p = len(matrix)
     whole = np.empty((p + 1, p + 1))
-    whole[:p, :p], whole[p, p] = matrix, stats["energy"][0]
-    whole[p, :p] = whole[:p, p] = stats["cross"].ravel()
+    whole[:p, :p] = matrix
+    whole[p, p] = stats["energy"][0]
+    whole[p, :p] = stats["cross"].ravel()
+    whole[:p, p] = stats["cross"].ravel()
     # Rounding may make the smallest eigenvalue of a sum of squares negative.
     whole[np.diag_indices(p + 1)] += p * _slack(box)
     check_definite(whole)
 
 
-def _check_equal(one: Floats, other: Floats, box: Claims) -> None:
+def _check_equal(first: Floats, second: Floats, box: Claims) -> None:
+    """Raises `InvalidData` for sums that differ by more than rounding."""
     # Sums of a malicious client may overflow; infinite differences are refused below.
     with np.errstate(over="ignore", invalid="ignore"):
-        equal = bool((np.abs(one - other) <= _slack(box)).all())
+        equal = bool((np.abs(first - second) <= _slack(box)).all())
     require_possible(equal, "sums that overlap and differ")
 
 

@@ -90,25 +90,23 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
         "steps": int_array(0),
         "form": choice_array(chosen.consequents, FORMS),
         "condition_rounds": int_array(chosen.condition_rounds),
-        **{
-            name: float_array(getattr(chosen, name))
-            for name in ("fuzzifier", "ridge", "step", "outdated")
-        },
+        "fuzzifier": float_array(chosen.fuzzifier),
+        "ridge": float_array(chosen.ridge),
+        "step": float_array(chosen.step),
+        "outdated": float_array(chosen.outdated),
     }
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Standardise by the rows of all clients, move the conditions, or fit the consequents: what the
-    stage needs."""
+    """Standardise by the rows of all clients, move the conditions, or fit the consequents."""
     sums = sum_answers(params, STATS, answers)
     if sums is None or not sums["rows"][0] > 0:
         return dict(params)
     for name, expected in empty_sums(params).items():
         check_shape(sums[name], expected, name)
     reject_unless((sums["mass"] >= 0).all(), "a mass below 0")
-    reject_unless(
-        (sums["square"] >= 0).all() and sums["energy"][0] >= 0, "a sum of squares below 0"
-    )
+    squares = (sums["square"] >= 0).all() and sums["energy"][0] >= 0
+    reject_unless(squares, "a sum of squares below 0")
     means = _means(params, sums)
     moved = {**params, "weight": sums["mass"], "steps": params["steps"] + 1}
     if has_conditions(params):
@@ -117,22 +115,22 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
 
 
 def _means(params: Params, sums: Stats) -> Floats:
-    """The weighted mean row of each rule (k, d), standardised; the centre of a rule without mass."""
+    """(k, d) the weighted mean row of each rule, standardised; without mass, its centre."""
     mass = sums["mass"][:, None]
-    return np.where(
-        mass > 0, sums["total"] / np.where(mass > 0, mass, 1.0), standardised_centres(params)
-    )
+    means = sums["total"] / np.where(mass > 0, mass, 1.0)
+    return np.where(mass > 0, means, standardised_centres(params))
 
 
 def _spread(params: Params, sums: Stats, centres: Floats) -> Floats:
-    """The weighted standard deviation of rows about `centres` (k, d), in row coordinates; of a rule
-    without mass, 1."""
+    """(k, d) the weighted standard deviation of rows about `centres` (k, d), in row coordinates.
+
+    That of a rule without mass is the deviation of all rows.
+    """
     mass = sums["mass"][:, None]
     means = _means(params, sums)
-    safe = np.where(mass > 0, mass, 1.0)
-    variance = np.where(
-        mass > 0, sums["square"] / safe - means * means + np.square(means - centres), 1.0
-    )
+    mean_square = sums["square"] / np.where(mass > 0, mass, 1.0)
+    about_centres = mean_square - means * means + np.square(means - centres)
+    variance = np.where(mass > 0, about_centres, 1.0)
     return np.asarray(np.sqrt(np.maximum(variance, WIDTH_MIN**2)) * params["scale"])
 
 
@@ -143,7 +141,7 @@ def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
     one consequent, that of linear regression, so that predictions do not depend on them.
     """
     linear = _least_squares(moved, sums["gram"], sums["cross"], sums)
-    found = {
+    fitted = {
         **moved,
         "consequent": np.repeat(linear.solution, len(means), axis=0),
         "error": linear.error,
@@ -151,99 +149,103 @@ def _next_conditions(moved: Params, sums: Stats, means: Floats) -> Params:
     number = int(moved["steps"][0]) - 1
     rounds = read_int(moved, "condition_rounds", 0)
     if number == 0:
-        return _restandardised(found, sums)
+        return _restandardised(fitted, sums)
     before = standardised_centres(moved)
     is_input = np.arange(means.shape[1]) != target_of(moved)
     # The round after the last only measures the widths around centres that stay.
     centres = np.where(is_input & (number > rounds), before, means)
-    shift = np.abs(centres - before)[:, is_input].max(initial=0.0)
-    found["centre"] = moved["origin"] + centres * moved["scale"]
-    if shift > STILL and number < rounds:
-        return found
-    return _entered({**found, "width": _spread(moved, sums, centres)}, "consequents")
+    moved_by = np.abs(centres - before)[:, is_input].max(initial=0.0)
+    fitted["centre"] = moved["origin"] + centres * moved["scale"]
+    if moved_by > STILL and number < rounds:
+        return fitted
+    return _entered({**fitted, "width": _spread(moved, sums, centres)}, "consequents")
 
 
-def _restandardised(found: Params, sums: Stats) -> Params:
-    """The same model in the coordinates in which the rows of all clients have mean 0 and variance
-    1."""
-    target = target_of(found)
+def _restandardised(fitted: Params, sums: Stats) -> Params:
+    """The same model in coordinates in which the rows of all clients have mean 0 and variance 1."""
+    target = target_of(fitted)
     n = sums["rows"][0]
-    moments = unpack_symmetric(sums["gram"], len(found["scale"]))[0]
+    moments = unpack_symmetric(sums["gram"], len(fitted["scale"]))[0]
+    # The place of the target has the constant 1 in these equations; its own sums are beside them.
     mean = moments[target] / n
+    mean[target] = sums["cross"][0, target] / n
     square = moments.diagonal() / n
-    mean[target], square[target] = sums["cross"][0, target] / n, sums["energy"][0] / n
+    square[target] = sums["energy"][0] / n
     variance = square - mean * mean
     ratio = np.where(variance > CONSTANT * square, np.sqrt(np.maximum(variance, 0.0)), 1.0)
     # y = a + b x in the old coordinates, where old = mean + ratio * new.
-    consequent = found["consequent"] * ratio
-    constant = (
-        found["consequent"] @ np.where(np.arange(len(mean)) == target, 1.0, mean) - mean[target]
-    )
-    consequent[:, target] = constant
+    consequent = fitted["consequent"] * ratio
+    mean_of_x = np.where(np.arange(len(mean)) == target, 1.0, mean)
+    consequent[:, target] = fitted["consequent"] @ mean_of_x - mean[target]
+    scale = fitted["scale"] * ratio
     return {
-        **found,
+        **fitted,
         "consequent": consequent / ratio[target],
-        "error": found["error"] / ratio[target] ** 2,
-        "origin": found["origin"] + mean * found["scale"],
-        "scale": found["scale"] * ratio,
-        "width": np.tile(found["scale"] * ratio, (len(consequent), 1)),
-        "epoch": found["epoch"] + 1,
+        "error": fitted["error"] / ratio[target] ** 2,
+        "origin": fitted["origin"] + mean * fitted["scale"],
+        "scale": scale,
+        "width": np.tile(scale, (len(consequent), 1)),
+        "epoch": fitted["epoch"] + 1,
     }
 
 
 def _next_consequents(moved: Params, sums: Stats, means: Floats) -> Params:
-    """The next consequents; or, where the rows of a rule have moved far, the conditions are to be
-    found again."""
+    """The next consequents.
+
+    Where the rows of a rule have moved far, the conditions are to be found again instead.
+    """
     is_input = np.arange(means.shape[1]) != target_of(moved)
-    found = {**moved, "baseline": means} if moved["steps"][0] == 1 else dict(moved)
+    fitted = dict(moved)
+    if moved["steps"][0] == 1:
+        fitted["baseline"] = means
     counted = sums["mass"] > MASS_SHARE_MIN * sums["rows"][0]
-    drift = np.abs(means - found["baseline"])[counted][:, is_input].max(initial=0.0)
+    drift = np.abs(means - fitted["baseline"])[counted][:, is_input].max(initial=0.0)
     if drift > read_float(moved, "outdated", above=0.0):
-        linear = _least_squares(moved, *merged_rules(sums["gram"], sums["cross"]), sums)
-        consequent = np.repeat(linear.solution, len(means), axis=0)
-        return _entered({**found, "consequent": consequent, "error": linear.error}, "conditions")
+        gram, cross = merged_rules(sums["gram"], sums["cross"])
+        linear = _least_squares(moved, gram, cross, sums)
+        fitted["consequent"] = np.repeat(linear.solution, len(means), axis=0)
+        fitted["error"] = linear.error
+        return _entered(fitted, "conditions")
     if read_choice(moved, "form", FORMS) == "gradient":
-        fitted = _gradient_step(moved, sums)
+        consequents = _gradient_step(moved, sums)
     else:
-        fitted = _least_squares(moved, sums["gram"], sums["cross"], sums)
-    found["consequent"], found["error"] = fitted
+        consequents = _least_squares(moved, sums["gram"], sums["cross"], sums)
+    fitted["consequent"] = consequents.solution
+    fitted["error"] = consequents.error
     # What is known of the target in each rule is for people: no condition depends on it.
     known = ~is_input & (sums["mass"] > 0)[:, None]
-    found["centre"] = np.where(known, moved["origin"] + means * moved["scale"], moved["centre"])
-    found["width"] = np.where(known, _spread(moved, sums, means), moved["width"])
-    return found
+    fitted["centre"] = np.where(known, moved["origin"] + means * moved["scale"], moved["centre"])
+    fitted["width"] = np.where(known, _spread(moved, sums, means), moved["width"])
+    return fitted
 
 
 def _least_squares(params: Params, gram: Floats, cross: Floats, sums: Stats) -> Consequents:
     """The solution of the summed normal equations, with the ridge on their diagonal."""
     matrix = expand_gram(gram, *cross.shape)
-    return _measured(
-        matrix,
-        cross,
-        solve_ridge(matrix, cross.ravel(), read_float(params, "ridge", above=0.0)),
-        sums,
-    )
+    solution = solve_ridge(matrix, cross.ravel(), read_float(params, "ridge", above=0.0))
+    return _measured(matrix, cross, solution, sums)
 
 
 def _gradient_step(params: Params, sums: Stats) -> Consequents:
-    """Eq. 4 and 5, the mean over all rows: the mean of the clients' steps, each weighted by its
-    number of rows."""
+    """Eq. 4 and 5: one step along the gradient of the mean over all rows.
+
+    That is the mean of the steps of all clients, each weighted by its number of rows.
+    """
     matrix = expand_gram(sums["gram"], *sums["cross"].shape)
     before = params["consequent"].ravel()
     gradient = (matrix @ before - sums["cross"].ravel()) / sums["rows"][0]
-    return _measured(
-        matrix, sums["cross"], before - read_float(params, "step", above=0.0) * gradient, sums
-    )
+    solution = before - read_float(params, "step", above=0.0) * gradient
+    return _measured(matrix, sums["cross"], solution, sums)
 
 
 def _measured(matrix: Floats, cross: Floats, solution: Floats, sums: Stats) -> Consequents:
-    error = (
-        squared_error(matrix, cross.ravel(), float(sums["energy"][0]), solution) / sums["rows"][0]
-    )
-    return Consequents(solution.reshape(cross.shape), float_array(error))
+    """A solution (r d,) with its mean squared error over the rows of the sums."""
+    error = squared_error(matrix, cross.ravel(), float(sums["energy"][0]), solution)
+    return Consequents(solution.reshape(cross.shape), float_array(error / sums["rows"][0]))
 
 
 def _entered(params: Params, stage: str) -> Params:
+    """The parameters at the beginning of a stage, which is a new epoch."""
     return {
         **params,
         "stage": choice_array(stage, STAGES),
