@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry
 
-from shoal.cli.check import settings_table
 from shoal.cli.main import shoal
+from shoal.cli.settings_table import settings_table
 from shoal.config.resolved import resolve
 from shoal.helper_node.node import HelperMetrics
 from shoal.server_node.outputs.web import create_app, predict

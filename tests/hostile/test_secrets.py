@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
-from shoal.cli.check import declared_sections
 from shoal.cli.main import shoal
+from shoal.cli.settings_table import declared_sections
 from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
 from shoal.errors import LogUnavailable

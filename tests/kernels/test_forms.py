@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli.check import kernels
+from shoal.cli.kernels import kernels
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels import forms
 from shoal.kernels.compiled import CompiledKernels

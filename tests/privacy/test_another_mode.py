@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from shoal import plugins
-from shoal.cli.check import check, settings_table
+from shoal.cli.check import check
+from shoal.cli.settings_table import settings_table
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
