@@ -357,10 +357,10 @@ PLAIN: Final[Mapping[type, Rule]] = {
 
 
 @cache
-def _rules(kind: type[SavedState]) -> dict[str, Rule]:
-    """The rule of each field of a type of state, in the order of the fields."""
+def _rules(kind: type[Any]) -> dict[str, Rule]:
+    """The rule of each field of a `SavedState`, in the order of the fields."""
     annotations = get_type_hints(kind, include_extras=True)
-    return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
+    return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}
 
 
 def _rule_of(annotation: Any) -> Rule:
