@@ -81,8 +81,10 @@ class SavedPart(Protocol):
         ...
 
     def restore(self, state: Any) -> None:
-        """Become the saved part. Raises `InvalidState`, or any of `DAMAGED` for a state that is not
-        whole."""
+        """Become the saved part.
+
+        Raises `InvalidState`, or any of `DAMAGED` for a state that is not whole.
+        """
         ...
 
 
@@ -91,8 +93,7 @@ DAMAGED: Final = (AttributeError, LookupError, TypeError, ValueError, MessageRej
 
 
 class SavedValue(NamedTuple):
-    """A part that its owner keeps as one value: functions that give its state and that take one
-    back."""
+    """A part that its owner keeps as one value, by functions that give its state and take one."""
 
     state: Callable[[], Any]
     restore: Callable[[Any], None]
@@ -136,8 +137,7 @@ class SavedFields:
 
 
 class Required(NamedTuple):
-    """A value that a state must have to belong to this process, and the error for a state with
-    another one."""
+    """A value that a state must have to belong to this process, and the error for another one."""
 
     value: Any
     error: InvalidState
@@ -145,9 +145,9 @@ class Required(NamedTuple):
 
 def check_required(state: Mapping[str, Any], required: Mapping[str, Required]) -> None:
     """Raises the error of the first required value that a state does not have."""
-    for name, one in required.items():
-        if state.get(name) != one.value:
-            raise one.error
+    for name, expected in required.items():
+        if state.get(name) != expected.value:
+            raise expected.error
 
 
 class SavedParts:
@@ -165,8 +165,10 @@ class SavedParts:
         required: Mapping[str, Required] | None = None,
         optional: Collection[str] = (),
     ) -> None:
-        """`whole` names the state in errors ("the server's checkpoint"). A part that is `optional`
-        may be missing."""
+        """`whole` names the state in errors ("the server's checkpoint").
+
+        A part that is `optional` may be missing.
+        """
         self._whole = whole
         self._parts = parts
         self._required = required or {}
@@ -174,11 +176,14 @@ class SavedParts:
 
     def state(self) -> dict[str, Any]:
         """The required values, and the state of every part."""
-        required = {name: one.value for name, one in self._required.items()}
-        return required | {name: part.state() for name, part in self._parts.items()}
+        state = {name: required.value for name, required in self._required.items()}
+        for name, part in self._parts.items():
+            state[name] = part.state()
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore every part. Raises `InvalidState`."""
+        # Before any part changes: a checkpoint of another process must leave this one as it is.
         check_required(state, self._required)
         for name, part in self._parts.items():
             if name in state:
@@ -249,17 +254,19 @@ class Checkpoint:
         """The newest state saved, None before the first."""
         with self._sqlite_errors():
             row = self._file.execute("SELECT digest, value FROM state").fetchone()
-            values = [
-                value
-                for (value,) in self._file.execute("SELECT value FROM parts")
-                if isinstance(value, bytes)
-            ]
+            stored_parts = self._file.execute("SELECT value FROM parts").fetchall()
             saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
         if row is None:
+            # Without this a damaged file would be taken for a new one, and a client would publish
+            # what it has published already with other noise.
             if saved is not None:
                 raise self._damaged("the state is gone")
             return None
-        parts = {_reference(value): value for value in values}
+        parts = {}
+        for (value,) in stored_parts:
+            # A damaged row may be of any type; the state then lacks the part.
+            if isinstance(value, bytes):
+                parts[_reference(value)] = value
 
         def resolve(reference: bytes) -> Any:
             if reference not in parts:
@@ -275,10 +282,10 @@ class Checkpoint:
     def save(
         self, state: dict[str, Any], records: Sequence[OutboxRecord] = (), published_up_to: int = 0
     ) -> int:
-        """Replace the state, add `records` to the outbox and delete those up to number
-        `published_up_to` from it.
+        """Replace the state, add `records` to the outbox, and delete published ones from it.
 
-        All in one transaction. Returns the number of the last record, 0 without any. Raises
+        All in one transaction. `published_up_to` is the number of the last record that is
+        published. Returns the number of the last record, 0 without any. Raises
         `InvalidState` for a state that is larger than `STATE_BYTES_MAX` with its parts, and
         `TypeError` for one that `pack` does not take.
         """
@@ -295,7 +302,7 @@ class Checkpoint:
             )
             if self._stored is None:
                 self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
-                # Those of the process before: none of its objects is here.
+                # Parts are known by their objects, and none of those of the process before is here.
                 self._file.execute("DELETE FROM parts")
             if split.removed:
                 self._file.executemany(
@@ -314,8 +321,10 @@ class Checkpoint:
         return last
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
-        """(number, record) of every record in the outbox with a number above `after`, in the order
-        they were saved."""
+        """(number, record) of every record in the outbox with a number above `after`.
+
+        They are in the order in which they were saved.
+        """
         with self._sqlite_errors():
             rows = self._file.execute(
                 "SELECT number, digest, record FROM outbox WHERE number > ? ORDER BY number",
@@ -335,11 +344,12 @@ class Checkpoint:
 
     def _tables(self) -> list[tuple[str, tuple[str, ...]]]:
         """The statements that make a new file, with their parameters."""
+        statements: list[tuple[str, tuple[str, ...]]] = []
+        for table in _SCHEMA:
+            statements.append((table, ()))
         about = ("format", str(FORMAT), "owner", self._owner, "identity", secrets.token_hex(16))
-        return [
-            *((table, ()) for table in _SCHEMA),
-            ("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about),
-        ]
+        statements.append(("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about))
+        return statements
 
     def _open(self) -> None:
         # The exclusive locking mode keeps the lock until the process ends, however it ends: no
@@ -366,15 +376,15 @@ class Checkpoint:
             )
 
     def _checked_owner(self) -> str | None:
-        """The owner in a file of this version. One of another version may have other tables, and is
-        not written to."""
-        tables = {
-            name
-            for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        about = (
-            dict(self._file.execute("SELECT name, value FROM about")) if "about" in tables else {}
-        )
+        """The owner in a file of this version.
+
+        A file of another version may have other tables, and is not written to.
+        """
+        rows = self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in rows}
+        about = {}
+        if "about" in tables:
+            about = dict(self._file.execute("SELECT name, value FROM about"))
         if about.get("format", str(FORMAT)) != str(FORMAT):
             # With another folder and the same name, a client would publish the same readings with
             # other noise.
@@ -410,12 +420,14 @@ class Checkpoint:
         # What this state does not refer to goes in the same transaction, so that no part is left
         # without a state.
         removed = [before[part] for part in before.keys() - parts.keys()]
-        size = (
-            self._stored_size
-            + sum(len(part) for _, part in added)
-            - sum(row.size for row in removed)
-        )
-        if (whole := len(value) + size) > STATE_BYTES_MAX:
+        # By what has changed: a model may have thousands of parts, and one save changes a few.
+        size = self._stored_size
+        for _, part_value in added:
+            size += len(part_value)
+        for row in removed:
+            size -= row.size
+        whole = len(value) + size
+        if whole > STATE_BYTES_MAX:
             raise InvalidState(
                 f"{self._path}: a state of {whole} bytes is too large, at most {STATE_BYTES_MAX} "
                 "can be saved; bound the models, with the option nodes_max for instance"
@@ -435,6 +447,7 @@ class Checkpoint:
 
     def _outbox_record(self, digest: bytes, record: bytes) -> OutboxRecord:
         topic, value, key, headers = self._intact(digest, record)
+        # msgpack has lists where a record has tuples.
         return OutboxRecord(topic, value, key, tuple((name, content) for name, content in headers))
 
     def _damaged(self, how: str) -> InvalidState:
@@ -454,8 +467,8 @@ def _reference(part: bytes) -> bytes:
 
 
 STORE_INTERVAL_S = 1.0
-"""most seconds of learning that are repeated after a kill. Each store waits for the disk, so not
-every step."""
+"""most seconds of learning that are repeated after a kill. Each store waits for the disk, so that
+not every step can afford one"""
 
 
 class Outbox:
@@ -473,8 +486,10 @@ class Outbox:
         log: Log,
         sign: Callable[[OutboxRecord], Headers] = lambda _: (),
     ) -> None:
-        """`sign` returns headers to add when a record is published: a key may change between two
-        runs."""
+        """`sign` returns headers to add when a record is published.
+
+        They are not stored with it: a key may change between two runs.
+        """
         self._checkpoint = checkpoint
         self._log = log
         self._sign = sign
@@ -501,18 +516,21 @@ class Outbox:
         self._records_wait |= made
         # A clock that was set back must not lengthen the interval.
         self._stored_at = min(self._stored_at, now)
-        due = (
+        if self._unstored == 0 and not self._records_wait:
+            return False
+        if self._records_wait and not more:
+            return True
+        return (
             learnt == 0
             or self._unstored >= unstored_max
             or now >= self._stored_at + STORE_INTERVAL_S
         )
-        return (self._unstored > 0 or self._records_wait) and (
-            due or (self._records_wait and not more)
-        )
 
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
-        """Save the state and its records in one transaction, and delete the records known to be
-        published."""
+        """Save the state and its records in one transaction, and delete those that are published.
+
+        A record counts as published once the log has flushed it.
+        """
         last = self._checkpoint.save(state, records, self._published_up_to)
         if self._pending is not None and records:
             self._pending += records
@@ -522,16 +540,16 @@ class Outbox:
         self._stored_at = now
 
     def publish_pending(self) -> int:
-        """Publish every stored record that is not known to be published; returns how many. Raises
-        as the log does.
+        """Publish every stored record that is not known to be published; returns how many.
 
-        A record published again after a kill has the same bytes. After `LogUnavailable` all of them
-        stay stored.
+        A record published again after a kill has the same bytes. Raises as the log does; after
+        `LogUnavailable` all of them stay stored.
         """
         if self._pending is None:
-            stored = self._checkpoint.pending()
-            self._pending = [record for _, record in stored]
-            self._stored_up_to = stored[-1][0] if stored else 0
+            self._pending = []
+            for number, record in self._checkpoint.pending():
+                self._pending.append(record)
+                self._stored_up_to = number
         pending = self._pending
         for record in pending:
             self._log.publish(

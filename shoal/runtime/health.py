@@ -1,5 +1,6 @@
-"""The HTTP endpoints of a process without a page: /metrics for Prometheus, /livez for a supervisor
-that restarts it.
+"""The HTTP endpoints of a process without a page: /metrics, and /livez for a supervisor.
+
+Prometheus reads the first; a supervisor restarts a process by the second.
 
 Imported only where they are served: the libraries would be a sixth of the memory of a small
 machine's client.
@@ -19,8 +20,10 @@ from shoal.runtime.service import LIVE_S, Heartbeat
 def serve(
     host: str, port: int, registry: CollectorRegistry, heartbeat: Heartbeat
 ) -> ThreadingHTTPServer:
-    """Serve in a daemon thread until the process ends. Raises `SettingsError` when the address
-    cannot be used."""
+    """Serve in a daemon thread until the process ends.
+
+    Raises `SettingsError` when the address cannot be used.
+    """
 
     class Answer(MetricsHandler):
         """/livez, and the metrics at every other path, as `MetricsHandler` does."""
@@ -29,12 +32,16 @@ def serve(
             if self.path != "/livez":
                 super().do_GET()
                 return
-            self.send_response(200 if heartbeat.alive else 503)
+            if heartbeat.alive:
+                status = 200
+                text = "alive\n"
+            else:
+                status = 503
+                text = f"no step for {LIVE_S:.0f} s\n"
+            self.send_response(status)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
-            self.wfile.write(
-                b"alive\n" if heartbeat.alive else f"no step for {LIVE_S:.0f} s\n".encode()
-            )
+            self.wfile.write(text.encode())
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             """No log line for every scrape."""

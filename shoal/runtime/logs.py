@@ -1,5 +1,4 @@
-"""Opens the logs of a process: the federation's, with its signed snapshots, and a client's own,
-with its readings.
+"""Opens the logs of a process: the federation's, and a client's own with its readings.
 
 A server signs its records with a private key (`[server] signing_key_file`); all others hold its
 public key (`[log] server_keys`), with which nobody can forge a snapshot, a lease or any other
@@ -53,8 +52,10 @@ _SIGNED_HEADERS: Final = ("type", "v")
 
 
 class SignedTopic:
-    """A log in which records of servers are signed: of one topic, and ends and plans of rounds in
-    another; a `Log`."""
+    """A `Log` in which records of servers are signed.
+
+    All records of one topic are, and ends and plans of rounds in another.
+    """
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class SignedTopic:
         own: PrivateKey | None = None,
         closes: str | None = None,
     ) -> None:
-        """Accept what is signed with one of the keys `accepted`, and sign with `own`; None: this
-        process does not.
+        """Accept what is signed with one of the keys `accepted`, and sign with `own`.
 
-        `closes`: the topic in which ends and plans of rounds are signed as well.
+        `own` is None in a process that does not sign. `closes`: the topic in which ends and plans
+        of rounds are signed as well.
         """
         self._log = log
         self._topic = topic
@@ -102,7 +103,7 @@ class SignedTopic:
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
     ) -> tuple[Sequence[Record], Positions]:
-        """Read as `Log.read` does, but no unsigned records of servers; none at all means the end."""
+        """Read as `Log.read` does, but no unsigned records of servers; none means the end."""
         records, after = self._log.read(topic, at, limit, timeout_s)
         if topic not in (self._topic, self._closes):
             return records, after
@@ -134,9 +135,9 @@ class SignedTopic:
     def _is_signed(self, record: Record) -> bool:
         if record.topic != self._topic and SIGNED_IN_UPDATES.isdisjoint(record.headers):
             return True
-        given = dict(record.headers).get(HEADER, b"")
+        signature = dict(record.headers).get(HEADER, b"")
         message = _message(record.topic, record.key, record.headers, record.value)
-        return bool(given) and self._accepted.have_signed(message, given)
+        return bool(signature) and self._accepted.have_signed(message, signature)
 
 
 def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
@@ -148,13 +149,18 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
     log = open_log(config.log)
     file = config.log.server_keys
     try:
-        own = _server_key(config) if as_server else None
+        own = None
+        if as_server:
+            own = _server_key(config)
         if file is None:
             return log
-        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415 - loaded only to sign and check
+        # Loaded only to sign and check: most federations run without keys of servers.
+        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415
 
         contract = config.contract
-        closes = contract.updates_topic if config.resolved.mode.masked else None
+        closes = None
+        if config.resolved.mode.masked:
+            closes = contract.updates_topic
         return SignedTopic(
             log, contract.snapshots_topic, PublicKeys(read_public_keys(file)), own, closes
         )
@@ -164,19 +170,20 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
 
 
 def snapshot_signer(config: Config) -> Callable[[OutboxRecord], Headers]:
-    """A function that gives the header to add to a record: the signature that `open_federation_log`
-    would add, if any.
+    """A function that gives the headers to add to a record.
 
-    For writers to the topic that do not go through a `Log`. Raises `SettingsError` for a key that
-    cannot be read.
+    They are the signature that `open_federation_log` would add, if any. For writers to the topic
+    that do not go through a `Log`. Raises `SettingsError` for a key that cannot be read.
     """
     key = _server_key(config)
     topic = config.contract.snapshots_topic
-    if key is None:
-        return lambda _: ()
-    return lambda one: (
-        _signed(key, topic, one.key, one.headers, one.value) if one.topic == topic else ()
-    )
+
+    def sign(record: OutboxRecord) -> Headers:
+        if key is None or record.topic != topic:
+            return ()
+        return _signed(key, topic, record.key, record.headers, record.value)
+
+    return sign
 
 
 def _server_key(config: Config) -> PrivateKey | None:
@@ -188,7 +195,8 @@ def _server_key(config: Config) -> PrivateKey | None:
             "[log] server_keys says that the server signs: set signing_key_file in [server] and "
             "make it with `shoal keys server`"
         )
-    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415 - loaded only to sign
+    # Loaded only to sign.
+    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415
 
     key = read_private_key(config.server.signing_key_file)
     if key.public not in read_public_keys(config.log.server_keys):
@@ -208,15 +216,16 @@ def _signed(
 
 def _message(topic: str, record_key: bytes | None, headers: Headers, value: bytes | None) -> bytes:
     """What a signature covers: each part with its length, so that no other record has the same."""
-    parts = [
-        topic.encode(),
-        record_key or b"",
-        *(dict(headers).get(name, b"") for name in _SIGNED_HEADERS),
-        value or b"",
-    ]
+    contents = dict(headers)
+    parts = [topic.encode(), record_key or b""]
+    for name in _SIGNED_HEADERS:
+        parts.append(contents.get(name, b""))
+    parts.append(value or b"")
     # No key and an empty one are different records, and so are a tombstone and an empty value.
-    start = b"shoal server signature 2\0" + bytes([record_key is None, value is None])
-    return start + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    message = b"shoal server signature 2\0" + bytes([record_key is None, value is None])
+    for part in parts:
+        message += len(part).to_bytes(8, "little") + part
+    return message
 
 
 def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:
@@ -231,10 +240,9 @@ def open_readings(config: Config, client: str, folder: Path | None = None) -> Lo
 
 
 def open_client_log(config: Config, client: str) -> Log:
-    """The log of a client: its readings, rejected readings and labels, the last two always in its
-    folder.
+    """The log of a client: its readings, rejected readings and labels.
 
-    Raises as `open_log` does.
+    The last two are always in its folder. Raises as `open_log` does.
     """
     if not config.readings.address and config.readings_folder == config.client.folder:
         return _in_folder(config, client, config.client.folder)
@@ -249,13 +257,13 @@ def open_client_log(config: Config, client: str) -> Log:
 
 
 def check_separate(readings: Log, log: Log) -> None:
-    """Raises `SettingsError` when raw readings are on the brokers of the federation, under any
-    address."""
-    if (
-        isinstance(readings, SplitLog)
-        and isinstance(log, ClusterLog)
-        and readings.cluster() == log.cluster()
-    ):
+    """Raises `SettingsError` when raw readings are on the brokers of the federation.
+
+    By the id of the cluster: one cluster has many addresses, and text of settings cannot tell.
+    """
+    if not isinstance(readings, SplitLog) or not isinstance(log, ClusterLog):
+        return
+    if readings.cluster() == log.cluster():
         raise SettingsError(
             "[readings] address leads to the federation's own brokers: raw readings would leave "
             "the client's site; use a broker that is the client's alone"
@@ -296,11 +304,11 @@ class ClusterLog(Protocol):
 
 
 class SplitLog:
-    """`Log` of a client that has its readings elsewhere, on brokers or in a shared folder, and all
-    else in its folder.
+    """`Log` of a client that has its readings elsewhere, and all else in its folder.
 
-    Several clients may share the brokers: the topic `READINGS` of this client has the name `topic`
-    there, and what was released of it is beside it.
+    Its readings are on brokers or in a shared folder. Several clients may share the brokers: the
+    topic `READINGS` of this client has the name `topic` there, and what was released of it is
+    beside it.
     """
 
     def __init__(self, shared: Log, topic: str, local: Log | None) -> None:
@@ -374,14 +382,18 @@ class SplitLog:
         log.show_progress(reader, name, at)
 
     def cluster(self) -> str | None:
-        """The id of the Kafka cluster with the readings; None where they are in a folder. Raises as
-        the log does."""
-        return self._shared.cluster() if isinstance(self._shared, ClusterLog) else None
+        """The id of the Kafka cluster with the readings; None where they are in a folder.
+
+        Raises as the log does.
+        """
+        if not isinstance(self._shared, ClusterLog):
+            return None
+        return self._shared.cluster()
 
     def close(self) -> None:
         """See `Log.close`."""
         with ExitStack() as stack:
-            # By a stack, so that the one is closed where closing the other fails.
+            # By a stack, so that one log is closed where closing the other fails.
             stack.callback(self._shared.close)
             if self._local is not None:
                 stack.callback(self._local.close)

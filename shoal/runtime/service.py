@@ -1,5 +1,7 @@
-"""The main loop of a client and of a server: step until asked to stop, rebuild from the checkpoint
-after an outage."""
+"""The main loop of a client and of a server.
+
+It steps until it is asked to stop, and builds the node again from its checkpoint after an outage.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,8 @@ from shoal.telemetry.events import log_event
 # nothing.
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
-
-
 LIVE_S = 120.0
-"""A healthy step ends sooner, also when no broker answers: its longest waits are 30 s."""
+"""a healthy step ends sooner, also when no broker answers: its longest waits are 30 s"""
 
 
 class Heartbeat:
@@ -48,21 +48,25 @@ class Steppable(Protocol):
     """Anything that works in steps: a producer, a client, a server."""
 
     def step(self, timeout_s: float = 0.0) -> bool:
-        """Do what there is to do, waiting up to `timeout_s` seconds for input. False when there was
-        nothing."""
+        """Do what there is to do, waiting up to `timeout_s` seconds for input.
+
+        False when there was nothing.
+        """
         ...
 
 
 class Node(Protocol):
-    """A client, a server, a helper or a bridge: it keeps a checkpoint, so it can be killed at any
-    instant.
+    """A client, a server, a helper or a bridge.
 
-    Its constructor reads nothing and publishes nothing.
+    It keeps a checkpoint, so it can be killed at any instant. Its constructor reads nothing and
+    publishes nothing.
     """
 
     def resume(self) -> None:
-        """Make every stage, restore the checkpoint into them and publish its outbox again. Once,
-        before a step."""
+        """Make every stage, restore the checkpoint into them and publish its outbox again.
+
+        Once, before a step.
+        """
         ...
 
 
@@ -72,8 +76,10 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 @contextmanager
 def resumed(opened: AbstractContextManager[AnyNode]) -> Iterator[AnyNode]:
-    """Open a node, resume it, and close it at the end: at a start, at a restart and after an outage
-    alike."""
+    """Open a node, resume it, and close it at the end.
+
+    At a start, at a restart and after an outage alike: each is tested by the others.
+    """
     with opened as node:
         node.resume()
         yield node
@@ -127,11 +133,14 @@ def notify_systemd(state: str) -> None:
     READY=1: the configuration is valid and the loop runs. WATCHDOG=1: the loop is not stuck.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
-    if address and hasattr(socket, "AF_UNIX"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, suppress(OSError):
-            systemd.sendto(
-                state.encode(), f"\0{address[1:]}" if address.startswith("@") else address
-            )
+    if not address or not hasattr(socket, "AF_UNIX"):
+        return
+    if address.startswith("@"):
+        # An abstract socket: the kernel has a zero byte where systemd writes "@".
+        address = f"\0{address[1:]}"
+    # A supervisor that is gone must not end the process that it watched.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, suppress(OSError):
+        systemd.sendto(state.encode(), address)
 
 
 @contextmanager
@@ -147,11 +156,11 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {
-        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    handlers_before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers_before[number] = signal.signal(number, request_stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)

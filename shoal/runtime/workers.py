@@ -1,4 +1,7 @@
-"""Worker processes: one function over many jobs. All processes end when the caller is interrupted."""
+"""Worker processes: one function over many jobs.
+
+All processes end when the caller is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 def usable_cores() -> int:
     """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A container or taskset may allow fewer than the machine has. macOS cannot tell.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterator[tuple[J, R]]:
-    """Each job with its result, in the order in which they finish; with one process or one job, in
-    this process.
+    """Each job with its result, in the order in which they finish.
 
-    `work` and the jobs must be picklable. Raises what `work` raises.
+    With one process or one job, all is done in this process. `work` and the jobs must be picklable.
+    Raises what `work` raises.
     """
     if len(jobs) <= 1:
         processes = 1
@@ -36,10 +42,10 @@ def spread(work: Callable[[J], R], jobs: Sequence[J], processes: int) -> Iterato
 
 
 class Workers:
-    """Processes for the same function over many jobs; they are started when there is something to
-    do.
+    """Processes for the same function over many jobs.
 
-    They are new processes, independent of the threads and open files of this one.
+    They are started when there is something to do. They are new processes, independent of the
+    threads and open files of this one.
     """
 
     def __init__(self, processes: int) -> None:
@@ -99,8 +105,8 @@ def _end_with(parent_ends: Callable[[], None]) -> None:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """One thread for each worker: workers inherit the environment, and numpy reads these variables
-    on import."""
+    """One thread for each worker: with more, workers on all cores would wait for each other."""
+    # Workers inherit the environment, and numpy reads these variables on import.
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:

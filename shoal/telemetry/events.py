@@ -20,8 +20,10 @@ _RESERVED = frozenset({"time", "level", "event", "process"})
 def log_event(
     event: str, level: int = logging.INFO, **fields: str | int | float | bool | None
 ) -> None:
-    """Log `event` with `fields`. Raises `ValueError` for a field named `time`, `level`, `event` or
-    `process`."""
+    """Log `event` with `fields`.
+
+    Raises `ValueError` for a field named `time`, `level`, `event` or `process`.
+    """
     reserved = _RESERVED & set(fields)
     if reserved:
         raise ValueError(f"reserved field names: {sorted(reserved)}")
@@ -39,8 +41,9 @@ def start_logging(
 
     `client` is the name of the client, where the process is one; it is added to each JSON line.
     """
+    formatter = JsonFormatter(process, client) if as_json else TextFormatter(process)
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter(process, client) if as_json else TextFormatter(process))
+    handler.setFormatter(formatter)
     logger = logging.getLogger("shoal")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
@@ -48,8 +51,10 @@ def start_logging(
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats an event as a JSON object: time, level, event, process, the client where there is
-    one, and the fields."""
+    """Formats an event as a JSON object.
+
+    It has time, level, event, process, the client where there is one, and the fields.
+    """
 
     def __init__(self, process: str, client: str | None = None) -> None:
         super().__init__()
@@ -80,7 +85,9 @@ class TextFormatter(logging.Formatter):
         fields = " ".join(
             f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items()
         )
-        level = "" if record.levelno <= logging.INFO else f" {record.levelname}"
+        level = ""
+        if record.levelno > logging.INFO:
+            level = f" {record.levelname}"
         return f"{time} {self._process}{level} {record.getMessage()} {fields}".rstrip()
 
 
@@ -89,19 +96,24 @@ def _short(value: object) -> str:
         return f"{value:.6g}"
     text = str(value)
     if not text.isprintable():
+        # A name of a client or a topic comes from outside: control characters in it could write a
+        # line of their own, or change what a terminal shows.
         return json.dumps(text)
     # A value that could be misread as the end of a field is quoted.
-    return json.dumps(text, ensure_ascii=False) if not text or set(text) & set(' "=\\') else text
+    if not text or set(text) & set(' "=\\'):
+        return json.dumps(text, ensure_ascii=False)
+    return text
 
 
 def _json(value: object) -> object:
-    """The value for JSON: NaN and the infinities become text, since JSON has no numbers for them."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """The value for JSON, which has no numbers for NaN and the infinities: they become text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def note_experimental(models: Mapping[str, str]) -> None:
-    """Log at every start which models have an algorithm that may still change, and what it does not
-    do.
+    """Log at every start which models have an algorithm that may still change.
 
     `models`: name of each such model -> what its algorithm says of itself
     (`ResolvedContract.experimental`).
