@@ -1,5 +1,6 @@
-"""Messages: updates, snapshots and wakes, in one versioned envelope that readings (`readings`) have
-too.
+"""Messages: updates, snapshots and requests, in one versioned envelope.
+
+Readings (`shoal.protocol.readings`) have it too.
 
 The headers carry type and version, so that a reader can refuse a message before decoding it. A
 message that cannot be true cannot be built: the same checks run where it is made and again where it
@@ -82,10 +83,11 @@ def is_cluster_identity(value: object) -> bool:
         muted_until,
         time,
     ) = value
-    counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
-    moments = is_moment(since) and is_moment(muted_until) and is_number(share) and 0 <= share <= 1
+    counts = all(map(is_count, (number, identity, slot, since_reading)))
+    moments = is_moment(since) and is_moment(muted_until)
     texts = is_cluster_name(name) and is_cluster_name(time)
-    return counts and moments and texts and isinstance(active, bool) and isinstance(confirmed, bool)
+    flags = isinstance(active, bool) and isinstance(confirmed, bool)
+    return counts and moments and texts and flags and is_number(share) and 0 <= share <= 1
 
 
 VERSION = 1
@@ -114,20 +116,25 @@ _FIELD_NAMES: dict[type, tuple[str, ...]] = {}
 def _field_names(message: type[Envelope]) -> tuple[str, ...]:
     names = _FIELD_NAMES.get(message)
     if names is None:
-        names = _FIELD_NAMES[message] = tuple(one.name for one in fields(message))
+        names = tuple(field_.name for field_ in fields(message))
+        _FIELD_NAMES[message] = names
     return names
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """Base of every message: encoding, headers and decoding. Subclasses add fields and check them
-    when built."""
+    """Base of every message: encoding, headers and decoding.
+
+    Subclasses add fields and check them when built.
+    """
 
     TYPE: ClassVar[str] = ""
 
     def encode(self) -> bytes:
-        """The value of the record. Raises `MessageRejected` ("oversized") for a message that no
-        reader would accept."""
+        """The value of the record.
+
+        Raises `MessageRejected` ("oversized") for a message that no reader would accept.
+        """
         # Field by field: `dataclasses.asdict` would copy every array.
         value = pack({name: getattr(self, name) for name in _field_names(type(self))})
         if len(value) > MESSAGE_BYTES_MAX:
@@ -181,8 +188,10 @@ class ModelMessage(Envelope):
 
 @dataclass(frozen=True)
 class OperatorRequest(ModelMessage):
-    """Base of the requests of operators, which are records of the topic of updates. Each is taken
-    once."""
+    """Base of the requests of operators, which are records of the topic of updates.
+
+    Each is taken once.
+    """
 
     made_at: float = field(kw_only=True)
     """seconds since 1970; only one made after all others about the same (client, cluster) is taken
@@ -270,14 +279,22 @@ class ClusterAlerts(OperatorRequest):
 
 @dataclass(frozen=True)
 class Update(ModelMessage):
-    """What a client publishes for a model: what it has learnt from its readings, never the
-    readings.
+    """What a client publishes for a model: what it has learnt, never the readings.
 
     >>> import numpy as np
     >>> import shoal
-    >>> update = shoal.Update( ...     federation="plant", contract="0" * 32, model="heaps",
-    algorithm="fcac", client="boiler-1", sequence=1, ...     readings=2, privacy={"mode": "off"},
-    made_at=0.0, ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])}, ... )
+    >>> update = shoal.Update(
+    ...     federation="plant",
+    ...     contract="0" * 32,
+    ...     model="heaps",
+    ...     algorithm="fcac",
+    ...     client="boiler-1",
+    ...     sequence=1,
+    ...     readings=2,
+    ...     privacy={"mode": "off"},
+    ...     made_at=0.0,
+    ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])},
+    ... )
     >>> shoal.Update.decode(update.encode(), update.headers()).arrays["weight"]
     array([[0.2, 0.7]])
     """
@@ -348,8 +365,7 @@ class Update(ModelMessage):
 
     @property
     def reading_s(self) -> float | None:
-        """Mean of the seconds between two readings of the client; None where their times do not
-        tell it."""
+        """Mean of the seconds between two readings of the client; None where it is not known."""
         if self.oldest_reading_at is None or self.newest_reading_at is None or self.readings < 2:
             return None
         return (self.newest_reading_at - self.oldest_reading_at) / (self.readings - 1)
@@ -361,10 +377,23 @@ class Snapshot(ModelMessage):
 
     >>> import numpy as np
     >>> import shoal
-    >>> snapshot = shoal.Snapshot( ...     federation="plant", contract="0" * 32, model="heaps",
-    algorithm="kmeans", version=1, positions=[[0, 3]], ...     updates=3, readings=900, clients=2,
-    clusters=1, nodes=1, pooled=2, privacy={"mode": "off"}, made_at=0.0, ...     arrays={"centre":
-    np.array([[0.2, 0.7]]), "weight": np.array([900.0])}, ... )
+    >>> snapshot = shoal.Snapshot(
+    ...     federation="plant",
+    ...     contract="0" * 32,
+    ...     model="heaps",
+    ...     algorithm="kmeans",
+    ...     version=1,
+    ...     positions=[[0, 3]],
+    ...     updates=3,
+    ...     readings=900,
+    ...     clients=2,
+    ...     clusters=1,
+    ...     nodes=1,
+    ...     pooled=2,
+    ...     privacy={"mode": "off"},
+    ...     made_at=0.0,
+    ...     arrays={"centre": np.array([[0.2, 0.7]]), "weight": np.array([900.0])},
+    ... )
     >>> shoal.Snapshot.decode(snapshot.encode(), snapshot.headers()).arrays["centre"]
     array([[0.2, 0.7]])
     """
@@ -446,22 +475,20 @@ class Snapshot(ModelMessage):
     @property
     def cluster_identities(self) -> list[ClusterIdentity]:
         """The known clusters of this snapshot by number."""
-        return [ClusterIdentity(*one) for one in self.identities]
+        return [ClusterIdentity(*entry) for entry in self.identities]
 
     @property
     def cluster_parts(self) -> list[Part]:
         """The parts of the only known cluster."""
-        return [Part(*one) for one in self.parts]
+        return [Part(*entry) for entry in self.parts]
 
     @property
     def reading_time(self) -> float:
-        """Time of the newest reading in it, or of the snapshot where that is not known or cannot
-        be."""
-        return (
-            self.made_at
-            if self.newest_reading_at is None
-            else min(self.newest_reading_at, self.made_at)
-        )
+        """Time of the newest reading in it, or of the snapshot where that is not known or later."""
+        if self.newest_reading_at is None:
+            return self.made_at
+        # A sensor's clock may be ahead; the server's own clock bounds it.
+        return min(self.newest_reading_at, self.made_at)
 
     @property
     def read_up_to(self) -> Positions:
@@ -488,9 +515,13 @@ def _check_contents(message: Update | Snapshot) -> None:
 
 
 def is_span(oldest: float | None, newest: float | None) -> bool:
-    """Whether these are the oldest and the newest of some times, seconds since 1970; None for times
-    not known."""
-    return oldest is None or (newest is not None and is_moment(oldest) and oldest <= newest)
+    """Whether these are the oldest and the newest of some times, seconds since 1970.
+
+    None for times that are not known.
+    """
+    if oldest is None:
+        return True
+    return newest is not None and is_moment(oldest) and oldest <= newest
 
 
 FIELDS: Final = ("deadline", "fraction", "rows_min")
@@ -527,34 +558,48 @@ class RoundRequest:
         )
 
     def selects(self, federation: str, client: str) -> bool:
-        """Whether this client is asked: drawn anew for each version, and the same on every
-        machine."""
+        """Whether this client is asked.
+
+        It is drawn anew for each version, and the same on every machine.
+        """
         if self.fraction == 1.0:
             return True
         # What stands first is of this draw alone, so that no other hash of the protocol equals it.
-        drawn = (
-            f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}".encode()
-        )
-        return int.from_bytes(hashlib.shake_256(drawn).digest(8), "little") < self.fraction * _DRAWS
+        # No name has a line break, so two lists of names never read alike.
+        name = f"shoal round request 1\n{federation}\n{self.model}\n{self.version}\n{client}"
+        drawn = int.from_bytes(hashlib.shake_256(name.encode()).digest(8), "little")
+        return drawn < self.fraction * _DRAWS
 
     def table(self) -> dict[str, Any]:
         """The fields that travel in a snapshot; the others are the snapshot's own."""
-        return {name: getattr(self, name) for name in FIELDS}
+        return {
+            "deadline": self.deadline,
+            "fraction": self.fraction,
+            "rows_min": self.rows_min,
+        }
 
 
 def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
-    """The request in a snapshot of a model in rounds, or None when it asks for nothing. Raises
-    `MessageRejected`."""
+    """The request in a snapshot of a model in rounds, or None when it asks for nothing.
+
+    Raises `MessageRejected`.
+    """
     if snapshot.round is None:
         raise MessageRejected(
             "malformed", "a snapshot of a model in rounds needs the number of its round"
         )
-    given = snapshot.round_request
-    if given is None:
+    table = snapshot.round_request
+    if table is None:
         return None
-    require(set(FIELDS) <= set(given), "malformed", f"a round request needs {', '.join(FIELDS)}")
-    fields = {name: given[name] for name in FIELDS}
-    return RoundRequest(snapshot.model, snapshot.round, snapshot.version, **fields)
+    require(set(FIELDS) <= set(table), "malformed", f"a round request needs {', '.join(FIELDS)}")
+    return RoundRequest(
+        snapshot.model,
+        snapshot.round,
+        snapshot.version,
+        deadline=table["deadline"],
+        fraction=table["fraction"],
+        rows_min=table["rows_min"],
+    )
 
 
 def new_round_request(

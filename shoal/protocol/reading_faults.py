@@ -1,5 +1,6 @@
-"""Faults of readings: why one is rejected, how many were for which reason and feature, and features
-that are clipped.
+"""Faults of readings: why one is rejected, and how many were for which reason and feature.
+
+Features whose values are clipped are counted here as well.
 
 Producers and clients count them on the client's own site. Nothing here holds a value of a reading.
 """
@@ -52,8 +53,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(values: object, width: int, gaps: bool = False) -> Fault | None:
-    """The fault in the values of a reading of d = `width` features, as it is stored; None for one
-    without.
+    """The fault in the values of a reading of d = `width` features, as it is stored; else None.
 
     With `gaps` a value may be missing, which is None or NaN, but not all of them.
     """
@@ -65,13 +65,18 @@ def fault_of(values: object, width: int, gaps: bool = False) -> Fault | None:
     elif values.shape != (width,):
         return Fault("width")
     if gaps:
-        return _fault_beside_gaps(values if isinstance(values, list) else values.tolist())
-    return _fault_of_list(values) if isinstance(values, list) else _fault_of_numbers(values)
+        return _fault_beside_gaps(list(values))
+    if isinstance(values, list):
+        return _fault_of_list(values)
+    return _fault_of_numbers(values)
 
 
 def _fault_of_list(values: list[Any]) -> Fault | None:
-    found = ((position, _fault_of_one(value)) for position, value in enumerate(values))
-    return next((Fault(reason, position) for position, reason in found if reason), None)
+    for position, value in enumerate(values):
+        reason = _reason_against(value)
+        if reason is not None:
+            return Fault(reason, position)
+    return None
 
 
 def _fault_of_numbers(values: Floats) -> Fault | None:
@@ -79,15 +84,22 @@ def _fault_of_numbers(values: Floats) -> Fault | None:
     if not len(wrong):
         return None
     nan = np.flatnonzero(np.isnan(values))
-    return Fault("not_a_number", int(nan[0])) if len(nan) else Fault("infinite", int(wrong[0]))
+    if len(nan):
+        return Fault("not_a_number", int(nan[0]))
+    return Fault("infinite", int(wrong[0]))
 
 
 def _fault_beside_gaps(values: list[Any]) -> Fault | None:
     """The fault in values, some of which may be missing."""
-    there = [(position, value) for position, value in enumerate(values) if not is_missing(value)]
-    found = ((position, _fault_of_one(value)) for position, value in there)
-    fault = next((Fault(reason, position) for position, reason in found if reason), None)
-    return fault or (None if there else Fault("missing"))
+    all_missing = True
+    for position, value in enumerate(values):
+        if is_missing(value):
+            continue
+        all_missing = False
+        reason = _reason_against(value)
+        if reason is not None:
+            return Fault(reason, position)
+    return Fault("missing") if all_missing else None
 
 
 def is_missing(value: object) -> bool:
@@ -95,13 +107,16 @@ def is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _fault_of_one(value: object) -> Reason | None:
+def _reason_against(value: object) -> Reason | None:
+    """Why one value cannot be learnt; None where it can."""
     if value is None:
         return "missing"
     # To Python true is an integer, and would be learnt as 1.
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return "not_a_number"
-    return "infinite" if math.isinf(value) else None
+    if math.isinf(value):
+        return "infinite"
+    return None
 
 
 class Rejected(NamedTuple):
@@ -122,7 +137,7 @@ class Rejected(NamedTuple):
 
 def unusable(rejected: Sequence[Rejected]) -> str:
     """The message where none of the readings could be used, with the likely cause."""
-    readings = sum(one.readings for one in rejected)
+    readings = sum(entry.readings for entry in rejected)
     most = rejected[0]
     return (
         f"none of the {readings:,} readings could be used: {most.text()}. Likely, "
@@ -154,45 +169,41 @@ class FaultCounts:
 
     def with_places(self) -> list[tuple[Rejected, tuple[int, int]]]:
         """What was counted, with (partition, offset) of the first example of each."""
-        return [
-            (
-                Rejected(
-                    fault.reason, self._name(fault), self._counts[fault], _place_text(place, {})
-                ),
-                place,
-            )
-            for fault, place in self._first.items()
-            if isinstance(place, tuple)
-        ]
+        entries = []
+        for fault, place in self._first.items():
+            if isinstance(place, tuple):
+                entries.append((self._rejected(fault, {}), place))
+        return entries
 
     def rejected(self, names: Mapping[int, str] | None = None) -> list[Rejected]:
-        """What was counted, the most frequent first. `names`: number in the source -> its place for
-        people."""
-        found = [
-            Rejected(
-                fault.reason,
-                self._name(fault),
-                number,
-                _place_text(self._first[fault], names or {}),
-            )
-            for fault, number in self._counts.items()
-        ]
+        """What was counted, the most frequent first.
+
+        `names`: number in the source -> its place for people.
+        """
+        entries = [self._rejected(fault, names or {}) for fault in self._counts]
         # Names break ties, so that two starts list the same faults in the same order.
-        return sorted(found, key=lambda one: (-one.readings, one.reason, one.feature))
+        return sorted(entries, key=lambda entry: (-entry.readings, entry.reason, entry.feature))
+
+    def _rejected(self, fault: Fault, names: Mapping[int, str]) -> Rejected:
+        place = _place_text(self._first[fault], names)
+        return Rejected(fault.reason, self._name(fault), self._counts[fault], place)
 
     def by_label(self) -> dict[tuple[str, str], int]:
         """(reason, feature) -> readings."""
         return {(fault.reason, self._name(fault)): number for fault, number in self._counts.items()}
 
     def _name(self, fault: Fault) -> str:
-        return "" if fault.feature is None else self.features[fault.feature]
+        if fault.feature is None:
+            return ""
+        return self.features[fault.feature]
 
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
-        return [
-            [fault.reason, fault.feature, number, list(np.atleast_1d(self._first[fault]).tolist())]
-            for fault, number in self._counts.items()
-        ]
+        entries = []
+        for fault, number in self._counts.items():
+            place = np.atleast_1d(self._first[fault]).tolist()
+            entries.append([fault.reason, fault.feature, number, place])
+        return entries
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
@@ -204,7 +215,8 @@ class FaultCounts:
                 fits = reason in CAUSES and is_count(number) and all(map(is_count, place))
                 if not fits or (feature is not None and not 0 <= feature < len(self.features)):
                     raise InvalidState("the checkpoint's counts of rejected readings are damaged")
-                self._counts[fault], self._first[fault] = number, tuple(place)
+                self._counts[fault] = number
+                self._first[fault] = tuple(place)
         except (TypeError, ValueError) as broken:
             raise InvalidState(
                 f"the checkpoint's counts of rejected readings are damaged: {broken}"
@@ -232,25 +244,25 @@ class ClippingCounts:
         self._outside += outside_of(rows, self._bounds)
 
     def shares(self) -> dict[str, float]:
-        """The features with more than `CLIPPED_SHARE` of their values beyond the bounds, and that
-        share."""
+        """The share of values beyond the bounds, of features where it is above `CLIPPED_SHARE`."""
         shares = self._outside / max(1, self._readings)
-        return {
-            self._features[place]: float(shares[place])
-            for place in np.flatnonzero(shares > CLIPPED_SHARE)
-        }
+        remarkable = {}
+        for place in np.flatnonzero(shares > CLIPPED_SHARE).tolist():
+            remarkable[self._features[place]] = float(shares[place])
+        return remarkable
 
 
 def clipping_text(shares: Mapping[str, float]) -> str:
     """The warning about the features with these shares of values beyond their bounds."""
-    return CLIPPING_ADVICE.format(
-        features=", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
-    )
+    features = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
+    return CLIPPING_ADVICE.format(features=features)
 
 
 def outside_of(rows: Floats, bounds: Bounds) -> Any:
-    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature; a circular one has none
-    that can be."""
+    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature.
+
+    A circular feature has no values that can be.
+    """
     outside = ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
     outside[list(bounds.circular)] = 0
     return outside

@@ -1,5 +1,4 @@
-"""Validation of messages: whether a message belongs to this federation, and whether what it says is
-possible.
+"""Validation of messages: whether one belongs to this federation, and whether it is possible.
 
 The sender runs the same checks before it publishes, so a message that fails them at the receiver
 was damaged, made by another version, or forged.
@@ -33,10 +32,9 @@ REACH_SLACK = 1e-9
 
 
 class Validator:
-    """Checks messages against one contract. Stateless: the result depends on the message and the
-    contract alone.
+    """Checks messages against one contract.
 
-    A message of an earlier contract of the federation is checked against that one, if its model is
+    It keeps no state: the result depends on the message and the contract alone. A message of an earlier contract of the federation is checked against that one, if its model is
     still there.
 
     Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
@@ -44,9 +42,9 @@ class Validator:
 
     def __init__(self, contract: ResolvedContract) -> None:
         self._contract = contract
-        self._statements = {
-            name: _canonical(model.statement) for name, model in contract.models.items()
-        }
+        self._statements: dict[str, bytes] = {}
+        for name, model in contract.models.items():
+            self._statements[name] = _canonical(model.statement)
         lowest, highest = contract.mode.row_range()
         self._box = Box(lowest, highest)
         # Once for a contract: each update compares thousands of rows with them.
@@ -54,14 +52,18 @@ class Validator:
             np.maximum(lowest - REACH_SLACK, -MAGNITUDE_MAX),
             np.minimum(highest + REACH_SLACK, MAGNITUDE_MAX),
         )
-        self._earlier = {
-            digest: Validator(one.contract) for digest, one in contract.earlier.items()
-        }
+        self._earlier: dict[str, Validator] = {}
+        for digest, earlier in contract.earlier.items():
+            self._earlier[digest] = Validator(earlier.contract)
 
     def _of(self, message: ModelMessage) -> Validator:
         """The validator of the contract that the message was made under."""
-        left = self._contract.standing(message.contract, message.model)
-        return self._earlier.get(message.contract, self) if left in {"same", "anew"} else self
+        standing = self._contract.standing(message.contract, message.model)
+        # Of a model that is gone, or of a contract that nobody has agreed on: this contract's own
+        # validator finds and names the fault.
+        if standing not in {"same", "anew"}:
+            return self
+        return self._earlier.get(message.contract, self)
 
     def is_superseded(self, message: ModelMessage) -> bool:
         """Whether it is of an earlier contract, and of a model that is gone since."""
@@ -69,31 +71,30 @@ class Validator:
         return message.federation == self._contract.federation and standing == "gone"
 
     def is_learnt(self, message: ModelMessage) -> bool:
-        """Whether its model may go on from it: not where that began anew after the message's
-        contract."""
+        """Whether its model may go on from it: not where that began anew after its contract."""
         return self._contract.standing(message.contract, message.model) == "same"
 
     def check_update(self, update: Update) -> None:
-        """An update: of a model of this federation, with arrays that readings under this contract
-        can produce."""
+        """An update, whose arrays readings under this contract must be able to produce."""
         self._of(update)._check_update(update)
 
     def _check_update(self, update: Update) -> None:
         model = self._check_origin(update)
         if isinstance(update, RegionUpdate):
             self._check_region(update, model)
-            if model.mode.masked and update.client not in model.mode.regions:
-                raise MessageRejected(
-                    "privacy", f"the contract names no helpers of region {update.client}"
-                )
         elif model.mode.masked:
+            # Counts without a mask would be read by everybody, whatever the contract promises.
             raise MessageRejected("privacy", "its model learns from sums of masked counts alone")
-        if update.rejected is not None and (model.mode.formal or model.family.client_counts):
+        hides_rejected = model.mode.formal or model.family.client_counts
+        if update.rejected is not None and hides_rejected:
             raise MessageRejected(
                 "malformed", "it tells how many readings were rejected, which privacy hides"
             )
-        if update.is_report:
-            return
+        if not update.is_report:
+            self._check_learnt(update, model)
+
+    def _check_learnt(self, update: Update, model: ResolvedModel) -> None:
+        """What an update has learnt from readings: their number, its round and its arrays."""
         readings_max = model.declared.readings_max
         # A sum of masked counts is of a whole batch, whose windows have their own limit.
         if update.readings > readings_max and not model.mode.masked:
@@ -114,8 +115,10 @@ class Validator:
                 self._agree(model.algorithm.check_claims, model.options, update)
 
     def check_snapshot(self, snapshot: Snapshot) -> None:
-        """A snapshot: as `check_update`. It has the clusters and nodes that it says it has, and can
-        label a row."""
+        """A snapshot, as `check_update`.
+
+        It has as many clusters and nodes as it says, and can label a row.
+        """
         self._of(snapshot)._check_snapshot(snapshot)
 
     def _check_snapshot(self, snapshot: Snapshot) -> None:
@@ -150,8 +153,10 @@ class Validator:
         self._of(request)._check_addressed(request)
 
     def check_client_request(self, request: ModelMessage) -> None:
-        """A request about one client: where its counts are masked they cannot be told from those of
-        others."""
+        """A request about one client, whose counts must not be masked.
+
+        Masked ones cannot be told from those of others.
+        """
         mode = self._of(request)._check_addressed(request).mode
         if mode.masked and not mode.regions:
             raise MessageRejected("privacy", SUMS_ALONE)
@@ -172,10 +177,9 @@ class Validator:
             self._agree(check, params, update)
 
     def check_answer_combines(self, update: Update, params: Arrays) -> Arrays:
-        """An answer: combined alone it must give valid parameters, so that it cannot stop the
-        combination of all.
+        """An answer: combined alone it must give valid parameters, which are returned.
 
-        Returns these parameters.
+        So it cannot stop the combination of all.
         """
         rounds = self._contract.models[update.model].rounds
         assert rounds is not None, "answers are to models in rounds"
@@ -191,10 +195,8 @@ class Validator:
         if model.algorithm.name != message.algorithm:
             raise MessageRejected("model", "no such model with this algorithm in the contract")
         # The statement of an own message is the contract's itself.
-        if (
-            message.privacy is not model.statement
-            and _canonical(message.privacy) != self._statements[model.name]
-        ):
+        is_own = message.privacy is model.statement
+        if not is_own and _canonical(message.privacy) != self._statements[model.name]:
             raise MessageRejected("privacy", "its privacy statement is not the contract's")
         return model
 
@@ -213,6 +215,10 @@ class Validator:
         update.check_passes_once(self._contract.federation)
         if not model.algorithm.aggregates:
             raise MessageRejected("model", f"a region cannot contribute to {update.algorithm}")
+        if model.mode.masked and update.client not in model.mode.regions:
+            raise MessageRejected(
+                "privacy", f"the contract names no helpers of region {update.client}"
+            )
 
     def _agree(
         self, check: Callable[[Any, Arrays, Claims], None], terms: Any, update: Update
@@ -231,9 +237,10 @@ class Validator:
             _check_form(name, arrays[name], spec, sizes)
         for name, spec in table.items():
             # What is within bounds is finite: nearly every array passes by these comparisons alone.
-            within = (
-                self._within_reach(arrays[name]) if spec.rowlike else _is_moderate(arrays[name])
-            )
+            if spec.rowlike:
+                within = self._within_reach(arrays[name])
+            else:
+                within = _is_moderate(arrays[name])
             if not within and not all_finite(arrays[name]):
                 raise MessageRejected("not_finite", f"{name} holds a value that is not finite")
             _check_values(name, arrays[name], spec, sizes, moderate=within or spec.rowlike)
@@ -252,12 +259,14 @@ def _check_form(name: str, array: AnyArray, spec: ArraySpec, sizes: dict[str, in
         raise MessageRejected("arrays", f"{name} must be {spec.dtype} of shape {spec.shape}")
     if spec.not_empty and not len(array):
         raise MessageRejected("arrays", f"{name} is empty")
-    for size, wanted in zip(array.shape, spec.shape, strict=True):
+    for size, declared in zip(array.shape, spec.shape, strict=True):
         if size > ROWS_MAX:
             raise MessageRejected(
                 "oversized", f"{name} has {size} entries, the limit is {ROWS_MAX}"
             )
-        if size != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, size)):
+        # The first array with a named size decides it for all that follow.
+        expected = declared if isinstance(declared, int) else sizes.setdefault(declared, size)
+        if size != expected:
             raise MessageRejected(
                 "arrays", f"{name} has shape {array.shape}, the declared one is {spec.shape}"
             )
@@ -291,6 +300,8 @@ def _is_moderate(array: AnyArray) -> bool:
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:
-    """A privacy statement as bytes, in the order of its names. Equal bytes mean equal types: 1 is
-    not 1.0 or true."""
+    """A privacy statement as bytes, in the order of its names.
+
+    Equal bytes mean equal types: 1 is not 1.0 or true.
+    """
     return pack(dict(sorted(statement.items())))
