@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import Contract
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidData
 from shoal.kernels.forms import PROCESS
@@ -41,9 +39,9 @@ from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.description import describe, heaviest_numbers
-from shoal.server_node.report.lineage import Lineage
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.build import Reports
+from shoal.server_node.report.status import StatusBoard
+from shoal.server_node.report.types import Clustering
 from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log
@@ -243,11 +241,9 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     """Print what was found. Raises `InvalidData` where no reading could be used."""
     learnt = run.total("learned")
     rejected = run.total("rejected")
-    models = run.box.server.models()
-    found = {
-        name: clusters_of(model.view, model.lineage, run.config.contract)
-        for name, model in models.items()
-    }
+    reports = Reports(HistoryReader(run.config.server.folder / HISTORY_FILE))
+    status = run.box.server.status()
+    found = {name: clusters_of(reports.clustering(status, name)) for name in status.models}
     if as_json:
         summary = {
             "seconds": round(seconds, 1),
@@ -271,27 +267,20 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
         raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
 
 
-def clusters_of(
-    view: ClusteringView | None, lineage: Lineage, contract: Contract
-) -> list[dict[str, Any]]:
-    """The known clusters of a model, the largest first: identity, name, share of the mass, and what
-    sets them apart."""
-    if view is None:
-        return []
-    described = describe(view, contract, lineage.times)
-    number_of = heaviest_numbers(lineage, view, described)
-    whole = sum(cluster.mass for cluster in lineage.known) or 1.0
-    found = [
+def clusters_of(clustering: Clustering) -> list[dict[str, Any]]:
+    """The known clusters of a model, the largest first: identity, name, share of the readings, and
+    what sets them apart."""
+    described = [cluster for cluster in clustering.clusters if cluster.text]
+    described.sort(key=lambda cluster: (-(cluster.share or 0.0), cluster.identity))
+    return [
         {
             "cluster": cluster.identity,
-            "name": cluster.name or one.label,
-            "share": cluster.mass / whole,
-            "description": one.text(contract),
+            "name": cluster.name or cluster.label,
+            "share": cluster.share,
+            "description": cluster.text,
         }
-        for cluster in lineage.known
-        if (one := described.get(number_of.get(cluster.identity, -1)))
+        for cluster in described
     ]
-    return sorted(found, key=lambda one: (-one["share"], one["cluster"]))
 
 
 def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) -> list[str]:
@@ -315,9 +304,8 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
         n = len(clusters)
         lines += ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
         for place, cluster in enumerate(clusters):
-            lines.append(
-                f"  {cluster['share']:>4.0%}  {cluster['name']} (cluster {cluster['cluster']})"
-            )
+            share = "" if cluster["share"] is None else f"{cluster['share']:.0%}"
+            lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
             if n > 1 and place < DESCRIBED_MAX:
                 lines.append(f"        {cluster['description']}")
         state = model_state(

@@ -22,7 +22,7 @@ from shoal.server_node.history.store import HISTORY_FILE, HistoryStore
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.hierarchy import UpstreamState
-from shoal.server_node.report.types import ModelStatus, ServerStatus, StatusBoard
+from shoal.server_node.report.status import ModelStatus, ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import Log, latest
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from prometheus_client import Gauge
 
 from shoal.algorithms.view import ClusteringView
-from shoal.config.contract import within
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
@@ -31,10 +30,11 @@ from shoal.server_node.models.base import (
     RoundOpened,
     ServedModel,
 )
-from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.regions.hierarchy import Hierarchy
+from shoal.server_node.report.clusters import centres_of
 from shoal.server_node.report.lineage import Cluster, EventKind, Lineage, dwells_of
-from shoal.server_node.report.types import ClientStatus, newest_clients
+from shoal.server_node.report.regression import prediction_error
+from shoal.server_node.report.status import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 
@@ -79,15 +79,14 @@ class ClusterMonitoring:
     def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
         self._contract = contract
         self._metrics = metrics
-        self._bounds = contract.bounds
         # Those of a node that was thrown away after an error would stay for ever.
         metrics.put_off.clear()
-        metrics.cluster_share.clear()
+        metrics.cluster_recent_share.clear()
         metrics.cluster_centre.clear()
         metrics.regime_dwell.clear()
         metrics.cluster_event_at.clear()
         self._shares: defaultdict[str, _Series] = defaultdict(
-            lambda: _Series(metrics.cluster_share)
+            lambda: _Series(metrics.cluster_recent_share)
         )
         self._dwells: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_dwell))
         self._centres: defaultdict[str, _Series] = defaultdict(
@@ -154,28 +153,13 @@ class ClusterMonitoring:
     ) -> dict[Labels, float]:
         """labels -> value in the unit of the feature, within its bounds, of each of these clusters
         that has nodes."""
-        # Parts of a cluster that are not confirmed yet belong to it: the heaviest one says where it
-        # lies.
-        heaviest: dict[int, int] = {}
-        for number, identity in lineage.of_number.items():
-            if number >= len(view.centres):
-                # A rebuild keeps the identities of the snapshot before it until it has read as far.
-                continue
-            if (
-                identity not in heaviest
-                or view.centre_mass[number] > view.centre_mass[heaviest[identity]]
-            ):
-                heaviest[identity] = number
-        there = [cluster for cluster in shown if cluster.identity in heaviest]
-        centres = self._bounds.shown(
-            view.centres[[heaviest[cluster.identity] for cluster in there]]
-        )
+        centres = centres_of(view, lineage, self._contract)
         features = self._contract.features[:FEATURES_LABELLED_MAX]
-        return {
-            (*_labels(model, cluster), feature.name, feature.unit): within(value, feature)
-            for cluster, centre in zip(there, centres.tolist(), strict=True)
-            for feature, value in zip(features, centre, strict=False)
-        }
+        series = {}
+        for cluster in shown:
+            for feature, value in zip(features, centres.get(cluster.identity, ()), strict=False):
+                series[*_labels(model, cluster), feature.name, feature.unit] = value
+        return series
 
 
 def _labels(model: str, cluster: Cluster) -> Labels:

@@ -43,11 +43,12 @@ from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
 from shoal.server_node.ingest.requests import ServerParts, TakenRequests, request_signer
 from shoal.server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.clients import client_statuses
 from shoal.server_node.models.factory import PLAIN, make_models
 from shoal.server_node.models.publisher import ModelPublisher
 from shoal.server_node.monitoring import ServerMonitoring
 from shoal.server_node.regions.hierarchy import Hierarchy, UpstreamState
-from shoal.server_node.report.types import ClientStatus, ServerStatus, client_statuses
+from shoal.server_node.report.status import ClientStatus, ServerStatus
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import (

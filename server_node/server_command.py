@@ -26,7 +26,7 @@ from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.bridge import BridgeThread
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed, open_log

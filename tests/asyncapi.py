@@ -9,9 +9,15 @@ from shoal import __version__
 from shoal.config.settings import LogSettings
 from shoal.protocol.messages import VERSION
 from shoal.protocol.topics import declared_topics
-from shoal.server_node.outputs.web.operations import EVENT, LABEL, TEXT, Schema, by_name, many
+from shoal.server_node.outputs.web.answers import ClusterEvent, PublishedLabel
+from shoal.server_node.outputs.web.api import TEXT, Schema, schema_of
 from tests.protocol_tables import MESSAGES, fields_of
 from tests.small_plant import plant
+
+
+def many(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
 
 ARRAY: Schema = {"description": "msgpack extension type 1, see protocol.md"}
 WHOLE: Schema = {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
@@ -23,7 +29,7 @@ KINDS: dict[str, Schema] = {
     "nil": {"type": "null"},
     "bytes": {"description": "msgpack bin"},
     "mapping": {"type": "object"},
-    "mapping of arrays": by_name(ARRAY),
+    "mapping of arrays": {"type": "object", "additionalProperties": ARRAY},
     "array": ARRAY,
     "list": many({}),
     "list of whole numbers": many(WHOLE),
@@ -82,7 +88,7 @@ def _message(kind: str, forms: dict[str, type]) -> Schema:
         "required": ["type", "v"],
     }
     if kind in ("cluster_event", "label"):
-        payload = EVENT if kind == "cluster_event" else LABEL
+        payload = schema_of(ClusterEvent if kind == "cluster_event" else PublishedLabel)
         return {"contentType": "application/json", "headers": headers, "payload": payload}
     if kind == "rejected":
         payload = {"description": "the original value"}

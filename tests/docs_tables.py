@@ -17,7 +17,7 @@ from shoal.cli.settings_table import settings_table
 from shoal.config.resolved import resolve
 from shoal.helper_node.node import HelperMetrics
 from shoal.server_node.outputs.web import create_app, predict
-from shoal.server_node.report.types import ServerStatus, StatusBoard
+from shoal.server_node.report.status import ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
 from tests.asyncapi import document
 from tests.small_plant import plant

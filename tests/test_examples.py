@@ -17,7 +17,7 @@ from shoal.config.settings import LogSettings
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from tests.asyncapi import document
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

@@ -32,7 +32,7 @@ from shoal.server_node.history.store import (
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.report.types import ClientStatus, ServerStatus, StatusBoard
+from shoal.server_node.report.status import ClientStatus, ServerStatus, StatusBoard
 
 STEPS = 30
 UPDATES_PER_STEP = 20

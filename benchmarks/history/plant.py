@@ -17,7 +17,7 @@ from shoal.server_node.history.store import HISTORY_FILE, HistoryStore
 from shoal.server_node.ingest.outcome import history_records, snapshot_records
 from shoal.server_node.models.base import PublishedSnapshot
 from shoal.server_node.models.publisher import ModelPublisher
-from shoal.server_node.report.types import ModelStatus
+from shoal.server_node.report.status import ModelStatus
 from tests.server_node.web_statuses import a_contract, some_nodes
 
 CLUSTERS = 60

@@ -102,7 +102,7 @@ CLUSTERS = Dashboard(
             "Share of each cluster",
             SHARE,
             "Of the recent readings, by name. Marks are births and ends of clusters.",
-            Query(titled('shoal_cluster_share{model="$model"}'), "{{title}}"),
+            Query(titled('shoal_cluster_recent_share{model="$model"}'), "{{title}}"),
         ),
         matrix_panel(
             "Where the clusters lie",

@@ -217,8 +217,8 @@ FEDERATION = Dashboard(
             SHARE,
             "Of the recent readings of its model, by name; a cluster without a name by its"
             " identity.",
-            Query('shoal_cluster_share{model=~"$model", name!=""}', "{{model}} {{name}}"),
-            Query('shoal_cluster_share{model=~"$model", name=""}', "{{model}} {{cluster}}"),
+            Query('shoal_cluster_recent_share{model=~"$model", name!=""}', "{{model}} {{name}}"),
+            Query('shoal_cluster_recent_share{model=~"$model", name=""}', "{{model}} {{cluster}}"),
         ),
         time_series_panel(
             "Clusters as the algorithm counts them",

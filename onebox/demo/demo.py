@@ -28,7 +28,7 @@ from shoal.producers.pump import Pump
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
-from shoal.server_node.report.types import ServerStatus, StatusBoard
+from shoal.server_node.report.status import ServerStatus, StatusBoard
 from shoal.transports.sqlite.log import SqliteLog
 
 TICK_S = 1 / 16

@@ -37,7 +37,8 @@ from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.types import ServerStatus
+from shoal.server_node.report.build import Reports
+from shoal.server_node.report.status import ServerStatus
 from shoal.transports import open_log
 
 # A pipe gets lines, a terminal a table that is drawn anew: eight times a second looks steady.
@@ -309,11 +310,13 @@ def _report(
     summary = run.summary(seconds)
     contract = run.config.resolved
     models = run.box.server.models()
-    model = next(iter(models.values()))
+    history = HistoryReader(run.config.server.folder / HISTORY_FILE)
+    first = next(iter(contract.models))
+    clustering = Reports(history).clustering(run.box.server.status(), first)
     office = read_office(contract.contract)
     compared = results(models, contract, office)
-    summary["found"] = sentences(model, contract, office)
-    summary["occupancy"] = occupancy(model, contract, office)
+    summary["found"] = sentences(clustering)
+    summary["occupancy"] = occupancy(models[first], contract, office)
     summary["models"] = [one.as_json() for one in compared]
     summary["price"] = price(contract)
     summary["remark"] = remark
@@ -324,7 +327,7 @@ def _report(
             contract.contract,
             office,
             compared,
-            names(model, contract.contract),
+            names(clustering),
             title,
             file_of_plot,
         )

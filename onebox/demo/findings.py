@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
@@ -16,7 +16,7 @@ from shoal.config.contract import Contract
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Dates, Floats, Ints
 from shoal.server_node.models.base import ServedModel
-from shoal.server_node.report.description import Description, describe
+from shoal.server_node.report.types import Cluster, Clustering, FeatureView
 
 CLUSTERS_DESCRIBED_MAX = 2
 
@@ -58,27 +58,24 @@ def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) ->
     return np.array([identity_of.get(one, -1) for one in number.tolist()], dtype=np.int64)
 
 
-def sentences(model: ServedModel, contract: ResolvedContract, office: Office) -> list[str]:
+def sentences(clustering: Clustering) -> list[str]:
     """Findings: the number of clusters, and the largest of them with the features that set them
     apart."""
-    if model.view is None or not model.lineage.known:
+    clusters = [cluster for cluster in clustering.clusters if cluster.text]
+    if not clusters:
         return ["No cluster was found."]
-    labels = labels_of(model, contract, office)
-    described = describe(model.view, contract.contract, model.lineage.times)
-    text_of = {
-        identity: _in_a_sentence(described[number], contract.contract)
-        for number, identity in model.lineage.of_number.items()
-    }
-    share = {identity: float(np.mean(labels == identity)) for identity in text_of}
-    name_of = names(model, contract.contract)
-    n = len(text_of)
     # By identity where shares are equal, so that the sentence is the same in every run.
-    largest = sorted(text_of, key=lambda identity: (-share[identity], identity))
-    states = [f"{name_of[one]}, {100 * share[one]:.0f} % of the readings" for one in largest]
-    found = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
-    return found + [
-        f"In cluster {one}, {text_of[one]}." for one in largest[:CLUSTERS_DESCRIBED_MAX]
-    ]
+    clusters.sort(key=lambda cluster: (-(cluster.share or 0.0), cluster.identity))
+    n = len(clusters)
+    states = []
+    for cluster in clusters:
+        share = "" if cluster.share is None else f", {100 * cluster.share:.0f} % of the readings"
+        states.append(f"{title(cluster)}{share}")
+    lines = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
+    for cluster in clusters[:CLUSTERS_DESCRIBED_MAX]:
+        text = _in_a_sentence(cluster.text, clustering.features)
+        lines.append(f"In cluster {cluster.identity}, {text}.")
+    return lines
 
 
 def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) -> str:
@@ -98,27 +95,22 @@ def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) ->
     return f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster {most}{elsewhere}."
 
 
-def _in_a_sentence(description: Description, contract: Contract) -> str:
+def _in_a_sentence(text: str, features: Sequence[FeatureView]) -> str:
     """Such as "Light is high: 430-560 lux, elsewhere 0-90"."""
-    text = description.text(contract)
-    for each in description.distinctions:
-        name = contract.features[each.feature].name
+    for feature in features:
         for direction in ("high", "low", "medium"):
-            text = text.replace(f"{name} {direction}: ", f"{name} is {direction}: ", 1)
+            text = text.replace(f"{feature.name} {direction}: ", f"{feature.name} is {direction}: ")
     return text
 
 
-def names(model: ServedModel, contract: Contract) -> dict[int, str]:
-    """identity of each known cluster -> its name, or its label such as "Light high" with the
-    identity."""
-    if model.view is None:
-        return {}
-    described = describe(model.view, contract, model.lineage.times)
-    given = {cluster.identity: cluster.name for cluster in model.lineage.known}
-    return {
-        identity: given[identity] or f"{described[number].label} (cluster {identity})"
-        for number, identity in sorted(model.lineage.of_number.items(), key=lambda pair: pair[1])
-    }
+def title(cluster: Cluster) -> str:
+    """The name of a cluster, or its label such as "Light high" with the identity."""
+    return cluster.name or f"{cluster.label} (cluster {cluster.identity})"
+
+
+def names(clustering: Clustering) -> dict[int, str]:
+    """identity of each known cluster with nodes -> its title."""
+    return {cluster.identity: title(cluster) for cluster in clustering.clusters if cluster.text}
 
 
 def _listed(parts: list[str]) -> str:

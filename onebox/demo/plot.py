@@ -17,7 +17,7 @@ from shoal.config.contract import Contract
 from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Bools, Dates, Floats, Ints
 from shoal.onebox.demo.findings import Office, Result
-from shoal.server_node.outputs.web.json_values import feature_label
+from shoal.server_node.report.units import feature_label
 
 WIDTH_INCHES = 12.0
 MAPS_INCHES = 3.4

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -181,29 +181,6 @@ class Changes:
     (Bonferroni)"""
     bins: tuple[int, int]
     """bins with readings of each span"""
-
-    def json(self, chance: float) -> dict[str, Any]:
-        """Plain values for JSON; of what has moved that whose chance is below `chance`."""
-        before, after, width = self.spans
-        spans = [
-            {"from": span.first, "to": span.end, "readings": readings, "bins": bins}
-            for span, readings, bins in zip((before, after), self.readings, self.bins, strict=True)
-        ]
-        head = {
-            "model": self.model,
-            "before": spans[0],
-            "after": spans[1],
-            "bin_s": width,
-            "compared": self.compared,
-        }
-        return {
-            **head,
-            "chance": chance,
-            "new": [_json(one) for one in self.new],
-            "gone": [_json(one) for one in self.gone],
-            "moved": [_json(one) for one in self.moved if one.chance < chance],
-            "share_moved": [_json(one) for one in self.shares if one.chance < chance],
-        }
 
 
 def spans_of(
@@ -520,15 +497,6 @@ def _by_client(identity: int, pairs: Pairs | None, clients: Sequence[str]) -> By
         (client_name(client, list(clients)), own[client] / total)
         for client in ordered[:CLIENTS_NAMED_MAX]
     ]
-
-
-def _json(one: Begun | Ended | Moved | ShareMoved) -> dict[str, Any]:
-    table = asdict(one)
-    if "clients" in table:
-        table["clients"] = [
-            {"client": client, "share": share} for client, share in table["clients"]
-        ]
-    return table
 
 
 def utc_text(at: float) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -106,11 +106,6 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
         Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found
     ]
     return sorted(corrected, key=lambda one: (-one.share, one.chance, one.feature))
-
-
-def cycles_json(model: str, found: Sequence[Cycle]) -> dict[str, Any]:
-    """The cycles for programs."""
-    return {"model": model, "cycles": [asdict(one) for one in found]}
 
 
 def lines_of(model: str, found: Sequence[Cycle], chance: float = CHANCE) -> list[str]:

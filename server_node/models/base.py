@@ -21,7 +21,7 @@ from shoal.runtime.checkpoint import SavedPart
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import NO_CONTENT, Content
 from shoal.server_node.report.lineage import ClusterChange, Lineage
-from shoal.server_node.report.types import ModelStatus
+from shoal.server_node.report.status import ModelStatus
 from shoal.transports.base import Positions
 
 

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from shoal.config.base import DAY_S
@@ -25,6 +25,7 @@ from shoal.server_node.models.sequences import (
     Content,
     restored_sequences,
 )
+from shoal.server_node.report.status import ClientStatus, DailyRate
 
 GROUPS: Final = 512
 """a checkpoint lists all of them and writes those anew in which a client has changed, with its
@@ -79,13 +80,6 @@ def values_by_client(state: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Values by client that `ClientGroups.state` was made of. Raises `TypeError` or `ValueError`
     for a damaged one."""
     return {client: value for group in state for client, value in dict(group).items()}
-
-
-class DailyRate(NamedTuple):
-    """Readings that a client publishes in a day at the rate of its newest updates for one model."""
-
-    readings: float
-    updates: float
 
 
 DAILY_SPAN_S_MIN: Final = 30.0
@@ -374,3 +368,36 @@ class Clients:
 def _drop_old(recent: deque[tuple[float, int]], now: float) -> None:
     while recent and recent[0][0] < now - RATE_WINDOW_S:
         recent.popleft()
+
+
+def client_statuses(models_clients: Iterable[Clients], now: float) -> list[ClientStatus]:
+    """Each client once, as the model knows it that counts most of its readings; sorted by name."""
+    merged: dict[str, ClientStatus] = {}
+    for clients in models_clients:
+        for client, updates, readings, last_seen in clients.totals():
+            status = merged.get(client) or ClientStatus(client, last_seen, 0, -1, 0.0)
+            # All models learn the same readings. Those in rounds count rows again with every
+            # answer, and readings that are fed long after they were taken come fast: the slowest is
+            # nearest to what a device takes in a day.
+            rates = [status.daily, clients.daily_rate(client)]
+            daily = min((rate for rate in rates if rate is not None), default=None)
+            if readings > status.readings:
+                rate = clients.readings_per_s(client, now)
+                interval = clients.usual_interval_s(client)
+                status = ClientStatus(
+                    client,
+                    status.last_seen,
+                    updates,
+                    readings,
+                    rate,
+                    interval,
+                    rejected=status.rejected,
+                )
+            rejected = max(
+                (n for n in (status.rejected, clients.rejected(client)) if n is not None),
+                default=None,
+            )
+            merged[client] = status._replace(
+                last_seen=max(status.last_seen, last_seen), rejected=rejected, daily=daily
+            )
+    return sorted(merged.values(), key=lambda client: client.client)

@@ -52,7 +52,7 @@ from shoal.server_node.report.lineage import (
 )
 from shoal.server_node.report.lineage_step import advance, lineage_of, published_identities
 from shoal.server_node.report.parts import Parts
-from shoal.server_node.report.types import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
+from shoal.server_node.report.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.transports.base import Positions
 
 HISTORY_MAX = 600

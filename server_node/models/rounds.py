@@ -55,7 +55,7 @@ from shoal.server_node.models.round_transitions import (
 )
 from shoal.server_node.models.sequences import NO_CONTENT, Content
 from shoal.server_node.report.lineage import ClusterChange
-from shoal.server_node.report.types import ModelStatus, RoundStatus
+from shoal.server_node.report.status import ModelStatus, RoundStatus
 from shoal.transports.base import Positions
 
 

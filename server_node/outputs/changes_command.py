@@ -3,7 +3,6 @@ or a picture."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -37,6 +36,7 @@ from shoal.server_node.history.changes import (
 )
 from shoal.server_node.history.comparison import BINS_MIN
 from shoal.server_node.history.store import decode_record
+from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.figures import (
     FORMATS,
     QUIET,
@@ -45,6 +45,7 @@ from shoal.server_node.outputs.figures import (
     without_frame,
     wrapped,
 )
+from shoal.server_node.outputs.history_views import changes_view
 from shoal.transports.base import Log, beginning, latest
 
 
@@ -396,7 +397,7 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
 
 
 def _json_text(found: Changes, chance: float) -> str:
-    return json.dumps(found.json(chance), ensure_ascii=False, allow_nan=False)
+    return as_json(plain(changes_view(found, chance)))
 
 
 def _write(text: str, out: Path | None) -> None:

@@ -33,10 +33,12 @@ from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, 
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.history.cycles import CHANCE, cycles_json, find_cycles, lines_of
+from shoal.server_node.history.cycles import CHANCE, find_cycles, lines_of
 from shoal.server_node.history.store import decode_record
 from shoal.server_node.history.summary import client_name
 from shoal.server_node.outputs.changes_command import LoggedHistory
+from shoal.server_node.outputs.encoding import plain
+from shoal.server_node.outputs.history_views import cycles_view
 from shoal.transports import open_log
 from shoal.transports.base import Log, latest
 
@@ -246,7 +248,7 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
         history = LoggedHistory(log, contract_in(log, config.resolved), chosen)
         found = find_cycles(history, config.contract, chosen)
     click.echo(
-        json.dumps(cycles_json(chosen, found))
+        as_json(plain(cycles_view(chosen, found)))
         if as_json
         else "\n".join(lines_of(chosen, found, chance))
     )

@@ -19,8 +19,8 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import contract_in
 from shoal.server_node.history.changes import Changes
 from shoal.server_node.history.store import decode_record
-from shoal.server_node.outputs.web.json_values import view_of
 from shoal.server_node.report.description import Description, describe
+from shoal.server_node.report.units import view_of
 from shoal.transports.base import Log, latest
 
 BARS_MAX: Final = 96

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 
 import click
 
-from shoal.algorithms.regression import RuleBase, written
 from shoal.cli.options import config_option
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.outputs.encoding import as_json as json_line
+from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
-from shoal.server_node.outputs.regression import named_rules, rule_base, rules_json
 from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.regression import prediction_rules
+from shoal.server_node.report.types import Rules
+from shoal.server_node.report.units import view_of
 
 
 @click.command()
@@ -41,15 +43,15 @@ def rules(file: Path, model: str | None, as_json: bool) -> None:
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
         snapshot = newest_snapshot(contract, log, chosen)
-    base = rule_base(snapshot, contract)
-    assert base is not None, "the model predicts a feature"
+    lineage = lineage_of(snapshot, view_of(snapshot, contract))
+    predicted = prediction_rules(snapshot, lineage, contract)
+    assert predicted is not None, "the model predicts a feature"
     if as_json:
-        lineage = lineage_of(snapshot, contract.models[chosen].algorithm.view(snapshot.arrays))
-        click.echo(json.dumps(rules_json(snapshot, base, lineage, contract), ensure_ascii=False))
+        click.echo(json_line(plain(predicted)))
         return
-    for rule in named_rules(base, contract):
-        click.echo(f"{rule.text}    ({rule.share:.0%} of the rows)")
-    click.echo(_summary(base, contract))
+    for rule in predicted.rules:
+        click.echo(f"{rule.text}    ({rule.rows_share:.0%} of the rows)")
+    click.echo(_summary(predicted, contract))
 
 
 def _predicting_model(contract: ResolvedContract, name: str | None) -> str:
@@ -68,17 +70,16 @@ def _predicting_model(contract: ResolvedContract, name: str | None) -> str:
     return name
 
 
-def _summary(base: RuleBase, contract: ResolvedContract) -> str:
+def _summary(rules: Rules, contract: ResolvedContract) -> str:
     """The units, and how far predictions are off."""
     units = ", ".join(
         f"{feature.name} in {feature.unit}" for feature in contract.features if feature.unit
     )
     summary = units or "no units"
-    if not base.settled:
+    if not rules.conditions_found:
         summary = (
             "The conditions are not found yet; until then all rules have one consequent. " + summary
         )
-    if base.error is not None:
-        target = contract.features[base.target]
-        summary += f"; predictions are off by {written(base.error)} {target.unit}".rstrip()
+    if rules.error_text:
+        summary += f"; predictions are off by {rules.error_text} {rules.target.unit}".rstrip()
     return summary

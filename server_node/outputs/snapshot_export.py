@@ -21,11 +21,13 @@ from shoal.files import atomic_file
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
 from shoal.server_node.outputs.onnx_model import onnx_model
-from shoal.server_node.outputs.web.json_values import kind_json, snapshot_json, view_of
+from shoal.server_node.outputs.snapshot_view import snapshot_view
 from shoal.server_node.report.lineage import Lineage
 from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.units import feature_view, view_of
 
 
 @click.group()
@@ -85,10 +87,10 @@ def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | 
 
 def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
     """Texts that name the snapshot."""
-    features = [
-        {**kind_json(feature), "low": feature.low, "high": feature.high}
-        for feature in contract.features
-    ]
+    features = []
+    for feature in contract.features:
+        shown = plain(feature_view(feature))
+        features.append({**shown, "low": feature.low, "high": feature.high})
     return {
         "federation": snapshot.federation,
         "model": snapshot.model,
@@ -101,7 +103,7 @@ def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
 
 
 def _as_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
-    body = snapshot_json(snapshot, lineage, contract)
+    body = plain(snapshot_view(snapshot, lineage, contract))
     body["predictor"] = _predictor_json(snapshot, contract)
     return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
 

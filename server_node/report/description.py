@@ -30,6 +30,7 @@ from shoal.config.contract import (
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import Interval
 
 SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""
@@ -50,22 +51,6 @@ ONLY: Final = "all readings"
 """name of a cluster without others"""
 ORDINARY: Final = "ordinary"
 """name of the cluster that nothing sets apart while others are set apart"""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Interval of the middle 80 % of some mass, in the units of the feature, within the declared
-    bounds.
-
-    That of a circular feature goes from `low` up to `high` around the circle, and may begin again
-    at 0 on the way.
-    """
-
-    low: float
-    middle: float
-    high: float
-    beyond_bounds: bool = False
-    """whether noise had put it, or part of it, outside the declared bounds"""
 
 
 @dataclass(frozen=True)

@@ -289,10 +289,10 @@ class ServerMetrics(ProcessMetrics):
             ["model"],
             registry=self.registry,
         )
-        self.cluster_share = Gauge(
-            "shoal_cluster_share",
-            "Share of the recent readings of a model that fell to a known cluster, 0 to 1; the "
-            "100 largest clusters",
+        self.cluster_recent_share = Gauge(
+            "shoal_cluster_recent_share",
+            "Share of the recent readings of a model that fell to a known cluster, 0 to 1, a "
+            "reading counting less the more came after it; the 100 largest clusters",
             ["model", "cluster", "name"],
             registry=self.registry,
         )

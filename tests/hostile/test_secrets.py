@@ -29,7 +29,7 @@ from shoal.server_node.bootstrap import open_server
 from shoal.server_node.outputs.sinks.base import Sinks
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.access import make_access
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.house.small_federation import clock, create_federation
 from tests.server_node.web_client import WebClient
 

@@ -45,8 +45,8 @@ from shoal.protocol.topics import ensure_topics
 from shoal.server_node.bootstrap import OwnHelper
 from shoal.server_node.ingest.request_publishing import request_quarantine
 from shoal.server_node.outputs.client_commands import unlearn
-from shoal.server_node.outputs.web.tables import clients_note
 from shoal.server_node.replicas.replica_command import replica
+from shoal.server_node.report.privacy import clients_note
 from shoal.transports import open_log
 from shoal.transports.base import Record, latest
 from tests.house.masked_federation import MaskedFederation, model_state

@@ -38,9 +38,9 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.node import ServerNode
-from shoal.server_node.outputs.web.tables import clients_note
 from shoal.server_node.regions.bridge import open_bridge
 from shoal.server_node.regions.hierarchy import UpstreamState
+from shoal.server_node.report.privacy import clients_note
 from tests.house.masked_federation import FILE, MaskedFederation, model_state
 from tests.house.processes import wait_until
 from tests.house.small_federation import all_records

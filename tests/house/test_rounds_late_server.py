@@ -14,7 +14,7 @@ from shoal.onebox.federation import OneBox
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.node import ServerNode
-from shoal.server_node.report.types import RoundStatus
+from shoal.server_node.report.status import RoundStatus
 from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 

@@ -27,7 +27,7 @@ from shoal.onebox.demo.plot import colours, separating_features, stretches
 from shoal.privacy.base import COUNT_MECHANISM
 from shoal.protocol.messages import Update
 from shoal.server_node.bootstrap import initial_status
-from shoal.server_node.report.types import ServerStatus
+from shoal.server_node.report.status import ServerStatus
 from shoal.transports import open_log
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -11,12 +11,14 @@ from click.testing import CliRunner, Result
 
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import parse_contract
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
-from shoal.onebox.run_command import _lines, clusters_of, open_run, run_command
+from shoal.onebox.run_command import _lines, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
 from shoal.server_node.outputs.events_command import events
+from shoal.server_node.report.clusters import clusters_of
 from shoal.server_node.report.lineage import Cluster, Lineage
 
 ROWS = 4000
@@ -82,9 +84,9 @@ def test_parts_of_a_cluster_that_are_not_confirmed_yet_are_listed_as_that_cluste
     )
     clusters = {identity: Cluster(identity, mass=mass) for identity, mass in enumerate((7.0, 3.0))}
     lineage = Lineage(clusters=clusters, of_number={0: 0, 1: 0, 2: 1})
-    found = clusters_of(view, lineage, contract)
-    assert [(one["cluster"], one["share"]) for one in found] == [(0, 0.7), (1, 0.3)]
-    assert len({one["name"] for one in found}) == 2
+    found = clusters_of(view, lineage, resolve(contract))
+    assert [(one.identity, one.nodes) for one in found] == [(0, 2), (1, 1)]
+    assert len({one.label for one in found}) == 2
 
 
 def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(folder: Path) -> None:

@@ -20,7 +20,7 @@ from shoal.errors import SettingsError
 from shoal.plugins import Plugins
 from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, base
 from shoal.privacy.off import NoNoise
-from shoal.server_node.outputs.web.tables import privacy_text
+from shoal.server_node.report.privacy import privacy_text
 
 FILE = """
 [federation]

@@ -17,7 +17,7 @@ from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from shoal.privacy.base import PrivacyUnit
 from shoal.privacy.count_noise import certified_count_epsilon, count_noise
-from shoal.server_node.outputs.web.tables import privacy_text
+from shoal.server_node.report.privacy import privacy_text
 from tests.counted_contract import COUNTED, ROWS, agreed
 from tests.house.counting_federation import create
 

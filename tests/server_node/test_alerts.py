@@ -23,7 +23,7 @@ from shoal.server_node.outputs.cluster_commands import confirm, mute
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.report.lineage import Cluster
 from shoal.server_node.report.lineage_step import lineage_of
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.server_fixture import ServerFixture, updates_of

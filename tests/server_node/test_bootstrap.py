@@ -13,7 +13,7 @@ from shoal.errors import InvalidState, LogUnavailable
 from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import STATUS_PER_S, StatusUpdater, initial_status, open_server
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.server_node.server_fixture import ServerFixture

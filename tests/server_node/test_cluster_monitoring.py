@@ -17,9 +17,9 @@ from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin
 from shoal.server_node import monitoring
 from shoal.server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
 from shoal.server_node.node import ServerNode
-from shoal.server_node.outputs.web.json_values import view_of
 from shoal.server_node.report.description import describe
 from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.units import view_of
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.server_node.web_statuses import a_contract, a_lineage, a_snapshot, some_nodes
@@ -65,7 +65,9 @@ def test_metrics_of_clusters_are_bounded_and_those_of_ended_clusters_are_removed
         snapshot = a_snapshot(contract, some_nodes(5, clusters, 3 * clusters))
         shown.clusters("fcac", view_of(snapshot, resolve(contract)), a_lineage(snapshot))
         family = {family.name: family.samples for family in metrics.registry.collect()}
-        seen.append((len(family["shoal_cluster_share"]), len(family["shoal_cluster_centre"])))
+        seen.append(
+            (len(family["shoal_cluster_recent_share"]), len(family["shoal_cluster_centre"]))
+        )
     assert seen == [(3, 6), (2, 4), (0, 0)]
     snapshot = a_snapshot(contract, some_nodes(5, 2, 6))
     shown.clusters("fcac", view_of(snapshot, resolve(contract)), a_lineage(snapshot))

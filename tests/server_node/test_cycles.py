@@ -26,7 +26,7 @@ from shoal.server_node.history.cycles import (
     lines_of,
 )
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.test_changes import autocorrelated, reader_of

@@ -25,10 +25,10 @@ from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.outputs.web.clusters import clusters_json
+from shoal.server_node.report.build import Reports
 from shoal.server_node.report.lineage import Cluster, Lineage
 from shoal.server_node.report.parts import Parts, next_parts
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.house.small_federation import CLIENTS, FILE, clock, write_readings
 from tests.kernels.both_forms import FORMS
 from tests.server_node.web_browser import Browser
@@ -203,13 +203,13 @@ def test_a_federation_of_one_cluster_publishes_parts_labels_by_them_and_a_rebuil
         assert model.snapshot is not None
         parts = model.snapshot.cluster_parts
         assert len(model.lineage.known) == 1
-        [listed] = clusters_json(model, status.contract, None)["clusters"]
+        listed = Reports().clustering(status, "clusters").parts
         shows_them(browser, box)
     assert len(parts) >= 2
-    assert [one["label"] for one in listed["parts"]] == [one.label for one in parts]
-    assert all(-10 <= one["centre"][0] <= 50 for one in listed["parts"])
-    warmest = max(listed["parts"], key=lambda one: one["centre"][0])
-    assert "warm high" in warmest["label"]
+    assert [one.label for one in listed] == [one.label for one in parts]
+    assert all(-10 <= one.centre[0] <= 50 for one in listed)
+    warmest = max(listed, key=lambda one: one.centre[0])
+    assert "warm high" in warmest.label
     assert labelled_by(file, config, {one.title for one in parts}) > 0.98
     with resumed(open_server(config, rebuild=True, clock=clock)) as server:
         while server.step():

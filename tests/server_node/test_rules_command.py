@@ -17,8 +17,8 @@ from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
 from shoal.runtime.service import resumed
 from shoal.server_node.models.rounds import known_clusters
-from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.outputs.rules_command import rules
+from shoal.server_node.report.regression import prediction_error
 from tests.house.rounds_federation import create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 
@@ -81,7 +81,7 @@ def test_with_json_the_numbers_come_in_full(ended: Path) -> None:
     assert found["target"] == {"name": "damp", "unit": "%"}
     assert found["conditions_found"]
     assert [list(rule) for rule in found["rules"]] == [
-        ["cluster", "identity", "share", "text", "if", "then"]
+        ["cluster", "identity", "rows_share", "text", "conditions", "consequent"]
     ] * 3
 
 

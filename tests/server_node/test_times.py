@@ -27,7 +27,7 @@ from shoal.server_node.history.times import (
     Times,
     likelihood_ratio,
 )
-from shoal.server_node.outputs.web.clusters import clusters_json
+from shoal.server_node.report.build import Reports
 from shoal.server_node.report.description import describe
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
@@ -196,16 +196,15 @@ def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(
     site.delete_checkpoint()
     site.run(rebuild=True)
     with site.server() as server:
-        model = server.status().models["clusters"]
-        found = clusters_json(model, resolve(site.contract), None)["clusters"]
+        status = server.status()
+        model = status.models["clusters"]
+        found = Reports().clustering(status, "clusters").clusters
         assert model.snapshot is not None
         view = algorithm.view(model.snapshot.arrays)
-    assert {one["label"].rsplit(", ")[-1] for one in found} == {
+    assert {one.label.rsplit(", ")[-1] for one in found} == {
         "mostly by day",
         "mostly in the evening or at night",
     }
-    assert all(
-        text.endswith(("fall by day", "at night")) for text in (one["text"] for one in found)
-    )
+    assert all(text.endswith(("fall by day", "at night")) for text in (one.text for one in found))
     alone = describe(view, site.contract, {0: "at night"})
     assert alone[0].label.endswith(", mostly at night")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.server_node.outputs.web.json_values import REMOVED, UNCHANGED, as_json, change
+from shoal.server_node.outputs.encoding import as_json
+from shoal.server_node.outputs.web.changes import REMOVED, UNCHANGED, change
 from tests.server_node.web_changes import applied
 
 names = st.text(min_size=1, max_size=4)

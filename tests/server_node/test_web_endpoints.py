@@ -20,7 +20,7 @@ from shoal.server_node.outputs import web
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.page import FILES
 from shoal.server_node.outputs.web.responses import HEADERS
-from shoal.server_node.report.types import ServerStatus, StatusBoard
+from shoal.server_node.report.status import ServerStatus, StatusBoard
 from tests.server_node.rounds_harness import contract_with
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

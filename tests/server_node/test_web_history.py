@@ -29,7 +29,8 @@ from shoal.server_node.outputs.web import predict
 from shoal.server_node.outputs.web.app import create_app
 from shoal.server_node.outputs.web.history_json import COLUMNS_MAX
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.build import Reports
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
@@ -222,12 +223,12 @@ def test_which_client_feeds_which_cluster_is_counted_over_the_time_that_is_asked
         bins.append(HistoryBin.of(*origin, FINE_S, START + FINE_S * n, 1, [1, 9], [0, 9], cells))
     client = client_of(stored(tmp_path, bins))
     body = client.get("/v1/feeds").json()
-    assert (body["model"], body["from"], body["to"]) == ("fcac", START, START + 60 * FINE_S)
+    assert (body["model"], body["start"], body["end"]) == ("fcac", START, START + 60 * FINE_S)
     assert body["clients"] == {"attic": [[2, 63], [1, 37]], "cellar": [[2, 100]]}
     body = client.get(f"/v1/feeds?to={START + 29 * FINE_S}").json()
     assert body["clients"] == {"attic": [[1, 75], [2, 25]], "cellar": [[2, 100]]}
     body = client.get(f"/v1/feeds?from={START + 59 * FINE_S + 1}").json()
-    assert (body["from"], body["clients"]) == (START + 59 * FINE_S, {"attic": [[2, 100]]})
+    assert (body["start"], body["clients"]) == (START + 59 * FINE_S, {"attic": [[2, 100]]})
     assert client.get(f"/v1/feeds?from={START + 90 * FINE_S}").json()["clients"] == {}
     assert client.get("/v1/feeds?from=x").status_code == 400
     assert client_of(None).get("/v1/feeds").status_code == 404
@@ -260,7 +261,7 @@ def test_clusters_without_a_history_and_a_model_without_a_snapshot(tmp_path: Pat
 
 
 def test_the_page_gets_the_same(tmp_path: Path) -> None:
-    body = json.loads(PageRenderer("", stored(tmp_path, the_bins())).render(STATUS).body)
+    body = json.loads(PageRenderer("", Reports(stored(tmp_path, the_bins()))).render(STATUS).body)
     one = body["models"][0]["clustering"]["clusters"]["1"]
     assert (one["trend_text"], one["fed_by_text"]) == (
         "50 to 75 % in 10 minutes",
@@ -376,7 +377,7 @@ def test_changes_are_those_of_the_command_and_spans_that_cannot_be_are_refused(
 ) -> None:
     client = client_of(stored(tmp_path, the_bins()))
     body = client.get(f"/v1/changes?before_from={START}&from={START + 300}&to={START + 600}").json()
-    assert (body["before"]["to"], body["after"]["from"], body["bin_s"]) == (
+    assert (body["before"]["end"], body["after"]["start"], body["bin_s"]) == (
         START + 300,
         START + 300,
         FINE_S,

@@ -20,7 +20,7 @@ from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.access import REQUEST_BYTES_MAX
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.server_node.web_client import PROBLEM, WebClient

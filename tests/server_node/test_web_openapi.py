@@ -23,7 +23,7 @@ from shoal.protocol.messages import OperatorRequest
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.outputs.web.server import Limits
-from shoal.server_node.report.types import ClientStatus, StatusBoard
+from shoal.server_node.report.status import ClientStatus, StatusBoard
 from shoal.transports import open_log
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 
@@ -105,7 +105,8 @@ class Served:
             return
         schema = described["content"][media_type]["schema"]
         if media_type != STREAM:
-            jsonschema.validate(json.loads(body), schema)
+            components = {"components": self.document["components"]}
+            jsonschema.validate(json.loads(body), schema | components)
 
 
 @pytest.fixture(scope="module")

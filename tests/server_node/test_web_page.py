@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.types import ClientStatus, StatusBoard
+from shoal.server_node.report.status import ClientStatus, StatusBoard
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
 

@@ -18,7 +18,7 @@ from shoal.server_node.history.store import (
     HistoryStore,
 )
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
-from shoal.server_node.report.types import ClientStatus
+from shoal.server_node.report.status import ClientStatus
 from tests.server_node.test_web_page_now import (
     ACTIVE,
     CONTRACT,

@@ -11,23 +11,23 @@ import pytest
 
 from shoal.config.contract import Contract
 from shoal.protocol.quarantine import QuarantinedClient
-from shoal.server_node.outputs.web.map import NODES_MAX, principal_axes, scatter, steady_axes
-from shoal.server_node.outputs.web.page_renderer import (
-    HISTORY_MAX,
-    RECENT_MAX,
+from shoal.server_node.outputs.web.map import (
+    NODES_MAX,
     VALUES_MAX,
-    PageRenderer,
-    cluster_counts,
-)
-from shoal.server_node.outputs.web.tables import (
-    CLIENTS_MAX,
-    CLUSTERS_MAX,
-    clients_table,
     colour_slots,
-    whole_percents,
+    principal_axes,
+    scatter,
+    steady_axes,
 )
+from shoal.server_node.outputs.web.page_renderer import (
+    CLUSTERS_MAX,
+    RECENT_MAX,
+    PageRenderer,
+)
+from shoal.server_node.report.build import CLIENTS_MAX, COUNTS_MAX, clients_of, cluster_counts
+from shoal.server_node.report.clusters import whole_percents
 from shoal.server_node.report.lineage import Cluster, Lineage
-from shoal.server_node.report.types import ClientStatus, HistoryPoint, ServerStatus
+from shoal.server_node.report.status import ClientStatus, HistoryPoint, ServerStatus
 from tests.server_node.web_statuses import (
     NOW,
     a_contract,
@@ -141,7 +141,8 @@ def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an
     drawn = mapped(status)
     assert len(clusters) == CLUSTERS_MAX
     lightest = np.sort(arrays["centre_weight"])[30] / arrays["centre_weight"].sum()
-    assert min(cluster["share"] for cluster in clusters.values()) >= lightest - 1e-4
+    known = status.models["fcac"].lineage.clusters
+    assert min(known[int(identity)].share for identity in clusters) >= lightest - 1e-4
     assert len(set(drawn["slots"])) == len(set(drawn["identities"])) == CLUSTERS_MAX + 30
 
 
@@ -150,7 +151,7 @@ def test_of_too_many_clients_those_seen_last_are_listed_by_name() -> None:
         ClientStatus(f"client-{i:04}", NOW - i, 1, 1, 0.0)
         for i in reversed(range(CLIENTS_MAX + 50))
     ]
-    listed = rendered(one(a_contract(2), some_nodes(2, 2, 4), clients=clients))["clients"]["name"]
+    listed = rendered(one(a_contract(2), some_nodes(2, 2, 4), clients=clients))["clients"]["client"]
     assert listed == [f"client-{i:04}" for i in range(CLIENTS_MAX)]
 
 
@@ -227,13 +228,13 @@ def _colours(clustering: dict[str, Any]) -> dict[int, int]:
 def test_the_history_keeps_its_ends_and_every_change_up_to_a_limit() -> None:
     assert cluster_counts([]) == []
     still = [HistoryPoint(float(i), 3, 10, i) for i in range(1000)]
-    assert cluster_counts(still) == [[0.0, 3]]
-    assert cluster_counts([*still, HistoryPoint(1000.0, 4, 10, 1)]) == [[0.0, 3], [1000.0, 4]]
+    assert cluster_counts(still) == [(0.0, 3)]
+    assert cluster_counts([*still, HistoryPoint(1000.0, 4, 10, 1)]) == [(0.0, 3), (1000.0, 4)]
     restless = [HistoryPoint(float(i), i % 7, 10, i) for i in range(1000)]
-    assert len(cluster_counts(restless)) == HISTORY_MAX
+    assert len(cluster_counts(restless)) == COUNTS_MAX
     assert (cluster_counts(restless)[0], cluster_counts(restless)[-1]) == (
-        [0.0, 0],
-        [999.0, 999 % 7],
+        (0.0, 0),
+        (999.0, 999 % 7),
     )
 
 
@@ -357,4 +358,7 @@ def test_a_client_is_inactive_after_three_of_its_usual_intervals_and_half_a_minu
         ClientStatus("fast", NOW, 1, 1, 1.0, 2.0),
         ClientStatus("hourly", NOW, 1, 1, 0.0, 3600.0),
     ]
-    assert clients_table(clients)["inactive_after_s"] == [30, 10_800]
+    assert [one.inactive_after_s for one in clients_of(a_status(a_contract(2)), clients)] == [
+        30,
+        10_800,
+    ]

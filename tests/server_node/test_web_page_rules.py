@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.server_node.test_web_rules import CONTRACT, STATUS
 from tests.server_node.web_browser import Browser
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING

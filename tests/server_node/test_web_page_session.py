@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from shoal.protocol.messages import ClusterName
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.outputs.web.access import Access
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

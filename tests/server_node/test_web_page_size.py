@@ -23,8 +23,9 @@ from shoal.server_node.history.store import (
 from shoal.server_node.outputs.web import create_app
 from shoal.server_node.outputs.web.page import FILES
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.build import Reports
 from shoal.server_node.report.lineage_step import advance
-from shoal.server_node.report.types import ClientStatus, ServerStatus, StatusBoard
+from shoal.server_node.report.status import ClientStatus, ServerStatus, StatusBoard
 from tests.server_node.test_web_endpoints import predict
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
@@ -161,7 +162,7 @@ def test_the_first_picture_is_at_most_60_kb_compressed(
 
 @pytest.mark.parametrize("newest", [NEWEST, NEWEST + COARSE_S])
 def test_a_change_is_at_most_20_kb(crowded: ServerStatus, newest: int, tmp_path: Path) -> None:
-    renderer = PageRenderer(history=history(tmp_path))
+    renderer = PageRenderer(reports=Reports(history(tmp_path)))
     before = renderer.render(crowded, "fcac")
     arrays = moved(some_nodes(8, CLUSTERS, NODES), MOVED_SHARE, 3)
     history(tmp_path, 20, newest)

@@ -22,7 +22,7 @@ from shoal.errors import InvalidState
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
 from shoal.server_node.report.lineage import Lineage
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.examples import examples
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

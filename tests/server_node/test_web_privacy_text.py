@@ -13,11 +13,10 @@ from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve
 from shoal.privacy.formal import EPSILON_WEAK, protection
 from shoal.protocol.rejected import REASONS
-from shoal.server_node.models.clients import Clients
+from shoal.server_node.models.clients import Clients, client_statuses
 from shoal.server_node.models.sequences import Content
 from shoal.server_node.outputs import web
-from shoal.server_node.outputs.web.tables import privacy_text, spent_by_one
-from shoal.server_node.report.types import client_statuses
+from shoal.server_node.report.privacy import privacy_text, spent_by_one
 from tests.server_node.web_statuses import FEATURES, a_contract
 
 

@@ -14,8 +14,10 @@ from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.history.summary import RecentHistory
-from shoal.server_node.outputs.web.clusters import beside_json, clusters_json, same_as
+from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
+from shoal.server_node.report.beside import beside_of, same_as
+from shoal.server_node.report.build import Reports
 from tests.house.small_federation import CLIENTS, clock
 from tests.house.test_regimes import federation_file, write_regimes
 
@@ -63,8 +65,7 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         box.run_until_idle()
         status = box.server.status()
         history = HistoryReader(config.server.folder / HISTORY_FILE)
-        dwells = status.models["clusters"]
-        places_status = status.models["places"]
+        stays = status.models["clusters"]
         for suffix in ("svg", "png"):
             pictured = CliRunner().invoke(
                 shoal,
@@ -93,8 +94,9 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
         assert isinstance(CliRunner().invoke(shoal, asked).exception, SettingsError), (
             "its clusters are no regimes"
         )
-        listed = clusters_json(dwells, status.contract, None)
-        content = PageRenderer(history=history).render(status).content
+        reports = Reports(history)
+        listed = plain(reports.clustering(status, "clusters"))
+        content = PageRenderer(reports=reports).render(status).content
     drawn = (tmp_path / "changes.svg").read_text(encoding="utf-8")
     for words in ("changes between regimes seen", "at a stretch"):
         assert words in drawn
@@ -104,16 +106,16 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
     assert shown == listed["regimes"]
     assert not shown["provisional"]
     assert sum(times for *_, times in shown["moves"]) == shown["n_changes"] >= 20
-    assert sorted(shown["dwells"]) == ["0", "1"]
-    assert all(60 < dwell < 140 for dwell in shown["dwells"].values())
+    dwells = {one["identity"]: one["dwell"] for one in listed["clusters"]}
+    assert sorted(dwells) == [0, 1]
+    assert all(60 < dwell < 140 for dwell in dwells.values())
     assert 0.95 < shown["reading_s"] < 1.05, "a reading each second"
-    assert {str(one["identity"]): one["dwell"] for one in listed["clusters"]} == shown["dwells"]
+    on_page = models["clusters"]["clusters"].values()
+    assert {one["identity"]: one["dwell"] for one in on_page} == dwells
     assert sorted(move[:2] for move in shown["moves"]) == [[0, 1], [1, 0]]
     assert models["clusters"]["beside"] is None
     assert models["places"]["regimes"] is None
     beside = models["places"]["beside"]
     assert [one["identity"] for one in beside["regimes"]] == [0, 1]
     assert beside["model"] == "clusters"
-    assert beside_json(places_status, dwells, status.contract, None, None) is None, (
-        "no history, nothing over time"
-    )
+    assert beside_of(stays, status.contract, None, None) is None, "no history, nothing over time"

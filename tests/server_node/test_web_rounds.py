@@ -15,7 +15,7 @@ from shoal.config.contract import Contract, parse_contract
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.models.round_state import Phase
 from shoal.server_node.outputs.web import create_app, page_server, predict
-from shoal.server_node.report.types import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
+from shoal.server_node.report.status import HistoryPoint, RoundStatus, ServerStatus, StatusBoard
 from tests.server_node.web_browser import Browser
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status

@@ -14,10 +14,10 @@ from shoal.algorithms.rounds.base import InitHint
 from shoal.algorithms.tsk import TSK
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
-from shoal.server_node.outputs.regression import prediction_error
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.regression import prediction_error
+from shoal.server_node.report.status import StatusBoard
 from shoal.simulation.rounds import run_rounds
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import FEATURES, a_snapshot, a_status, some_nodes
@@ -87,9 +87,9 @@ def test_predictions_are_in_the_unit_of_the_target_and_need_the_inputs_only() ->
     answer = LEARNT.post("/v1/predict?model=damp", json={"rows": table[:, [0, 2]].tolist()}).json()
     assert list(answer) == [
         "model",
+        "version",
         "clusters",
         "identities",
-        "version",
         "target",
         "unit",
         "predictions",
@@ -109,7 +109,7 @@ def test_the_value_of_the_target_is_ignored_whatever_it_is() -> None:
 
 def test_models_without_a_target_answer_as_before() -> None:
     answer = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 50.0, 500.0]]).json()
-    assert list(answer) == ["model", "clusters", "identities", "version"]
+    assert answer["target"] is answer["unit"] is answer["predictions"] is None
     refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, 500.0]])
     assert refused.status_code == 422
     refused = LEARNT.post("/v1/predict?model=clusters", json=[[10.0, None, 500.0]])
@@ -154,7 +154,7 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
         )
         assert found["conditions_found"]
         assert found["error"] == prediction_error(SNAPSHOT, resolve(CONTRACT))
-        assert sum(rule["share"] for rule in found["rules"]) == pytest.approx(1.0)
+        assert sum(rule["rows_share"] for rule in found["rules"]) == pytest.approx(1.0)
     warm = 10.0
     light = 500.0
     strengths = []
@@ -162,16 +162,16 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
     for rule in found["rules"]:
         assert rule["text"].startswith("if temperature is ")
         assert " then humidity = " in rule["text"]
-        inputs = {each["feature"]: each for each in rule["if"]}
-        assert [each["unit"] for each in rule["if"]] == ["°C", "lux"]
+        inputs = {each["feature"]: each for each in rule["conditions"]}
+        assert [each["unit"] for each in rule["conditions"]] == ["°C", "lux"]
         gaps = [
             (x - inputs[name]["centre"]) / inputs[name]["width"]
             for name, x in (("temperature", warm), ("light", light))
         ]
         strengths.append(np.exp(-0.5 * np.square(gaps).sum()))
-        slopes = rule["then"]["coefficients"]
+        slopes = rule["consequent"]["coefficients"]
         values.append(
-            rule["then"]["constant"] + slopes["temperature"] * warm + slopes["light"] * light
+            rule["consequent"]["constant"] + slopes["temperature"] * warm + slopes["light"] * light
         )
     predicted = LEARNT.post("/v1/predict?model=damp", json=[[warm, light]]).json()["predictions"][0]
     assert np.average(values, weights=strengths) == pytest.approx(predicted, abs=1e-9)
@@ -194,8 +194,10 @@ def test_the_page_gets_the_rules_of_models_that_have_some() -> None:
     clusters, damp = json.loads(PageRenderer().render(STATUS).body)["models"]
     assert clusters["clustering"]["rules"] is None
     shown = damp["clustering"]["rules"]
-    assert (shown["target"], shown["unit"], shown["total"]) == ("humidity", "%", 3)
+    assert (shown["target"], shown["total"]) == ({"name": "humidity", "unit": "%"}, 3)
     assert [rule["text"] for rule in shown["rules"]] == [
         rule["text"] for rule in LEARNT.get("/v1/rules").json()["rules"]
     ]
-    assert float(shown["error"]) == pytest.approx(LEARNT.get("/v1/rules").json()["error"], rel=0.01)
+    assert float(shown["error_text"]) == pytest.approx(
+        LEARNT.get("/v1/rules").json()["error"], rel=0.01
+    )

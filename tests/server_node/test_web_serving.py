@@ -22,7 +22,7 @@ from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.outputs.web import WebServer, create_app, page_server
 from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX
-from shoal.server_node.report.types import ServerStatus, StatusBoard
+from shoal.server_node.report.status import ServerStatus, StatusBoard
 from tests.server_node.web_changes import applied
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 

@@ -11,15 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal.config.contract import Feature, parse_contract
+from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.outputs.web.json_values import (
-    REMOVED,
-    as_json,
-    change,
-    feature_json,
-    feature_label,
-)
-from shoal.server_node.report.types import ClientStatus, StatusBoard
+from shoal.server_node.outputs.web.changes import REMOVED, change
+from shoal.server_node.report.status import ClientStatus, StatusBoard
+from shoal.server_node.report.units import feature_label, feature_view
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_changes import applied
 from tests.server_node.web_page_checks import (
@@ -302,7 +298,7 @@ def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab)
         " featureLabel; })"
     )
     tab.until("typeof window.featureLabel === 'function'")
-    given = json.dumps([feature_json(feature) for feature in features])
+    given = json.dumps([plain(feature_view(feature)) for feature in features])
     assert tab.value_of(f"{given}.map(featureLabel)") == labels
 
 

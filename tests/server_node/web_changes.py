@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.server_node.outputs.web.json_values import REMOVED
+from shoal.server_node.outputs.web.changes import REMOVED
 
 
 def applied(before: Any, change: Any) -> Any:

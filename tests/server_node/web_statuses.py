@@ -15,7 +15,7 @@ from shoal.config.resolved import resolve
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.lineage import Lineage, LineagePolicy
 from shoal.server_node.report.lineage_step import advance
-from shoal.server_node.report.types import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
+from shoal.server_node.report.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 
 NOW = 1_800_000_000.0
 FORMAL = {"mode": "formal", "epsilon_per_reading": 4.0}

@@ -14,7 +14,7 @@ from shoal.server_node.outputs.web.access import Access, make_access
 from shoal.server_node.outputs.web.app import PublishRequest, create_app
 from shoal.server_node.outputs.web.server import DEFAULT_LIMITS, Limits, TlsFiles, WebServer
 from shoal.server_node.outputs.web.topic_pages import OpenLog
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 
 __all__ = ["WebServer", "configured_server", "create_app", "make_access", "page_server", "predict"]
 

@@ -30,6 +30,8 @@ from shoal.errors import MissingExtra, ShoalError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import OperatorRequest, Snapshot
 from shoal.server_node.history.store import HistoryReader
+from shoal.server_node.outputs.encoding import as_json, plain
+from shoal.server_node.outputs.snapshot_view import SnapshotView, snapshot_view
 from shoal.server_node.outputs.web.access import (
     REQUEST_BYTES_MAX,
     Access,
@@ -39,45 +41,39 @@ from shoal.server_node.outputs.web.access import (
     parse_alerts,
     parse_name,
 )
-from shoal.server_node.outputs.web.clusters import (
-    cluster_operations,
-    known_cluster,
-    no_clustering,
-    requested_model,
+from shoal.server_node.outputs.web.answers import (
+    Clients,
+    NewAlerts,
+    NewName,
+    Predictions,
+    Readings,
+    RequestedAlerts,
+    RequestedName,
+    Rows,
 )
-from shoal.server_node.outputs.web.json_values import as_json, snapshot_json
-from shoal.server_node.outputs.web.operations import (
-    CLIENTS,
-    JSON,
-    NEW_ALERTS,
-    NEW_NAME,
-    PREDICTIONS,
-    PRIVACY,
-    READINGS,
-    REQUESTED_ALERTS,
-    REQUESTED_NAME,
-    RULES,
-    SNAPSHOT,
-    TEXT,
-    Operation,
-    Parameter,
-    Schema,
-    routes_of,
-)
+from shoal.server_node.outputs.web.api import JSON, TEXT, Operation, Parameter, routes_of
+from shoal.server_node.outputs.web.clusters import ClusterEndpoints
 from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX, Page
 from shoal.server_node.outputs.web.predictions import (
     MEDIA_TYPES,
     ROWS_BYTES_MAX,
     first_predicting,
     predicted_feature,
-    predictions_json,
     read_readings,
     rules_response,
+    with_predictions,
+)
+from shoal.server_node.outputs.web.query import (
+    known_cluster,
+    no_clustering,
+    requested_model,
+    whole_number,
 )
 from shoal.server_node.outputs.web.responses import (
     EndsWithServer,
     SecurityHeaders,
     aborted,
+    answered,
     conditional,
     http_error,
     in_thread,
@@ -92,8 +88,10 @@ from shoal.server_node.outputs.web.server import (
     RateLimit,
     bounded_by_descriptors,
 )
-from shoal.server_node.outputs.web.topic_pages import OpenLog, TopicPages, whole_number
-from shoal.server_node.report.types import ServerStatus, StatusBoard
+from shoal.server_node.outputs.web.topic_pages import OpenLog, TopicPages
+from shoal.server_node.report.build import Reports, clients_of
+from shoal.server_node.report.status import ServerStatus, StatusBoard
+from shoal.server_node.report.types import Rules
 
 R = TypeVar("R", bound=OperatorRequest)
 
@@ -141,10 +139,11 @@ def create_app(
     closing = threading.Event()
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
     endpoints = Endpoints(board, registry, predict, publish_request)
-    page = Page(board, history, closing, subscribers_max)
+    reports = Reports(history)
+    page = Page(board, reports, closing, subscribers_max)
     operations = [
         *endpoints.operations(),
-        *cluster_operations(board, history),
+        *ClusterEndpoints(board, reports).operations(),
         *TopicPages(board, open_log).operations(),
         *page.operations(),
     ]
@@ -186,7 +185,7 @@ UNDECLARED = ("", "application/x-www-form-urlencoded")
 
 
 def asking(
-    what: str, endpoint: Callable[[Request], Awaitable[Response]], body: Schema, answer: Schema
+    what: str, endpoint: Callable[[Request], Awaitable[Response]], body: Any, answer: Any
 ) -> Operation:
     """The operation of a request about one cluster."""
     errors = (400, 403, 404, 413, 415)
@@ -215,31 +214,30 @@ class Endpoints:
     def operations(self) -> list[Operation]:
         """The operations of snapshots, predictions, clients, privacy, and requests about clusters."""
         readings = {
-            media: READINGS if media == MEDIA_TYPES[0] else {"type": "string"}
-            for media in MEDIA_TYPES
+            media: Readings | Rows if media == MEDIA_TYPES[0] else str for media in MEDIA_TYPES
         }
         return [
-            Operation("/v1/snapshot", self.snapshot, SNAPSHOT, errors=(404,), etag=True),
+            Operation("/v1/snapshot", self.snapshot, SnapshotView, errors=(404,), etag=True),
             Operation(
                 "/v1/predict",
                 self.predict,
-                PREDICTIONS,
+                Predictions,
                 method="POST",
                 body=readings,
                 errors=(404, 413, 415, 422),
             ),
-            Operation("/v1/rules", self.rules, RULES, errors=(404,), etag=True),
+            Operation("/v1/rules", self.rules, Rules, errors=(404,), etag=True),
             Operation(
                 "/v1/clients",
                 self.clients,
-                CLIENTS,
+                Clients,
                 (AFTER_CLIENT, CLIENTS_LIMIT),
                 errors=(400,),
                 etag=True,
             ),
-            Operation("/v1/privacy", self.privacy, PRIVACY, (), etag=True),
-            asking("name", self.name, NEW_NAME, REQUESTED_NAME),
-            asking("alerts", self.alerts, NEW_ALERTS, REQUESTED_ALERTS),
+            Operation("/v1/privacy", self.privacy, dict[str, Any], (), etag=True),
+            asking("name", self.name, NewName, RequestedName),
+            asking("alerts", self.alerts, NewAlerts, RequestedAlerts),
         ]
 
     async def livez(self, request: Request) -> Response:
@@ -277,7 +275,9 @@ class Endpoints:
         return conditional(
             request,
             etag,
-            lambda: as_json(snapshot_json(snapshot, model.lineage, status.contract)).encode(),
+            lambda: as_json(
+                plain(snapshot_view(snapshot, model.lineage, status.contract))
+            ).encode(),
         )
 
     async def predict(self, request: Request) -> Response:
@@ -304,24 +304,22 @@ class Endpoints:
         except MissingExtra as missing:
             raise HTTPException(415, str(missing)) from None
         snapshot = model.snapshot
-        answer = {"model": model.name}
         if snapshot is None or not len(readings):
-            version = snapshot.version if snapshot else 0
             none = [-1] * len(readings)
-            more = predictions_json(target, None, readings, status.contract)
-            return JSONResponse(
-                answer | {"clusters": none, "identities": none, "version": version, **more}
-            )
+            version = snapshot.version if snapshot else 0
+            empty = Predictions(model=model.name, version=version, clusters=none, identities=none)
+            answer = with_predictions(empty, target, None, readings, status.contract)
+            return JSONResponse(plain(answer))
         bounds = status.contract.bounds
         rows = bounds.to_unit(bounds.clip(readings, gaps=True)[0])
         clusters = await in_thread(self._predict, snapshot, rows, status.contract)
         numbers = np.asarray(clusters).tolist()
         identities = [model.lineage.of_number.get(number, -1) for number in numbers]
-        more = await in_thread(predictions_json, target, snapshot, rows, status.contract)
-        return JSONResponse(
-            answer
-            | {"clusters": numbers, "identities": identities, "version": snapshot.version, **more}
+        answer = Predictions(
+            model=model.name, version=snapshot.version, clusters=numbers, identities=identities
         )
+        answer = await in_thread(with_predictions, answer, target, snapshot, rows, status.contract)
+        return JSONResponse(plain(answer))
 
     async def rules(self, request: Request) -> Response:
         """The rules by which a model predicts a feature, by default the first one that does. 404 if
@@ -338,21 +336,17 @@ class Endpoints:
         others and for pages of other sites.
         """
         asked = await self._publish(request, parse_name)
-        return JSONResponse(
-            {"model": asked.model, "cluster": asked.identity, "name": asked.name}, 202
-        )
+        answer = RequestedName(model=asked.model, cluster=asked.identity, name=asked.name)
+        return JSONResponse(plain(answer), 202)
 
     async def alerts(self, request: Request) -> Response:
         """Request that the cluster with this identity raises no alerts, or raises them again. 202
         and 403 as `name`."""
         asked = await self._publish(request, parse_alerts)
-        body = {
-            "model": asked.model,
-            "cluster": asked.identity,
-            "action": asked.action,
-            "until": asked.until,
-        }
-        return JSONResponse(body, 202)
+        answer = RequestedAlerts(
+            model=asked.model, cluster=asked.identity, action=asked.action, until=asked.until
+        )
+        return JSONResponse(plain(answer), 202)
 
     async def _publish(
         self, request: Request, parse: Callable[[bytes, ResolvedContract, str, int], R]
@@ -385,32 +379,16 @@ class Endpoints:
         limit = whole_number(
             asked.get("limit"), "limit", CLIENTS_AT_ONCE_MAX, 1, CLIENTS_AT_ONCE_MAX
         )
-        return tagged(request, clients_json(self._board.status, asked.get("after", ""), limit))
+        return answered(request, some_clients(self._board.status, asked.get("after", ""), limit))
 
 
-def clients_json(status: ServerStatus, after: str, limit: int) -> dict[str, Any]:
+def some_clients(status: ServerStatus, after: str, limit: int) -> Clients:
     """The first `limit` clients whose names come after this one, by name."""
     first = bisect_right(status.clients, after, key=lambda client: client.client)
     listed = status.clients[first : first + limit]
     rest = len(status.clients) - first - limit
-    quarantined: dict[str, list[str]] = {}
-    for one in status.quarantined:
-        quarantined.setdefault(one.client, []).append(one.model)
-    fields = (
-        "client",
-        "last_seen",
-        "updates",
-        "readings",
-        "readings_per_s",
-        "interval_s",
-        "rejected",
+    return Clients(
+        clients=clients_of(status, listed),
+        total=len(status.clients),
+        next=listed[-1].client if rest > 0 else None,
     )
-    return {
-        "clients": [
-            {name: getattr(client, name) for name in fields}
-            | {"quarantined": sorted(quarantined.get(client.client, []))}
-            for client in listed
-        ],
-        "total": len(status.clients),
-        "next": listed[-1].client if rest > 0 else None,
-    }

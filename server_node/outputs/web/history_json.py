@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,10 @@ from shoal.protocol.history import (
 )
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.summary import client_name
-from shoal.server_node.outputs.web.json_values import as_json
-from shoal.server_node.outputs.web.tables import feeds_json
+from shoal.server_node.outputs.encoding import as_json
+from shoal.server_node.outputs.web.answers import Feeds
+from shoal.server_node.outputs.web.query import asked_span
+from shoal.server_node.report.clusters import feeds_of
 
 COLUMNS_MAX = 2000
 """columns in one answer"""
@@ -230,37 +231,11 @@ def _with_clients(text: str | None) -> bool:
     return text is None
 
 
-def asked_span(asked: QueryParams, prefix: str = "") -> tuple[float | None, float | None]:
-    """The query's `from` and `to`, with this prefix; None where they are not given. Raises
-    `HTTPException` (400)."""
-    first, last = (_moment(name, asked.get(name)) for name in (f"{prefix}from", f"{prefix}to"))
-    return first, last
-
-
-def _moment(name: str, text: str | None) -> float | None:
-    """Seconds since 1970, given as such or as a time of ISO 8601 (UTC where it names no zone)."""
-    if not text:
-        return None
-    try:
-        moment = float(text)
-    except ValueError:
-        try:
-            given = datetime.fromisoformat(text)
-            moment = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            moment = float("nan")
-    if not -MOMENT_MAX <= moment <= MOMENT_MAX:
-        raise HTTPException(
-            400, f"{name} is a time in seconds since 1970, or like 2026-03-01T08:15:00Z"
-        )
-    return moment
-
-
 CELL_BINS_AT_ONCE = 25
 """bins that are read before other requests get their turn"""
 
 
-async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> dict[str, Any]:
+async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> Feeds:
     """Division of each client's readings from `from` to `to` among the clusters, in percent.
 
     Raises `HTTPException` (400) for values that cannot be, and as `HistoryReader` does.
@@ -283,12 +258,13 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> d
         await asyncio.sleep(0)
     names = reader.names(model)
     clients = [] if names is None else names.clients
-    return {
-        "model": model,
-        "from": min(starts, default=None),
-        "to": max(starts) + FINE_S if starts else None,
-        "clients": feeds_json(by_client(together[together[:, 1] != NO_CLUSTER], clients)),
-    }
+    known = together[together[:, 1] != NO_CLUSTER]
+    return Feeds(
+        model=model,
+        start=min(starts, default=None),
+        end=max(starts) + FINE_S if starts else None,
+        clients=feeds_of(by_client(known, clients)),
+    )
 
 
 def summed(cells: Ints) -> Ints:

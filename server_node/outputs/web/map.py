@@ -6,8 +6,11 @@ possible.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +19,9 @@ from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import NO_PART, part_numbers
-from shoal.server_node.outputs.web.json_values import as_json, feature_json, in_units, rounded
-from shoal.server_node.outputs.web.tables import colour_slots
+from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.units import digits, feature_label, feature_view, view_of
 
 KEEP_SHARE_MIN = 0.9
 """axes are kept while they explain at least this share of the variance that the principal axes
@@ -125,6 +128,133 @@ def axis_sample(points: Floats, count: Floats) -> Floats:
     return points[np.sort(np.argsort(-count, kind="stable")[:POINTS_MAX])]
 
 
+VALUES_MAX = 12
+"""features whose values are shown for each node and cluster"""
+FEATURES_NAMED_MAX = 3
+"""features named in the label of an axis"""
+
+
+class Map(NamedTuple):
+    """The map of a model as the page gets it. Encoded, as the values of a thousand nodes take ten
+    times as much."""
+
+    etag: str
+    body: bytes
+    """JSON in one line"""
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What was drawn of one snapshot."""
+
+    snapshot: Snapshot
+    lineage: Lineage
+    features: list[int]
+    map: Map
+
+
+class MapRenderer:
+    """Draws the map of one model; keeps its axes, so that it neither jumps nor turns."""
+
+    def __init__(self) -> None:
+        self._axes: Floats | None = None
+        self._drawn: _Drawn | None = None
+
+    def render(self, snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> Map:
+        """The map of a snapshot. The same is drawn once."""
+        return self._draw(snapshot, lineage, contract).map
+
+    def features(
+        self, snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract
+    ) -> list[int]:
+        """Positions of the features whose values are shown: all, or those with the largest loadings
+        on the axes."""
+        return self._draw(snapshot, lineage, contract).features
+
+    def _draw(self, snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> _Drawn:
+        drawn = self._drawn
+        # A cluster can get its name between two snapshots, and with it the model another lineage.
+        if drawn is None or drawn.snapshot is not snapshot or drawn.lineage is not lineage:
+            view = view_of(snapshot, contract)
+            points, axes, explained = self._projected(view, contract)
+            features = self._features_shown(contract)
+            body = map_json(
+                view, points, lineage, contract, features, axes, explained, snapshot
+            ).encode()
+            etag = hashlib.sha256(body).hexdigest()[:16]
+            drawn = _Drawn(snapshot, lineage, features, Map(etag, body))
+            self._drawn = drawn
+        return drawn
+
+    def _projected(
+        self, view: ClusteringView, contract: ResolvedContract
+    ) -> tuple[Floats, list[str], float | None]:
+        """Map coordinates (n, 2), the label of each axis, and the share of variance that both
+        explain (None: all)."""
+        labels = [feature_label(feature) for feature in contract.features]
+        if contract.width <= 2:
+            values = contract.bounds.shown(view.nodes)
+            if contract.width == 1:
+                values = np.column_stack([values, np.log10(np.maximum(view.mass, 1.0))])
+                labels.append("times won, powers of ten")
+            return values, labels, None
+        sample = axis_sample(view.nodes, view.mass)
+        self._axes = steady_axes(sample, self._axes)
+        total = float(np.square(sample - sample.mean(axis=0)).sum()) if len(sample) else 0.0
+        explained = scatter(sample, self._axes) / total if total > 0 else 1.0
+        labels = [_axis_label(axis, contract) for axis in self._axes.T]
+        return (view.nodes - 0.5) @ self._axes, labels, round(explained, 3)
+
+    def _features_shown(self, contract: ResolvedContract) -> list[int]:
+        if contract.width <= VALUES_MAX or self._axes is None:
+            return list(range(contract.width))
+        loading = np.square(self._axes).sum(axis=1)
+        return sorted(np.argsort(-loading, kind="stable")[:VALUES_MAX].tolist())
+
+
+def _axis_label(axis: Floats, contract: ResolvedContract) -> str:
+    """The main features of an axis (d,), and whether each grows or falls along it."""
+    order = np.argsort(-np.abs(axis), kind="stable")[:FEATURES_NAMED_MAX]
+    # A feature with less than two fifths of the largest part would name the axis for what it hardly
+    # is.
+    main = [j for j in order.tolist() if abs(axis[j]) >= 0.4 * abs(axis[order[0]])]
+    more = [contract.features[j].name for j in main if axis[j] > 0]
+    less = [contract.features[j].name for j in main if axis[j] <= 0]
+    parts = []
+    if more:
+        parts.append(f"more {', '.join(more)}")
+    if less:
+        parts.append(f"less {', '.join(less)}")
+    return f"{', '.join(parts)} →"
+
+
+def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
+    """The colour slot of each cluster by its number; those without an identity take slots that are
+    free."""
+    taken = {cluster.slot for cluster in lineage.known}
+    free = (slot for slot in count() if slot not in taken)
+    slots = []
+    for number in range(clusters):
+        identity = lineage.of_number.get(number)
+        slot = None if identity is None else lineage.clusters[identity].slot
+        slots.append(next(free) if slot is None else slot)
+    return slots
+
+
+def in_units(points: Floats, contract: ResolvedContract, shown: list[int]) -> list[list[float]]:
+    """points (n, d) in unit coordinates -> values (n, k) of the k features shown, rounded for
+    display."""
+    values = contract.bounds.shown(points)
+    columns = [np.round(values[:, j], digits(contract.features[j])) for j in shown]
+    rows: list[list[float]] = np.column_stack(columns).tolist()
+    return rows
+
+
+def rounded(numbers: Floats) -> list[float]:
+    """Each number to six digits; NaN becomes 0 and an infinity the largest float."""
+    return [float(f"{number:.6g}") for number in np.nan_to_num(numbers).tolist()]
+
+
 NODES_MAX = 2000
 """nodes sent of a model; those with the highest count are kept"""
 
@@ -153,7 +283,7 @@ def map_json(
         "explained_variance": explained,
         "identities": [lineage.of_number.get(number) for number in range(total)],
         "slots": colour_slots(total, lineage),
-        "features": [feature_json(contract.features[j]) for j in features],
+        "features": [plain(feature_view(contract.features[j])) for j in features],
     }
 
     def nodes() -> Iterator[tuple[str, Any]]:

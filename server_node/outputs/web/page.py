@@ -9,24 +9,25 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.outputs.web.clusters import no_clustering, requested_model
-from shoal.server_node.outputs.web.json_values import as_json
-from shoal.server_node.outputs.web.operations import MODEL, OPEN, TEXT, Operation, Parameter
+from shoal.server_node.outputs.encoding import as_json
+from shoal.server_node.outputs.web.api import MODEL, TEXT, Operation, Parameter
 from shoal.server_node.outputs.web.page_renderer import PageRenderer, RenderedStatus
+from shoal.server_node.outputs.web.query import no_clustering, requested_model
 from shoal.server_node.outputs.web.responses import (
     Disconnection,
     PiecesResponse,
     conditional,
     problem,
 )
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.build import Reports
+from shoal.server_node.report.status import StatusBoard
 
 INTERVAL_S = 0.2
 """seconds between two events of a stream: at most five a second"""
@@ -170,7 +171,7 @@ class Page:
     def __init__(
         self,
         board: StatusBoard,
-        history: HistoryReader | None,
+        reports: Reports,
         closing: threading.Event,
         subscribers_max: int,
     ) -> None:
@@ -182,7 +183,7 @@ class Page:
         }
         contents = b"".join(content for content, _ in self._files.values())
         self._version = hashlib.sha256(contents).hexdigest()[:16]
-        self._renderer = PageRenderer(self._version, history)
+        self._renderer = PageRenderer(self._version, reports)
         self._event_stream = EventStream(board, self._renderer, closing, subscribers_max)
 
     def routes(self) -> list[Route]:
@@ -193,16 +194,16 @@ class Page:
         """Endpoints of the page besides those of all programs."""
         after = Parameter("after", TEXT, "the etag of the status that the subscriber has")
         return [
-            Operation("/v1/status", self.status, OPEN, errors=(404,), etag=True),
+            Operation("/v1/status", self.status, dict[str, Any], errors=(404,), etag=True),
             Operation(
                 "/v1/status/stream",
                 self.stream,
-                TEXT,
+                str,
                 (MODEL, after),
                 errors=(404,),
                 media_type="text/event-stream",
             ),
-            Operation("/v1/nodes", self.nodes, OPEN, errors=(404,), etag=True),
+            Operation("/v1/nodes", self.nodes, dict[str, Any], errors=(404,), etag=True),
         ]
 
     async def status(self, request: Request) -> Response:

@@ -15,6 +15,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -22,22 +23,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.algorithms.regression import written
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MissingExtra
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
-from shoal.server_node.outputs.regression import (
-    named_rules,
-    predicted_values,
-    rule_base,
-    rules_json,
-)
-from shoal.server_node.outputs.web.json_values import NO_SNAPSHOT
-from shoal.server_node.outputs.web.responses import problem, tagged
-from shoal.server_node.report.types import ModelStatus
+from shoal.server_node.outputs.web.answers import Predictions
+from shoal.server_node.outputs.web.responses import answered, problem
+from shoal.server_node.report.build import NO_SNAPSHOT
+from shoal.server_node.report.regression import predicted_values, prediction_rules
+from shoal.server_node.report.status import ModelStatus
 
 # A request is held in memory whole, and computed while others wait.
 ROWS_BYTES_MAX = 4 * 1024 * 1024
@@ -487,10 +483,6 @@ def _table_field(buffer: bytes, table: int, number: int) -> int | None:
     return table + offset if offset else None
 
 
-RULES_MAX = 100
-"""rules sent to the page: those with most rows"""
-
-
 def predicted_feature(contract: ResolvedContract, model: str) -> int | None:
     """The position of the feature that a model predicts; None for the others."""
     return contract.models[model].target
@@ -501,18 +493,22 @@ def first_predicting(contract: ResolvedContract) -> str | None:
     return next((name for name, model in contract.models.items() if model.target is not None), None)
 
 
-def predictions_json(
-    target: int | None, snapshot: Snapshot | None, rows: Floats, contract: ResolvedContract
-) -> dict[str, Any]:
-    """Further fields of an answer to /v1/predict; rows (n, d) are in unit coordinates. Null before
-    there is a model."""
+def with_predictions(
+    answer: Predictions,
+    target: int | None,
+    snapshot: Snapshot | None,
+    rows: Floats,
+    contract: ResolvedContract,
+) -> Predictions:
+    """The answer of a model that predicts the feature at `target` with its predictions; the same
+    for None. rows (n, d) are in unit coordinates. Null before there is a model."""
     if target is None:
-        return {}
+        return answer
     feature = contract.features[target]
     values: list[float | None] = [None] * len(rows)
     if snapshot is not None:
         values = predicted_values(snapshot, rows, contract).tolist()
-    return {"target": feature.name, "unit": feature.unit, "predictions": values}
+    return replace(answer, target=feature.name, unit=feature.unit, predictions=values)
 
 
 def rules_response(request: Request, model: ModelStatus, contract: ResolvedContract) -> Response:
@@ -521,27 +517,9 @@ def rules_response(request: Request, model: ModelStatus, contract: ResolvedContr
     if predicted_feature(contract, model.name) is None:
         raise HTTPException(404, f"model {model.name} predicts no feature, so it has no rules")
     snapshot = model.snapshot
-    base = None if snapshot is None else rule_base(snapshot, contract)
-    if snapshot is None or base is None:
+    rules = None
+    if snapshot is not None:
+        rules = prediction_rules(snapshot, model.lineage, contract)
+    if rules is None:
         return problem(404, "no rules yet", waiting_for=model.waiting_for or NO_SNAPSHOT)
-    return tagged(request, rules_json(snapshot, base, model.lineage, contract))
-
-
-def rules_table(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, Any] | None:
-    """The rules as the page shows them; None for a model that predicts no feature."""
-    base = rule_base(snapshot, contract)
-    if base is None:
-        return None
-    target = contract.features[base.target]
-    rules = named_rules(base, contract)
-    return {
-        "target": target.name,
-        "unit": target.unit,
-        "error": None if base.error is None else written(base.error),
-        "conditions_found": base.settled,
-        "total": len(rules),
-        "rules": [
-            {"cluster": rule.number, "share": rule.share, "text": rule.text}
-            for rule in rules[:RULES_MAX]
-        ],
-    }
+    return answered(request, rules)

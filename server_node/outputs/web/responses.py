@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.errors import InvalidData
+from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.telemetry.events import log_event
 
 Result = TypeVar("Result")
@@ -108,8 +109,13 @@ def conditional(
 
 def tagged(request: Request, value: Any) -> Response:
     """`value` as JSON with an etag of its bytes, or 304 where the request names it."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    body = as_json(value).encode()
     return conditional(request, hashlib.sha256(body).hexdigest()[:16], lambda: body)
+
+
+def answered(request: Request, value: Any) -> Response:
+    """A value of a type as JSON with an etag of its bytes, or 304 where the request names it."""
+    return tagged(request, plain(value))
 
 
 def problem(

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import fields
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -19,18 +20,11 @@ from starlette.responses import Response
 
 from shoal.errors import LogError, MessageRejected
 from shoal.protocol.events import SCHEMA, ClusterEventMessage
-from shoal.server_node.outputs.web.clusters import requested_model
-from shoal.server_node.outputs.web.operations import (
-    COUNT,
-    EVENT,
-    LABEL,
-    TEXT,
-    Operation,
-    Parameter,
-    page_of,
-)
+from shoal.server_node.outputs.web.answers import Events, Labels, PublishedLabel
+from shoal.server_node.outputs.web.api import COUNT, TEXT, Operation, Parameter
+from shoal.server_node.outputs.web.query import PLACE_DIGITS_MAX, requested_model, whole_number
 from shoal.server_node.outputs.web.responses import in_thread, tagged
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports.base import Log, Record
 
 OpenLog = Callable[[], Log]
@@ -41,9 +35,6 @@ RECORDS_MAX = 1000
 RECORDS_DEFAULT = 100
 SCANNED_MAX = 10_000
 """records that one request reads at most; what is left is at `next`"""
-# Below 2^63 for certain, which is as far as a log counts; longer texts are never turned into
-# numbers.
-PLACE_DIGITS_MAX = 18
 
 AFTER = Parameter("after", COUNT, "where to begin: 0, or `next` of the answer before")
 LIMIT = Parameter(
@@ -65,14 +56,12 @@ class TopicPages:
 
     def operations(self) -> list[Operation]:
         """Their operations."""
-        events = page_of("events", EVENT)
-        labels = page_of("labels", LABEL)
         errors = (400, 404)
         return [
             Operation(
                 "/v1/events",
                 self.events,
-                events,
+                Events,
                 (OF_MODEL, AFTER, LIMIT),
                 errors=errors,
                 etag=True,
@@ -80,7 +69,7 @@ class TopicPages:
             Operation(
                 "/v1/labels",
                 self.labels,
-                labels,
+                Labels,
                 (OF_MODEL, OF_CLIENT, AFTER, LIMIT),
                 errors=errors,
                 etag=True,
@@ -168,24 +157,8 @@ def _label(record: Record) -> dict[str, Any] | None:
         label = json.loads(record.value or b"")
     except (ValueError, RecursionError):
         return None
-    return {name: label[name] for name in LABEL["properties"]} if _is_label(label) else None
-
-
-def _is_label(label: Any) -> bool:
-    return (
-        isinstance(label, dict)
-        and set(LABEL["required"]) <= set(label)
-        and label["schema"] == SCHEMA
-    )
-
-
-def whole_number(text: str | None, name: str, default: int, least: int, most: int) -> int:
-    """A whole number of the query. Raises `HTTPException` (400)."""
-    if text is None:
-        return default
-    number = (
-        int(text) if text.isascii() and text.isdigit() and len(text) <= PLACE_DIGITS_MAX else -1
-    )
-    if not least <= number <= most:
-        raise HTTPException(400, f"{name} is a whole number from {least} to {most}")
-    return number
+    names = [field.name for field in fields(PublishedLabel)]
+    # Clients write them: what is not one, or of another version, is passed over.
+    if not isinstance(label, dict) or not set(names) <= set(label) or label["schema"] != SCHEMA:
+        return None
+    return {name: label[name] for name in names}

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from shoal.protocol.messages import OperatorRequest
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.server import Limits
-from shoal.server_node.report.types import StatusBoard
+from shoal.server_node.report.status import StatusBoard
 from tests.hostile.fuzzing import corpus, keeping, numbers
 from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, changed_value
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

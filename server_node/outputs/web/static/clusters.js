@@ -205,8 +205,8 @@ export class Clusters {
     return [
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: (cluster) => stateOf(cluster, Date.now() / 1000) },
-      { key: "recent", title: "Recent share", number: true, of: ({ recent_share }) => recent_share, text: ({ recent_share, recentPercent }) => percentText(recentPercent, recent_share) },
-      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => percentText(sharePercent, share) },
+      { key: "recent", title: "Share now", number: true, of: ({ shareNow }) => shareNow, text: ({ shareNow, nowPercent }) => percentText(nowPercent, shareNow) },
+      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => (share === null ? "–" : percentText(sharePercent, share)) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(dwells ? [{ key: "dwell", title: "Dwell", number: true, of: ({ identity }) => dwells[identity], text: ({ identity }) => (dwells[identity] ? dwellText(dwells[identity], clustering) : "–") }] : []),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
@@ -219,7 +219,7 @@ export class Clusters {
 
   // Cells of the only cluster, in the columns of the table; marked as on the map.
   showParts({ parts = [], clusters }, columns) {
-    const text = { name: partTitle, share: ({ share }) => percent(share) };
+    const text = { name: partTitle, share: ({ mass_share }) => percent(mass_share) };
     reconcile(
       at("parts"), parts, ({ number }) => `${number}/${columns.map(({ title }) => title).join("|")}`,
       () => make("tr", {}, make("th", { scope: "row" }, swatch(), make("span", { class: "clamp" })), ...columns.slice(1).map(({ number }) => make("td", { class: number ? "number" : "" }))),
@@ -258,9 +258,10 @@ export class Clusters {
 
 const partTitle = ({ number, label }) => `part ${number}: ${label}`;
 
-// Readings that each lasts at a stretch: those of regimes, or of clusters that are the regimes of another model; null for others.
-function dwellsOf({ regimes, beside }) {
-  const dwells = regimes?.dwells ?? beside?.same ?? {};
+// Readings that each lasts at a stretch, by identity: those of regimes, or of clusters that are the regimes of another model; null for others.
+function dwellsOf({ clusters, beside }) {
+  const own = clusters.filter(({ dwell }) => dwell !== null).map(({ identity, dwell }) => [identity, dwell]);
+  const dwells = own.length ? Object.fromEntries(own) : beside?.same ?? {};
   return Object.keys(dwells).length ? dwells : null;
 }
 
@@ -269,9 +270,15 @@ function dwellText(dwell, { regimes, beside }) {
   return step ? duration(dwell * step) : count(dwell);
 }
 
+// What shares are of.
+function sharesOf(counted) {
+  if (!counted) return "no history is kept to count shares from.";
+  return `its share is of the ${count(counted.readings)} readings counted in ${duration(counted.end - counted.start)}, as they fell when they came.`;
+}
+
 function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
-  const notes = [`The centre of each in the features' own units; its share is of ${model.rounds ? "the rows behind the newest answers" : "the weight of all nodes"}.`];
+  const notes = [`The centre of each in the features' own units; ${sharesOf(clustering.counted)}`];
   if (dwellsOf(clustering)) notes.push("Dwell: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
   if (clustering.parts?.length) notes.push("Parts divide the only cluster where nothing parts it, for orientation; they are no clusters.");
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
@@ -312,7 +319,7 @@ const end = (number, feature) => (feature.values ? shown(number, feature) : valu
 
 // From the lowest to the highest end of all clusters shown.
 function scaleOf(spreads) {
-  const [low, high] = [Math.min(...spreads.map(([least]) => least)), Math.max(...spreads.map(([, most]) => most))];
+  const [low, high] = [Math.min(...spreads.map(({ low: least }) => least)), Math.max(...spreads.map(({ high: most }) => most))];
   return high > low ? [low, high] : [low - 0.5, high + 0.5];
 }
 
@@ -332,7 +339,7 @@ function fillDifferences(line, cluster, features, scales) {
   fillSwatch(line.firstChild.firstChild, cluster.slot);
   setText(line.firstChild.lastChild, clusterTitle(cluster));
   features.forEach((feature, j) => {
-    const [[low, high], centre] = [cluster.spread[j], cluster.centre[j]];
+    const [{ low, high }, centre] = [cluster.spread[j], cluster.centre[j]];
     const [frame, words] = line.children[j + 1].children;
     const x = (number) => ((number - scales[j][0]) / (scales[j][1] - scales[j][0])) * WIDTH;
     place(frame.children[0], "scale", 0, WIDTH, HEIGHT / 2 - 0.5, 1);

@@ -110,15 +110,15 @@ function showRules(model) {
   const shown = model.waiting_for ? null : model.clustering?.rules;
   at("rules-panel").hidden = !shown;
   if (!shown) return;
-  const off = shown.error === null ? "" : ` Predictions are off by ${`${shown.error} ${shown.unit}`.trim()} (root of the mean squared error).`;
-  setText(at("rules-target"), `${shown.target} is predicted from the other features.${off}`);
+  const off = !shown.error_text ? "" : ` Predictions are off by ${`${shown.error_text} ${shown.target.unit}`.trim()} (root of the mean squared error).`;
+  setText(at("rules-target"), `${shown.target.name} is predicted from the other features.${off}`);
   reconcile(at("rules"), shown.rules, ({ cluster }) => `${cluster}`, () => make("li", {}, make("span"), " ", make("small", { class: "quiet" })), fillRule);
   setText(at("rules-note"), rulesNote(shown));
 }
 
-function fillRule(item, { text, share }) {
+function fillRule(item, { text, rows_share }) {
   setText(item.children[0], text);
-  setText(item.children[1], `${percent(share)} of the rows`);
+  setText(item.children[1], `${percent(rows_share)} of the rows`);
 }
 
 function rulesNote(shown) {

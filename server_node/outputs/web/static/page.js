@@ -1,7 +1,6 @@
 // The live page: follows the server's status and shows the newest one once per frame; and the tabs of its models.
 
 import { at, clock, make, plural, reconcile, setText, wholePercents } from "./format.js";
-import { NO_CLUSTER } from "./history.js";
 import { MapPanel } from "./map_panel.js";
 import { Live, offerLogOut } from "./status.js";
 import { EventList, showSummary } from "./summary.js";
@@ -106,20 +105,24 @@ function onState(state, since) {
 const now = () => status.now + (performance.now() - receivedAt) / 1000;
 const modelShown = () => status.models.find(({ name }) => name === status.shown);
 
-// The status with the clusters of each model in a list, the heaviest first.
+// The status with the clusters of each model in a list, the largest first.
 function arranged(next) {
-  const listed = ({ clusters, ...rest }) => withPercents({ ...rest, clusters: Object.values(clusters).sort((a, b) => b.share - a.share) });
+  const size = ({ share, shareNow }) => share ?? shareNow;
+  const listed = ({ clusters, ...rest }) => {
+    const counted = withPercents({ ...rest, clusters: Object.values(clusters) });
+    return { ...counted, clusters: counted.clusters.sort((a, b) => size(b) - size(a)) };
+  };
   return { ...next, models: next.models.map((model) => ({ ...model, clustering: model.clustering && listed(model.clustering) })) };
 }
 
-// "Now" is the last hour of the readings everywhere on the page, and its shares are of all of them: where the history has
-// it, a cluster's `recent_share` is taken from there. `recentPercent` and `newPercent` add up to 100.
+// "Now" is the last hour of the readings everywhere on the page, and its shares are of all of them: `shareNow` is a cluster's
+// `now_share`, or without a history its `recent_share`. `nowPercent` and `newPercent` add up to 100.
 function withPercents(clustering) {
-  const now = clustering.usual?.now.length ? new Map(clustering.usual.now) : null;
-  const clusters = clustering.clusters.map((each) => ({ ...each, recent_share: now ? now.get(each.identity) ?? 0 : each.active ? each.recent_share : 0 }));
-  const percents = wholePercents([...clusters.map(({ recent_share: part }) => part), now?.get(NO_CLUSTER) ?? 0]);
-  const shares = wholePercents(clusters.map(({ share }) => share));
-  return { ...clustering, clusters: clusters.map((each, i) => ({ ...each, recentPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
+  const clusters = clustering.clusters.map((each) => ({ ...each, shareNow: each.now_share ?? (each.active ? each.recent_share : 0) }));
+  const none = (clustering.usual?.new ?? 0) / 1000;
+  const percents = wholePercents([...clusters.map(({ shareNow }) => shareNow), none]);
+  const shares = wholePercents(clusters.map(({ share }) => share ?? 0));
+  return { ...clustering, clusters: clusters.map((each, i) => ({ ...each, nowPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
 }
 
 function show() {

@@ -19,6 +19,8 @@ function shape(tag, attributes, text = "") {
 
 const dwellText = (dwell, reading_s) => `about ${reading_s ? duration(dwell * reading_s) : plural(dwell, "reading")} at a stretch`;
 
+const shareText = ({ share, sharePercent }) => (share === null ? "" : `${percentText(sharePercent, share)} of the readings, `);
+
 export function showRegimes(model) {
   const clustering = model.waiting_for ? null : model.clustering;
   const regimes = clustering?.regimes;
@@ -29,30 +31,30 @@ export function showRegimes(model) {
 
 function showOwn(regimes, clusters) {
   const named = new Map(clusters.map((each) => [each.identity, each]));
-  const several = Object.keys(regimes.dwells).length > 1;
+  const several = clusters.filter(({ dwell }) => dwell !== null).length > 1;
   setText(at("regimes-words"), several
     ? `${plural(regimes.n_changes, "change")} seen, in blocks of ${plural(regimes.block, "reading")}.${regimes.provisional ? " Provisional: too few changes, or the last two looks disagree." : ""}`
     : regimes.provisional && regimes.readings_needed
       ? `No regimes found yet: under this noise it takes about ${plural(regimes.readings_needed, "reading")} of all clients until most show.`
       : "One regime: nothing stays apart from the rest.");
-  const listed = several ? clusters.filter(({ identity }) => identity in regimes.dwells) : [];
+  const listed = several ? clusters.filter(({ dwell }) => dwell !== null) : [];
   reconcile(at("regimes-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
     fillSwatch(item.firstChild, cluster.slot);
-    setText(item.lastChild, `${clusterTitle(cluster)}: ${percentText(cluster.sharePercent, cluster.share)} of the time, ${dwellText(regimes.dwells[cluster.identity], regimes.reading_s)}`);
+    setText(item.lastChild, `${clusterTitle(cluster)}: ${shareText(cluster)}${dwellText(cluster.dwell, regimes.reading_s)}`);
   });
   const frame = at("transitions");
   frame.hidden = !several;
-  const drawn = JSON.stringify([regimes, listed.map(({ identity, slot, share }) => [identity, slot, share])]);
+  const drawn = JSON.stringify([regimes, listed.map(({ identity, slot, share, dwell }) => [identity, slot, share, dwell])]);
   if (frame.dataset.drawn === drawn) return;
   frame.dataset.drawn = drawn;
   frame.replaceChildren(...(several ? graph(regimes, listed.slice(0, SHOWN_MAX), named) : []));
 }
 
 // Regimes on a ring, as large as their share; arrows as thick as the changes seen are many.
-function graph({ moves, dwells, reading_s }, listed, named) {
+function graph({ moves, reading_s }, listed, named) {
   const spot = new Map(listed.map(({ identity, share }, i) => {
     const angle = (2 * Math.PI * i) / listed.length - (listed.length === 2 ? Math.PI : Math.PI / 2);
-    return [identity, { x: SIZE / 2 + RING * Math.cos(angle), y: SIZE / 2 + RING * Math.sin(angle), r: DISC_MIN + DISC_MORE * Math.sqrt(share) }];
+    return [identity, { x: SIZE / 2 + RING * Math.cos(angle), y: SIZE / 2 + RING * Math.sin(angle), r: DISC_MIN + DISC_MORE * Math.sqrt(share ?? 0) }];
   }));
   const drawn = moves.filter(([from, to]) => spot.has(from) && spot.has(to));
   const most = Math.max(1, ...drawn.map(([, , times]) => times));
@@ -63,7 +65,7 @@ function graph({ moves, dwells, reading_s }, listed, named) {
     group.append(
       shape("circle", { cx: x, cy: y, r, class: `mark c${markOf(cluster.slot).colour}` }),
       shape("text", { x, y: y + 4, "text-anchor": "middle" }, cluster.identity),
-      shape("title", {}, `${clusterTitle(cluster)}, ${dwellText(dwells[cluster.identity], reading_s)}`),
+      shape("title", {}, `${clusterTitle(cluster)}, ${dwellText(cluster.dwell, reading_s)}`),
     );
     return group;
   });

@@ -124,13 +124,12 @@ export class Live {
 }
 
 // The clients of a status, one object each, with their ages at `now`. None is inactive where the source has ended.
-export function clientsOf({ clients, quarantined: names, ended }, now) {
-  const excluded = new Set(names ?? []);
-  return clients.name.map((name, i) => {
+export function clientsOf({ clients, ended }, now) {
+  return clients.client.map((name, i) => {
     const age = Math.max(0, now - clients.last_seen[i]);
     const late = age > clients.inactive_after_s[i];
     const inactive = late && !ended;
-    const quarantined = excluded.has(name);
+    const quarantined = clients.quarantined[i].length > 0;
     return { name, age, inactive, quarantined, readings: clients.readings[i], rejected: clients.rejected[i], rate: late ? 0 : clients.readings_per_s[i] };
   });
 }

@@ -127,12 +127,12 @@ function showAnswers(answers) {
 }
 
 function showShares(clusters, newPercent, onChoose) {
-  const active = clusters.filter(({ active: now, recentPercent }) => now || recentPercent).sort((a, b) => b.recent_share - a.recent_share);
-  const own = active.filter(({ recent_share: part }, place) => place < 3 || (place < BLOCKS_MAX && part >= BLOCK_SHARE_MIN));
+  const active = clusters.filter(({ active: now, nowPercent }) => now || nowPercent).sort((a, b) => b.shareNow - a.shareNow);
+  const own = active.filter(({ shareNow: part }, place) => place < 3 || (place < BLOCKS_MAX && part >= BLOCK_SHARE_MIN));
   const rest = active.slice(own.length);
   const sum = (name) => rest.reduce((total, each) => total + each[name], 0);
-  const more = { identity: -2, recent_share: sum("recent_share"), recentPercent: sum("recentPercent"), title: `${rest.length} more` };
-  const none = { identity: -1, recent_share: newPercent / 100, recentPercent: newPercent, title: "no cluster known then" };
+  const more = { identity: -2, shareNow: sum("shareNow"), nowPercent: sum("nowPercent"), title: `${rest.length} more` };
+  const none = { identity: -1, shareNow: newPercent / 100, nowPercent: newPercent, title: "no cluster known then" };
   reconcile(
     at("shares"), [...own, ...(rest.length ? [more] : []), ...(newPercent ? [none] : [])], ({ identity }) => identity,
     (cluster) => shareBlock(cluster.identity, onChoose),
@@ -157,9 +157,9 @@ function fillBlock(block, cluster) {
     block.className = `f${markOf(cluster.slot).colour}`;
   }
   setText(title, cluster.title ?? clusterTitle(cluster));
-  setText(words, [percentText(cluster.recentPercent, cluster.recent_share), cluster.fed_by_text].filter(Boolean).join(" · "));
+  setText(words, [percentText(cluster.nowPercent, cluster.shareNow), cluster.fed_by_text].filter(Boolean).join(" · "));
   block.firstChild.title = `${title.textContent}, ${words.textContent}`;
-  block.style.flexGrow = Math.max(1, Math.round(100 * cluster.recent_share));
+  block.style.flexGrow = Math.max(1, Math.round(100 * cluster.shareNow));
 }
 
 const KINDS = {

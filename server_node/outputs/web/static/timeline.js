@@ -32,11 +32,11 @@ function shareCell() {
 // `full` is the share from which a bar is full.
 function fillShare(cell, cluster, range, full) {
   const [now, far, bar, words] = cell.children;
-  const { active, ended, slot, recent_share: share, recentPercent } = cluster;
-  const drawn = JSON.stringify([active, ended, slot, share, recentPercent, range, full, cluster.trend_text]);
+  const { active, ended, slot, shareNow: share, nowPercent } = cluster;
+  const drawn = JSON.stringify([active, ended, slot, share, nowPercent, range, full, cluster.trend_text]);
   if (cell.dataset.drawn === drawn) return; // an element that is set anew is styled anew
   cell.dataset.drawn = drawn;
-  setText(now, ended ? "" : active ? percentText(recentPercent, share) : "quiet");
+  setText(now, ended ? "" : active ? percentText(nowPercent, share) : "quiet");
   const beyond = ended || !range ? 0 : 1000 * share > range[2] + SPARE ? 1 : 1000 * share < range[0] - SPARE ? -1 : 0;
   setText(far, beyond ? `! ${beyond > 0 ? "more" : "less"} than usual` : "");
   setText(words, range && !ended ? `, usual at this time ${usualWords(range)}` : "");
@@ -90,7 +90,7 @@ function facts(cluster, { clusters, features, usual }, now) {
 function valuesOf({ centre, spread }, feature, j) {
   if (!centre) return "";
   const words = `${shown(centre[j], feature)} ${feature.unit}`.trim();
-  return spread ? `${words}, mostly ${shown(spread[j][0], feature)} to ${shown(spread[j][1], feature)}` : words;
+  return spread ? `${words}, mostly ${shown(spread[j].low, feature)} to ${shown(spread[j].high, feature)}` : words;
 }
 
 const ROWS_MAX = 12;
@@ -154,7 +154,7 @@ export class Timeline {
   // Known clusters, those with readings now first; then ended ones that have readings in the time shown.
   listed() {
     const known = this.model.clustering.clusters;
-    const order = (a, b) => Number(b.active) - Number(a.active) || b.recent_share - a.recent_share || b.share - a.share;
+    const order = (a, b) => Number(b.active) - Number(a.active) || b.shareNow - a.shareNow || (b.share ?? 0) - (a.share ?? 0);
     const present = new Set(known.map(({ identity }) => identity));
     const ended = [...this.history.names.values()].filter(({ identity }) => !present.has(identity) && this.bars.lived.has(identity));
     return [...[...known].sort(order), ...ended.map((each) => ({ ...each, ended: true }))];

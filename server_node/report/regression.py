@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from shoal.algorithms.regression import Rule, RuleBase, rules_of
+from shoal.algorithms.regression import Rule, RuleBase, rules_of, written
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.types import (
+    Condition,
+    Consequent,
+    PredictionRule,
+    Rules,
+    Target,
+)
 
 
 def rule_base(snapshot: Snapshot, contract: ResolvedContract) -> RuleBase | None:
@@ -49,46 +54,55 @@ def named_rules(base: RuleBase, contract: ResolvedContract) -> list[Rule]:
     return rules_of(base, [feature.name for feature in contract.features])
 
 
-def rules_json(
-    snapshot: Snapshot, base: RuleBase, lineage: Lineage, contract: ResolvedContract
-) -> dict[str, Any]:
-    """The rules as JSON values, the one with most rows first; `base` is that of `rule_base`."""
+def prediction_rules(
+    snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract
+) -> Rules | None:
+    """The rules of a snapshot, the one with most rows first; None for a model that predicts no
+    feature."""
+    base = rule_base(snapshot, contract)
+    if base is None:
+        return None
     target = contract.features[base.target]
+    named = named_rules(base, contract)
     rules = []
-    for rule in named_rules(base, contract):
-        rules.append(_rule_json(rule, lineage.of_number.get(rule.number), contract))
-    return {
-        "federation": snapshot.federation,
-        "model": snapshot.model,
-        "version": snapshot.version,
-        "made_at": snapshot.made_at,
-        "target": {"name": target.name, "unit": target.unit},
-        "conditions_found": base.settled,
-        "error": base.error,
-        "rules": rules,
-    }
+    for rule in named:
+        rules.append(_prediction_rule(rule, lineage.of_number.get(rule.number), contract))
+    return Rules(
+        federation=snapshot.federation,
+        model=snapshot.model,
+        version=snapshot.version,
+        made_at=snapshot.made_at,
+        target=Target(name=target.name, unit=target.unit),
+        conditions_found=base.settled,
+        error=base.error,
+        error_text="" if base.error is None else written(base.error),
+        total=len(rules),
+        rules=rules,
+    )
 
 
-def _rule_json(rule: Rule, identity: int | None, contract: ResolvedContract) -> dict[str, Any]:
+def _prediction_rule(
+    rule: Rule, identity: int | None, contract: ResolvedContract
+) -> PredictionRule:
     conditions = []
     coefficients = {}
     for condition, coefficient in zip(rule.conditions, rule.coefficients, strict=True):
         feature = contract.features[condition.feature]
         conditions.append(
-            {
-                "feature": feature.name,
-                "unit": feature.unit,
-                "is": condition.word,
-                "centre": condition.centre,
-                "width": condition.width,
-            }
+            Condition(
+                feature=feature.name,
+                unit=feature.unit,
+                word=condition.word,
+                centre=condition.centre,
+                width=condition.width,
+            )
         )
         coefficients[feature.name] = coefficient
-    return {
-        "cluster": rule.number,
-        "identity": identity,
-        "share": rule.share,
-        "text": rule.text,
-        "if": conditions,
-        "then": {"constant": rule.constant, "coefficients": coefficients},
-    }
+    return PredictionRule(
+        cluster=rule.number,
+        identity=identity,
+        rows_share=rule.share,
+        text=rule.text,
+        conditions=conditions,
+        consequent=Consequent(constant=rule.constant, coefficients=coefficients),
+    )

@@ -1,0 +1,144 @@
+"""What is found in the history as programs get it, over HTTP and from the commands: changes between
+two spans of time, and cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from shoal.server_node.history.changes import Changes
+from shoal.server_node.history.cycles import Cycle
+from shoal.server_node.report.types import Count, CycleView, Feed, Share, reported
+
+
+@reported
+class ComparedSpan:
+    """One of two spans of time that are compared."""
+
+    start: float
+    end: float
+    readings: Count
+    """readings of known clusters"""
+    bins: Count
+
+
+@reported
+class BegunCluster:
+    """A cluster with readings in the later span only."""
+
+    cluster: Count
+    title: str
+    kind: str
+    other: str
+    share: Share
+    """of the readings of known clusters in the later span"""
+    clients: Sequence[Feed]
+
+
+@reported
+class EndedCluster:
+    """A cluster with readings in the earlier span only."""
+
+    cluster: Count
+    title: str
+    kind: str
+    other: str
+    share: Share
+    """of the readings of known clusters in the earlier span"""
+
+
+@reported
+class MovedFeature:
+    """A feature of a cluster that has another mean, in its unit."""
+
+    cluster: Count
+    title: str
+    feature: str
+    unit: str
+    before: float
+    after: float
+    by: float
+    chance: Share
+    values: Sequence[str] | None
+
+
+@reported
+class ClientPart:
+    """A part of each client's readings in the difference of shares."""
+
+    client: str
+    share: float
+
+
+@reported
+class MovedShare:
+    """A cluster with readings in both spans, and its share of those of known clusters."""
+
+    cluster: Count
+    title: str
+    before: Share
+    after: Share
+    by: float
+    chance: Share
+    clients: Sequence[ClientPart]
+
+
+@reported
+class ChangesView:
+    """Changes between two spans of time."""
+
+    model: str
+    before: ComparedSpan
+    after: ComparedSpan
+    bin_s: Count
+    compared: Count
+    """features and shares that were compared, for which chances are corrected"""
+    chance: Share
+    """what has moved is listed if its chance is below this"""
+    new: Sequence[BegunCluster]
+    gone: Sequence[EndedCluster]
+    moved: Sequence[MovedFeature]
+    share_moved: Sequence[MovedShare]
+
+
+def changes_view(changes: Changes, chance: float) -> ChangesView:
+    """Changes for programs; of what has moved that whose chance is below `chance`."""
+    before, after, width = changes.spans
+    spans = []
+    for span, readings, bins in zip((before, after), changes.readings, changes.bins, strict=True):
+        spans.append(ComparedSpan(start=span.first, end=span.end, readings=readings, bins=bins))
+    new = []
+    for begun in changes.new:
+        feeds = [Feed(client=client, share=share) for client, share in begun.clients]
+        new.append(BegunCluster(**vars(begun) | {"clients": feeds}))
+    share_moved = []
+    for moved in changes.shares:
+        if moved.chance < chance:
+            parts = [ClientPart(client=client, share=share) for client, share in moved.clients]
+            share_moved.append(MovedShare(**vars(moved) | {"clients": parts}))
+    return ChangesView(
+        model=changes.model,
+        before=spans[0],
+        after=spans[1],
+        bin_s=width,
+        compared=changes.compared,
+        chance=chance,
+        new=new,
+        gone=[EndedCluster(**vars(ended)) for ended in changes.gone],
+        moved=[MovedFeature(**vars(moved)) for moved in changes.moved if moved.chance < chance],
+        share_moved=share_moved,
+    )
+
+
+@reported
+class CyclesView:
+    """Cycles of each feature over the day and the week, whether they are certain or not."""
+
+    model: str
+    cycles: Sequence[CycleView]
+
+
+def cycles_view(model: str, cycles: Iterable[Cycle]) -> CyclesView:
+    """The cycles of a model for programs."""
+    views = [CycleView(**asdict(cycle), text=cycle.text()) for cycle in cycles]
+    return CyclesView(model=model, cycles=views)

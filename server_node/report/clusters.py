@@ -1,0 +1,317 @@
+"""The clustering of one snapshot as people and programs see it: `types.Clustering`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.config.contract import within
+from shoal.config.resolved import ResolvedContract
+from shoal.kernels.arrays import Floats
+from shoal.server_node.history.counted import CountedReadings
+from shoal.server_node.history.cycles import Cycle
+from shoal.server_node.history.summary import RecentHistory, Usual
+from shoal.server_node.report.description import Description, describe, heaviest_numbers
+from shoal.server_node.report.lineage import Cluster as KnownCluster
+from shoal.server_node.report.lineage import Lineage, dwells_of
+from shoal.server_node.report.regression import prediction_rules
+from shoal.server_node.report.status import ModelStatus
+from shoal.server_node.report.types import (
+    Cluster,
+    Clustering,
+    Counted,
+    CycleView,
+    Event,
+    Feed,
+    MostFrom,
+    PartView,
+    Regimes,
+    UsualRange,
+    UsualView,
+)
+from shoal.server_node.report.units import feature_view, view_of
+
+EVENTS_MAX: Final = 40
+"""newest events of clusters that a report has"""
+FEEDS_CLIENTS_MAX: Final = 200
+"""clients whose clusters a report has: those with the most readings"""
+CLUSTERS_PER_CLIENT_MAX: Final = 8
+CLIENTS_FEEDING_MAX: Final = 10
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the history of a model says at one time; None and empty where none is kept, or before
+    the first bin."""
+
+    counted: CountedReadings | None = None
+    recent: RecentHistory | None = None
+    usual: Usual | None = None
+    cycles: Sequence[Cycle] = ()
+    """those that are hardly chance"""
+
+
+NO_PAST: Final = Past()
+
+
+def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) -> Clustering:
+    """The clustering of the newest snapshot; without clusters before the first one."""
+    snapshot = model.snapshot
+    counted = past.counted
+    recent = past.recent
+    clusters: list[Cluster] = []
+    single_nodes = 0
+    regimes = None
+    rules = None
+    if snapshot is not None:
+        view = view_of(snapshot, contract)
+        clusters = clusters_of(view, model.lineage, contract, past)
+        single_nodes = _single_nodes(view, model.lineage)
+        regimes = _regimes(view.regimes, model.lineage, snapshot.reading_s)
+        rules = prediction_rules(snapshot, model.lineage, contract)
+    return Clustering(
+        model=model.name,
+        version=0 if snapshot is None else snapshot.version,
+        features=[feature_view(feature) for feature in contract.features],
+        features_total=contract.width,
+        counted=None
+        if counted is None
+        else Counted(start=counted.start, end=counted.end, readings=counted.readings),
+        trend_from=None if recent is None else recent.start,
+        trend_step_s=None if recent is None else recent.step_s,
+        clusters=clusters,
+        single_nodes=single_nodes,
+        events=[Event(**event._asdict()) for event in model.events[-EVENTS_MAX:]],
+        alarm=model.unusual,
+        usual=None if past.usual is None else _usual(past.usual),
+        most_from=_most_from(recent),
+        feeds={} if recent is None else feeds_of(recent.by_client),
+        cycles=[CycleView(**asdict(cycle), text=cycle.text()) for cycle in past.cycles],
+        parts=_parts(model, contract),
+        regimes=regimes,
+        beside=None,
+        rules=rules,
+    )
+
+
+def clusters_of(
+    view: ClusteringView, lineage: Lineage, contract: ResolvedContract, past: Past = NO_PAST
+) -> list[Cluster]:
+    """The known clusters of a snapshot, the heaviest first, of equal ones the oldest."""
+    described = describe(view, contract.contract, lineage.times)
+    number_of = heaviest_numbers(lineage, view, described)
+    dwell_of = dwells_of(view.regimes, lineage)
+    nodes_of = _nodes_of(view, lineage)
+    known = sorted(lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
+    return [
+        _cluster(
+            cluster,
+            described.get(number_of.get(cluster.identity, -1)),
+            contract,
+            past,
+            dwell_of.get(cluster.identity),
+            nodes_of[cluster.identity],
+        )
+        for cluster in known
+    ]
+
+
+def _cluster(
+    cluster: KnownCluster,
+    description: Description | None,
+    contract: ResolvedContract,
+    past: Past,
+    dwell: float | None,
+    nodes: int,
+) -> Cluster:
+    identity = cluster.identity
+    recent = past.recent
+    feeding: Sequence[tuple[str, float]] = ()
+    trend: Sequence[float | None] = ()
+    if recent is not None:
+        feeding = recent.feeding.get(identity, ())[:CLIENTS_FEEDING_MAX]
+        trend = recent.shares.get(identity, ())
+    return Cluster(
+        identity=identity,
+        name=cluster.name,
+        label="" if description is None else description.label,
+        text="" if description is None else description.text(contract.contract),
+        active=cluster.active,
+        confirmed=cluster.confirmed,
+        muted_until=cluster.muted_until,
+        share=None if past.counted is None else round(past.counted.share(identity), 4),
+        now_share=_now_share(past.usual, identity),
+        recent_share=round(cluster.recent_share, 4),
+        dwell=dwell,
+        since=cluster.since,
+        since_reading=cluster.since_reading,
+        parent=cluster.parent,
+        slot=0 if cluster.slot is None else cluster.slot,
+        nodes=nodes,
+        centre=None if description is None else description.centre,
+        spread=None if description is None else description.intervals,
+        trend=_trend(trend),
+        trend_text="" if recent is None else recent.trend_text(identity),
+        fed_by=[Feed(client=client, share=round(share, 3)) for client, share in feeding],
+        fed_by_text="" if recent is None else recent.feeding_text(identity),
+    )
+
+
+def _now_share(usual: Usual | None, identity: int) -> float | None:
+    if usual is None or not usual.now:
+        return None
+    return round(usual.now.get(identity, 0.0), 4)
+
+
+def centres_of(
+    view: ClusteringView, lineage: Lineage, contract: ResolvedContract
+) -> dict[int, list[float]]:
+    """identity -> the centre of a known cluster per feature, in units, within the bounds.
+
+    Parts of a cluster that are not confirmed yet belong to it: the heaviest one says where it lies.
+    The same numbers as those of `clusters_of`, without the words, which take longer.
+    """
+    numbers = [number for number in lineage.of_number if number < len(view.centres)]
+    by_mass = sorted(numbers, key=lambda number: float(view.centre_mass[number]))
+    # The heaviest comes last and so replaces the others of its identity. A rebuild keeps the
+    # identities of the snapshot before it, whose numbers may be larger, until it has read as far.
+    heaviest = {lineage.of_number[number]: number for number in by_mass}
+    centres = contract.bounds.shown(view.centres[list(heaviest.values())])
+    return {
+        identity: [
+            within(value, feature) for value, feature in zip(centre, contract.features, strict=True)
+        ]
+        for identity, centre in zip(heaviest, centres.tolist(), strict=True)
+    }
+
+
+def _nodes_of(view: ClusteringView, lineage: Lineage) -> Counter[int]:
+    """identity -> nodes that belong to it."""
+    members = np.bincount(view.cluster[view.cluster >= 0], minlength=len(view.centres))
+    nodes: Counter[int] = Counter()
+    for number, identity in lineage.of_number.items():
+        if number < len(members):
+            nodes[identity] += int(members[number])
+    return nodes
+
+
+def _single_nodes(view: ClusteringView, lineage: Lineage) -> int:
+    """Nodes that no edge joins to a known cluster; 0 of an algorithm that joins none."""
+    if not view.joins_nodes:
+        return 0
+    members = np.bincount(view.cluster[view.cluster >= 0], minlength=len(view.centres))
+    single = set(np.flatnonzero(members == 1).tolist())
+    return len(single - set(lineage.of_number))
+
+
+def _trend(shares: Iterable[float | None]) -> list[int | None]:
+    return [thousandths(share) for share in shares]
+
+
+def thousandths(share: float | None) -> int | None:
+    """A share from 0 to 1 in thousandths; None stays None."""
+    return None if share is None else round(1000 * share)
+
+
+def _parts(model: ModelStatus, contract: ResolvedContract) -> list[PartView]:
+    """The parts of the only known cluster of a model."""
+    if model.snapshot is None or len(model.lineage.known) != 1:
+        return []
+    parts = model.snapshot.cluster_parts
+    if not parts:
+        return []
+    centres = contract.bounds.shown(np.array([part.centre for part in parts]))
+    return [
+        PartView(
+            number=part.number,
+            label=part.label,
+            text=part.text,
+            mass_share=round(part.share, 4),
+            centre=centre,
+        )
+        for part, centre in zip(parts, centres.tolist(), strict=True)
+    ]
+
+
+def _regimes(
+    regimes: RegimeView | None, lineage: Lineage, reading_s: float | None
+) -> Regimes | None:
+    if regimes is None:
+        return None
+    return Regimes(
+        block=regimes.block,
+        provisional=regimes.provisional,
+        readings_needed=regimes.readings_needed,
+        n_changes=regimes.n_changes,
+        reading_s=reading_s,
+        moves=moves_of(regimes, lineage),
+    )
+
+
+def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
+    """[from, to, changes seen] of regimes by their identities; none of those that were never
+    seen."""
+    identity = lineage.of_number
+    moves = []
+    for before, after in np.argwhere(np.rint(regimes.changes) >= 1).tolist():
+        if before != after and before in identity and after in identity:
+            times = round(float(regimes.changes[before, after]))
+            moves.append([identity[before], identity[after], times])
+    return moves
+
+
+def _most_from(recent: RecentHistory | None) -> MostFrom | None:
+    if recent is None or recent.most_from is None:
+        return None
+    client, share = recent.most_from
+    return MostFrom(client=client, percent=round(100 * share))
+
+
+def _usual(usual: Usual) -> UsualView:
+    ranges = []
+    for identity, (least, mean, most) in sorted(usual.ranges.items()):
+        ends = (round(1000 * least), round(1000 * mean), round(1000 * most))
+        ranges.append(UsualRange(identity=identity, range=ends))
+    return UsualView(
+        oldest=usual.oldest,
+        newest=usual.newest,
+        like_days=usual.like_days,
+        weekend=usual.weekend,
+        likeness=thousandths(usual.likeness),
+        likeness_range=[round(1000 * likeness) for likeness in usual.likeness_range or ()],
+        clusters=ranges,
+        new=thousandths(usual.new),
+        new_usual=thousandths(usual.new_usual),
+    )
+
+
+def feeds_of(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[list[int]]]:
+    """Clusters that the readings of each client fell to, the largest first, with the percentage of
+    each.
+
+    `by_client` has shares, and the clients with the most readings first. Whole percents change less
+    often than thousandths, and people are shown no more.
+    """
+    return {
+        client: whole_percents(by_client[client])[:CLUSTERS_PER_CLIENT_MAX]
+        for client in sorted(islice(by_client, FEEDS_CLIENTS_MAX))
+    }
+
+
+def whole_percents(shares: Sequence[tuple[int, float]]) -> list[list[int]]:
+    """Shares by identity in whole percents that add up to that of their sum: the largest remainders
+    are rounded up."""
+    exact: Floats = np.array([100.0 * share for _, share in shares])
+    whole = np.floor(exact).astype(int)
+    missing = round(float(exact.sum())) - int(whole.sum())
+    # Stable: of equal remainders the first, so that the page does not flicker between two.
+    whole[np.argsort(whole - exact, kind="stable")[:missing]] += 1
+    return [
+        [identity, percent] for (identity, _), percent in zip(shares, whole.tolist(), strict=True)
+    ]
