@@ -5,14 +5,15 @@ so that it takes no readings of others away."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import median
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
 from shoal.algorithms.counting import net_reach
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.kernels.arrays import Floats, Ints
+from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
 CLIENT_SHARE_MAX = 0.25
 """most of the recent readings that count that one client may have"""
@@ -43,6 +44,22 @@ ESTABLISHED = 1.4
 before there were others to bound it, keeps what it has"""
 FORGOTTEN = 1.0
 """readings below which a client is none of those that share"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSharesState(SavedState):
+    """The clients that share, and numbers of the readings of each."""
+
+    client: list[str]
+    readings: Annotated[Floats, FloatArray("clients")]
+    newest: Annotated[Floats, FloatArray("clients")]
+    history: Annotated[Floats, FloatArray("clients")]
+
+    def check(self) -> None:
+        numbers = (self.readings, self.newest, self.history)
+        is_one_each = len(set(self.client)) == len(self.client) == len(self.readings)
+        are_positive = all(bool((values > 0.0).all()) for values in numbers)
+        require(is_one_each and are_positive, "a share is of no client")
 
 
 class ClientShares:
@@ -105,29 +122,37 @@ class ClientShares:
         # Half of what the others have lets its share vary.
         return 1.0 - (1.0 - history) / 2.0 if history > ESTABLISHED * share else share
 
-    def state(self) -> State:
-        """Plain values for `restored`."""
-        return {
-            "share_client": list(self._readings),
-            "share_readings": np.array(list(self._readings.values()), dtype=np.float64),
-            "share_newest": np.array(list(self._newest.values()), dtype=np.float64),
-            "share_history": np.array(list(self._history.values()), dtype=np.float64),
-        }
+    def state(self) -> ClientSharesState:
+        return ClientSharesState(
+            client=list(self._readings),
+            readings=np.array(list(self._readings.values()), dtype=np.float64),
+            newest=np.array(list(self._newest.values()), dtype=np.float64),
+            history=np.array(list(self._history.values()), dtype=np.float64),
+        )
 
     @classmethod
-    def restored(cls, saved: StateReader) -> Self:
-        """The shares of a saved state. Raises `InvalidState`."""
-        names = saved.read_names("share_client")
-        readings = saved.read_floats("share_readings", (len(names),))
-        newest = saved.read_floats("share_newest", (len(names),))
-        history = saved.read_floats("share_history", (len(names),))
-        positive = all(bool((values > 0.0).all()) for values in (readings, newest, history))
-        saved.check(positive and len(set(names)) == len(names), "a share is of no client")
-        found = cls()
-        found._readings = dict(zip(names, readings.tolist(), strict=True))
-        found._newest = dict(zip(names, newest.tolist(), strict=True))
-        found._history = dict(zip(names, history.tolist(), strict=True))
-        return found
+    def restored(cls, saved: ClientSharesState) -> Self:
+        """The shares of a saved state."""
+        shares = cls()
+        shares._readings = dict(zip(saved.client, saved.readings.tolist(), strict=True))
+        shares._newest = dict(zip(saved.client, saved.newest.tolist(), strict=True))
+        shares._history = dict(zip(saved.client, saved.history.tolist(), strict=True))
+        return shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientDeficitsState(SavedState):
+    """Sums below zero, one for each client and part of the space that has one."""
+
+    client: list[str]
+    part: Annotated[Ints, IntArray("sums")]
+    sum: Annotated[Floats, FloatArray("sums")]
+    draws: Annotated[Ints, IntArray("sums")]
+
+    def check(self) -> None:
+        keys = set(zip(self.client, self.part.tolist(), strict=False))
+        is_one_each = len(keys) == len(self.client) == len(self.part)
+        require(is_one_each and bool((self.sum < 0.0).all()), "a deficit is of no client")
 
 
 class ClientDeficits:
@@ -164,34 +189,23 @@ class ClientDeficits:
         """Forget the parts of the space that are none of these."""
         self._sums = {key: one for key, one in self._sums.items() if key[1] in parts}
 
-    def state(self) -> State:
-        """Plain values for `restored`."""
-        return {
-            "deficit_client": [client for client, _ in self._sums],
-            "deficit_part": np.array([part for _, part in self._sums], dtype=np.int64),
-            "deficit_sum": np.array([total for total, _ in self._sums.values()], dtype=np.float64),
-            "deficit_draws": np.array([draws for _, draws in self._sums.values()], dtype=np.int64),
-        }
+    def state(self) -> ClientDeficitsState:
+        sums = list(self._sums.values())
+        return ClientDeficitsState(
+            client=[client for client, _ in self._sums],
+            part=np.array([part for _, part in self._sums], dtype=np.int64),
+            sum=np.array([total for total, _ in sums], dtype=np.float64),
+            draws=np.array([draws for _, draws in sums], dtype=np.int64),
+        )
 
     @classmethod
-    def restored(cls, saved: StateReader, variance: float) -> Self:
-        """The sums of a saved state. Raises `InvalidState`."""
-        names = saved.read_names("deficit_client")
-        parts = saved.read_ints("deficit_part", (len(names),)).tolist()
-        sums = saved.read_floats("deficit_sum", (len(names),))
-        draws = saved.read_ints("deficit_draws", (len(names),))
-        found = cls(variance)
-        found._sums = dict(
-            zip(
-                zip(names, parts, strict=True),
-                zip(sums.tolist(), draws.tolist(), strict=True),
-                strict=True,
-            )
-        )
-        saved.check(
-            bool((sums < 0.0).all()) and len(found._sums) == len(names), "a deficit is of no client"
-        )
-        return found
+    def restored(cls, saved: ClientDeficitsState, variance: float) -> Self:
+        """The sums of a saved state."""
+        deficits = cls(variance)
+        keys = zip(saved.client, saved.part.tolist(), strict=True)
+        sums = zip(saved.sum.tolist(), saved.draws.tolist(), strict=True)
+        deficits._sums = dict(zip(keys, sums, strict=True))
+        return deficits
 
 
 def _with_more(mass: dict[str, float], client: str, taken: float, fade: float) -> dict[str, float]:

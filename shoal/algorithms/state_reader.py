@@ -124,6 +124,10 @@ class StateReader:
             raise InvalidState(f"{name} must be a list of names")
         return list(value)
 
+    def read_part(self, name: str) -> Any:
+        """An entry that another state reads."""
+        return self._entry(name)
+
     def check(self, holds: bool, problem: str) -> None:
         if not holds:
             raise InvalidState(f"saved state contradicts itself: {problem}")

@@ -28,8 +28,8 @@ than loading does"""
 SLOW_S: Final = 4.0
 """seconds after which loading the kernels must mean compiling them"""
 COMPILING: Final = (
-    "Compiling the kernels, once on this machine: about a minute, in which readings are learnt more slowly. "
-    "`shoal kernels` does it beforehand."
+    "Compiling the kernels, once on this machine: about a minute, in which readings are learnt "
+    "more slowly. `shoal kernels` does it beforehand."
 )
 
 NO_FOLDER: Final = "no locator available"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.cluster_tree import CLUSTER_TREE
 from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.density_tree.arrays import (
+from shoal.algorithms.density_tree.region import (
     PARTIAL_WINDOWS_MAX,
     DensityTreeAggregator,
     windows_max,

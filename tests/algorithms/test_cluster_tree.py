@@ -16,7 +16,7 @@ from shoal.algorithms.cluster_tree import (
     ClusterTreeOptions,
     ClusterTreeServer,
 )
-from shoal.algorithms.cluster_tree.client import SNAPSHOT, UPDATE
+from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
@@ -301,7 +301,7 @@ def test_a_width_that_is_none_is_refused() -> None:
 def test_a_cell_of_a_cluster_that_does_not_exist_is_refused() -> None:
     server = server_of(blobs(600, 2)[0])
     state = server.state()
-    state["cell_cluster"] = state["cell_cluster"] + 50
+    state["cells"]["cluster"] += 50
     with pytest.raises(InvalidState, match="cluster that does not exist"):
         ClusterTreeServer().restore(state)
 

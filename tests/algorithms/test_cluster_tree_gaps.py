@@ -9,13 +9,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shoal.algorithms.cluster_tree.partition import (
-    Joining,
-    Weights,
-    cores_of_few,
-    gap_significance,
-    spread,
-)
+from shoal.algorithms.cluster_tree.gaps import cores_of_few, gap_significance, spread
+from shoal.algorithms.cluster_tree.joining import Joining, Weights
 from shoal.kernels.arrays import Ints, Singles
 from shoal.kernels.density_tree import Neighbours, core_distances
 

@@ -12,13 +12,8 @@ from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.cluster_tree.cells import GATHERED, KNOWN, STRAY, Cells, merged_mass_max
 from shoal.algorithms.cluster_tree.dependence import nearest_of_latest
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
-from shoal.algorithms.cluster_tree.partition import (
-    Joining,
-    Partition,
-    Weights,
-    partition,
-    still_present,
-)
+from shoal.algorithms.cluster_tree.joining import Joining, Weights
+from shoal.algorithms.cluster_tree.partition import Partition, partition, still_present
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.distance import squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch, located
@@ -133,10 +128,10 @@ def dependences(rows: np.ndarray) -> list[tuple[float, float]]:
     for number, part in enumerate(np.split(rows, len(rows) // 250)):
         client.learn(part)
         server.absorb([Contribution("sensor", number, client.contribute())], b"")
-    state = server.state()
+    identities = server.state()["identities"]
     return [
-        (1.0 + max(0.0, a), 1.0 + max(0.0, b))
-        for a, b in zip(state["excess"], state["slow_excess"], strict=True)
+        (1.0 + max(0.0, excess), 1.0 + max(0.0, slow_excess))
+        for excess, slow_excess in zip(identities["excess"], identities["slow_excess"], strict=True)
     ]
 
 

@@ -12,14 +12,21 @@ from sklearn.metrics import adjusted_rand_score
 
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DENSITY_TREE, DensityTreeOptions, DensityTreeServer
-from shoal.algorithms.density_tree.arrays import SHARE_ONE, DensityTreeAggregator
+from shoal.algorithms.density_tree.arrays import SHARE_ONE
+from shoal.algorithms.density_tree.axes import Axes, oblique_axes
+from shoal.algorithms.density_tree.clumping import Clumping
 from shoal.algorithms.density_tree.clusters import cluster_leaves
-from shoal.algorithms.density_tree.leaf import BINS, Axes, Clumping, Leaf, oblique_axes
-from shoal.algorithms.density_tree.plan import CountingPlan, axes_of_leaf, axes_sampled, axis_shares
-from shoal.algorithms.density_tree.tree import Cut, can_be_cut, is_filled
+from shoal.algorithms.density_tree.cutting import can_be_cut
+from shoal.algorithms.density_tree.leaf import BINS, Leaf
+from shoal.algorithms.density_tree.plan import CountingPlan
+from shoal.algorithms.density_tree.region import DensityTreeAggregator
+from shoal.algorithms.density_tree.sampling import axes_of_leaf, axes_sampled, axis_shares
+from shoal.algorithms.density_tree.tree import Cut
+from shoal.algorithms.density_tree.valleys import is_filled
 from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
+from shoal.kernels.arrays import Floats
 from shoal.privacy.count_noise import count_noise
 
 WINDOW = 400
@@ -307,9 +314,20 @@ def test_more_axes_are_sampled_where_there_is_less_noise(epsilon: float, sampled
     assert axes_sampled(16, 400, 0.0) == 16
 
 
+def weights_of(axes: Axes, d: int) -> Floats:
+    """(A, d) the weights of all features."""
+    weights = np.zeros((len(axes), d))
+    number = np.arange(len(axes))
+    weights[number, axes.first] += axes.first_weight
+    weights[number, axes.second] += axes.second_weight
+    return weights
+
+
 def test_every_oblique_axis_comes_once_before_any_comes_again() -> None:
-    weights = np.concatenate([oblique_axes(n, 1, np.ones(4), start=3).dense(4) for n in range(36)])
-    np.testing.assert_array_equal(weights, oblique_axes(0, 36, np.ones(4), start=3).dense(4))
+    one_by_one = [weights_of(oblique_axes(n, 1, np.ones(4), start=3), 4) for n in range(36)]
+    weights = np.concatenate(one_by_one)
+    at_once = oblique_axes(0, 36, np.ones(4), start=3)
+    np.testing.assert_array_equal(weights, weights_of(at_once, 4))
     np.testing.assert_allclose(np.abs(weights).sum(axis=1), 1)
     assert ((weights != 0).sum(axis=1) == 2).all()
     gaps = np.abs(weights[:, None] - weights[None]).sum(axis=2) + np.eye(36)

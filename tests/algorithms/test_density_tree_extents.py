@@ -8,9 +8,11 @@ import pytest
 
 from shoal import DensityTree
 from shoal.algorithms.density_tree import DENSITY_TREE
+from shoal.algorithms.density_tree.axes import Axes
+from shoal.algorithms.density_tree.cutting import cut_leaf, new_leaf
 from shoal.algorithms.density_tree.extents import EDGE_SIGNIFICANCE, MASS_SIGNIFICANCE, extents
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Axes, Leaf
-from shoal.algorithms.density_tree.tree import Cut, cut_leaf, new_leaf
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
+from shoal.algorithms.density_tree.tree import Cut
 
 
 def leaf_of(*histograms: list[float], noise: float = 0.5) -> Leaf:

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from shoal.algorithms.density_tree.leaf import Axes
-from shoal.algorithms.density_tree.plan import LeafFacts, possible_leaves
+from shoal.algorithms.density_tree.axes import Axes
+from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
 from tests.algorithms.test_density_tree import CORNERS, blobs, learnt
 
 NAN = np.nan

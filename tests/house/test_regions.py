@@ -15,7 +15,8 @@ import pytest
 
 from shoal.algorithms.counting import without_far_noise
 from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.density_tree.arrays import DensityTreeOptions, blocks_of
+from shoal.algorithms.density_tree.arrays import blocks_of
+from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.streaming import Contribution
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream

@@ -266,9 +266,15 @@ def spoil_leaf(name: str, value: float) -> Callable[[State], None]:
     return spoil
 
 
+def exchange_parts(tree: State) -> None:
+    """Exchange both parts of the first cut of a saved tree."""
+    cut = tree["cuts"][0]
+    cut.update(left=cut["right"], right=cut["left"])
+
+
 SPOILED: dict[str, Callable[[State], None]] = {
-    "a leaf that is the part of two cuts": lambda tree: tree["cuts"][-1].update(parts=[-1, -1]),
-    "parts that are exchanged": lambda tree: tree["cuts"][0]["parts"].reverse(),
+    "a leaf that is the part of two cuts": lambda tree: tree["cuts"][-1].update(left=-1, right=-1),
+    "parts that are exchanged": exchange_parts,
     "a cut in bins without width": lambda tree: tree["cuts"][0].update(step=0.0),
     "a cut that is nowhere": lambda tree: tree["cuts"][0].update(at=math.nan),
     "a cut at a word": lambda tree: tree["cuts"][0].update(at="here"),

@@ -13,14 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shoal.algorithms.claims import Claims, check_at_most, check_masses
-from shoal.algorithms.cluster_tree.client import (
-    HISTORY_READINGS,
-    SNAPSHOT,
-    UPDATE,
-    ClusterTreeAggregator,
-    ClusterTreeClient,
-    ClusterTreeOptions,
-)
+from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
+from shoal.algorithms.cluster_tree.client import HISTORY_READINGS, ClusterTreeClient
+from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
+from shoal.algorithms.cluster_tree.region import ClusterTreeAggregator
 from shoal.algorithms.cluster_tree.server import ClusterTreeServer, predict, predictor, view
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 

@@ -5,42 +5,63 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Final, Self
 
 import numpy as np
 
-from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.cluster_tree.sketches import SketchState
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import nearest, squared_by_differences
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
+from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
-RECENT_READINGS = 500.0
+RECENT_READINGS: Final = 500.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
-NEW_RATE = 0.6
-NEW_RATE_TIMES = 1.3
+NEW_RATE: Final = 0.6
+NEW_RATE_TIMES: Final = 1.3
 """share of recent readings, and multiple of the share in all cells, from which readings lie where
 none were before"""
-FREE_SHARE = 0.25
+FREE_SHARE: Final = 0.25
 """share of `cells_max` that is freed at once: merging costs one table of distances, however much is
 merged"""
-LIMIT_STEP = 1.25
+LIMIT_STEP: Final = 1.25
 """factor by which the limit of a cell's mass is raised where no cells can be merged below it: in
 many features most pairs of near cells are soon too heavy, and cells of twice the limit would be
 denser than the readings they stand for"""
-MANY_PARTS = 2.0
-"""share of the recent readings, in equal parts, from which a cluster may be many that have not been
-told apart"""
-MASS_MIN = 0.1
+MANY_PARTS: Final = 2.0
+"""share of the recent readings, in equal parts, from which a cluster may be many that are not yet
+distinguished"""
+MASS_MIN: Final = 0.1
 """mass, in readings, below which a cell is removed"""
-KNOWN = 0
-STRAY = 1
-GATHERED = 2
+KNOWN: Final = 0
+STRAY: Final = 1
+GATHERED: Final = 2
 """origins of the first reading of a cell: where readings had been; far from all; or far, and near
 another such one"""
-FAR_CORES = 2.0
+FAR_CORES: Final = 2.0
 """core distances from the nearest cell beyond which no readings had been"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellsState(SavedState):
+    """Saved cells, as `Cells` describes them."""
+
+    sketch: SketchState
+    recent: Annotated[Floats, FloatArray("k")]
+    cluster: Annotated[Ints, IntArray("k", least=-1)]
+    cell_id: Annotated[Ints, IntArray("k")]
+    core: Annotated[Floats, FloatArray("k")]
+    place: Annotated[Ints, IntArray("k")]
+    created: int
+
+    def check(self) -> None:
+        require(len(self.recent) == len(self.sketch.mass), "there are not as many cells as points")
+        require(bool((self.recent >= 0).all()), "a recent mass is negative")
+        require(bool((np.diff(self.cell_id) > 0).all()), "cell_id does not ascend")
+        require(int(self.cell_id.max(initial=-1)) < self.created, "a cell has an id not yet given")
+        require(bool((self.core >= 0).all()), "a core distance is negative")
+        is_known_kind = np.isin(self.place, (KNOWN, STRAY, GATHERED))
+        require(bool(is_known_kind.all()), "place has an unknown kind")
 
 
 @dataclass
@@ -69,14 +90,16 @@ class Cells:
     @classmethod
     def empty(cls, width: int) -> Self:
         """No cells, of `width` features."""
-        whole: Ints = np.empty(0, dtype=np.int64)
-        return cls(*empty_sketch(width), np.empty(0), whole, whole, np.empty(0), whole)
+        no_floats: Floats = np.empty(0)
+        no_ints: Ints = np.empty(0, dtype=np.int64)
+        return cls(*empty_sketch(width), no_floats, no_ints, no_ints, no_floats, no_ints)
 
     def __len__(self) -> int:
         return len(self.mass)
 
     @property
     def sketch(self) -> Sketch:
+        """Centres and masses."""
         return Sketch(self.centres, self.mass)
 
     @property
@@ -105,10 +128,8 @@ class Cells:
         self.recent = np.concatenate([self.recent, mass])
         self.cluster = np.concatenate([self.cluster, cluster]).astype(np.int64, copy=False)
         self.ids = np.concatenate([self.ids, self.n_created + np.arange(n)])
-        self.core, self.place = (
-            np.concatenate([self.core, core]),
-            np.concatenate([self.place, place]),
-        )
+        self.core = np.concatenate([self.core, core])
+        self.place = np.concatenate([self.place, place])
         self.n_created += n
         if len(self) > cells_max:
             self._merge(cells_max)
@@ -116,25 +137,27 @@ class Cells:
     def _merge(self, cells_max: int) -> None:
         """Merge near cells of the same cluster. No cell may become heavier than the neighbourhood
         it is counted in."""
-        wanted = int((1.0 - FREE_SHARE) * cells_max)
+        n_left = int((1.0 - FREE_SHARE) * cells_max)
         total = float(self.mass.sum())
         mass_max = merged_mass_max(total, cells_max)
-        while len(self) > wanted:
-            into = merge_targets(self.sketch, wanted, mass_max, self.cluster)
+        while len(self) > n_left:
+            into = merge_targets(self.sketch, n_left, mass_max, self.cluster)
             stays = into == np.arange(len(into))
             if not stays.all():
                 self._merge_into(into, stays)
             elif mass_max < total:
                 mass_max *= LIMIT_STEP
-            else:  # more clusters than cells: the lightest cells are removed
-                heaviest = np.argsort(-self.mass, kind="stable")[:wanted]
+            else:
+                # Even any two of a cluster may be merged, and too many are left: there are more
+                # clusters than cells, so the lightest cells are removed.
+                heaviest = np.argsort(-self.mass, kind="stable")[:n_left]
                 self.keep(np.isin(np.arange(len(self)), heaviest))
 
     def _merge_into(self, into: Ints, stays: Bools) -> None:
+        """Merge each cell into another one (k,), or into itself where it `stays` (k,)."""
         self.centres, self.mass = merged(self.sketch, into)
-        self.recent = np.bincount(into, weights=self.recent, minlength=len(into))[stays].astype(
-            np.float64
-        )
+        recent = np.bincount(into, weights=self.recent, minlength=len(into))
+        self.recent = recent[stays].astype(np.float64)
         self.cluster = self.cluster[stays]
         self.ids = self.ids[stays]
         self.core = self.core[stays]
@@ -158,7 +181,7 @@ class Cells:
         cluster. Whether any did.
 
         Each may have an equal part of `mass_max`, and one that receives more than `MANY_PARTS` of
-        them its share of the recent readings: what has not been told apart yet needs as much memory
+        them its share of the recent readings: what is not distinguished yet needs as much memory
         for that as its parts will have. All have at most twice `mass_max`. `dependence` (k,): how
         many readings count as one. The bounds are in readings that are independent, so that of a
         slow sensor longer spans are remembered: a thousand of its readings may all come from one
@@ -178,36 +201,29 @@ class Cells:
         self.keep(self.mass > MASS_MIN)
         return bool((independent > allowed).any())
 
-    def state(self) -> State:
-        """The arrays as copies."""
-        return {
-            **sketch_state("cell", self.sketch),
-            "cell_recent": self.recent.copy(),
-            "cell_cluster": self.cluster.copy(),
-            "cell_id": self.ids.copy(),
-            "cell_core": self.core.copy(),
-            "cell_place": self.place.copy(),
-            "cells_created": self.n_created,
-        }
+    def state(self) -> CellsState:
+        return CellsState(
+            sketch=SketchState.of(self.sketch),
+            recent=self.recent,
+            cluster=self.cluster,
+            cell_id=self.ids,
+            core=self.core,
+            place=self.place,
+            created=self.n_created,
+        )
 
     @classmethod
-    def restored(cls, saved: StateReader, width: int) -> Self:
-        """The cells of a saved state. Raises `InvalidState`."""
-        sketch = restored_sketch(saved, "cell", width)
-        k = len(sketch.mass)
-        recent = saved.read_floats("cell_recent", (k,))
-        cluster = saved.read_ints("cell_cluster", (k,), least=-1)
-        ids = saved.read_ints("cell_id", (k,))
-        core = saved.read_floats("cell_core", (k,))
-        place = saved.read_ints("cell_place", (k,))
-        n_created = saved.read_int("cells_created", least=int(ids.max()) + 1 if k else 0)
-        saved.check(bool((recent >= 0).all()), "a recent mass is negative")
-        saved.check(bool((np.diff(ids) > 0).all()), "cell_id does not ascend")
-        saved.check(bool((core >= 0).all()), "a core distance is negative")
-        saved.check(
-            bool(np.isin(place, (KNOWN, STRAY, GATHERED)).all()), "cell_place has an unknown kind"
+    def restored(cls, saved: CellsState) -> Self:
+        """The cells of a saved state."""
+        return cls(
+            *saved.sketch.restored(),
+            saved.recent,
+            saved.cluster,
+            saved.cell_id,
+            saved.core,
+            saved.place,
+            saved.created,
         )
-        return cls(*sketch, recent, cluster, ids, core, place, n_created)
 
 
 def _places(points: Floats, nearest_place: Ints, distance: Floats, far: Floats) -> Ints:

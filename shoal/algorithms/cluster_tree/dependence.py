@@ -1,18 +1,21 @@
 """The number of readings that count as one, because successive readings of a sensor are not
-independent."""
+independent.
+
+It is measured by coincidence: of independent readings of a cluster, as large a share lies near a
+given one in one block as in all earlier ones. What lies there beyond that share is the excess, and
+1 + excess readings count as one. So no model of the sensor is needed, only two counts.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.client import restored_sketch, sketch_state
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.cluster_tree.sketches import SketchState
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.sketching import (
     Located,
@@ -23,22 +26,22 @@ from shoal.kernels.sketching import (
     squared_between,
 )
 
-SAMPLE_POINTS = 200
+SAMPLE_POINTS: Final = 200
 """points of a block whose neighbours are counted"""
-KEPT = 250
-KEPT_OF_BLOCK = 25
+KEPT: Final = 250
+KEPT_OF_BLOCK: Final = 25
 """earlier points kept for comparison, and how many of them each block adds"""
-SLOW_READINGS = 2000.0
+SLOW_READINGS: Final = 2000.0
 """readings of all clusters before now that are compared with those before them"""
-LONG_READINGS = 5000.0
+LONG_READINGS: Final = 5000.0
 """readings of a cluster in which a measured excess fades to 1/e"""
-FIRST_READINGS = 500.0
+FIRST_READINGS: Final = 500.0
 """readings that the first estimate, no excess, is worth"""
-OTHER_TIME = 0.25
+OTHER_TIME: Final = 0.25
 """share of an update between two readings from which they came at another time"""
-COMPARED_MIN = 5.0
+COMPARED_MIN: Final = 5.0
 """fewest readings of the cluster in the block from which a share is computed"""
-EARLIER_MIN = 100.0
+EARLIER_MIN: Final = 100.0
 """fewest earlier readings from which a share is computed; each point stands for about twenty"""
 
 
@@ -64,31 +67,44 @@ class Dependence:
         `time` (n,): when in its update each point came, 0 to 1. `centres` (k, d) and `cores` (k,):
         those of the cells.
         """
-        mass = block.mass
         near = nearest_of_latest(block.points, cells, centres)
-        sample = np.linspace(0, len(mass) - 1, min(len(mass), SAMPLE_POINTS)).astype(np.int64)
+        # Before the first tree no core distance is known, and nothing can be near.
         if len(self._earlier.mass) and np.isfinite(cores).all():
             earlier_cluster = cells.cluster[_nearest(self._earlier.points, centres)]
+            sample = _evenly(len(block.mass), SAMPLE_POINTS)
             within = cores[near[sample]] ** 2
             counts = _Counts(
                 block, cells.cluster[near], sample, within, self._earlier, earlier_cluster
             )
             _learn_each(identities, counts, *counts.excess(time))
             _learn_each(identities, counts, *counts.slow_excess(), slow=True)
-        few = np.linspace(0, len(mass) - 1, min(len(mass), KEPT_OF_BLOCK)).astype(np.int64)
-        stand_for_all = Sketch(block.points[few], mass[few] * float(mass.sum() / mass[few].sum()))
-        self._earlier = self._earlier.with_more(stand_for_all).kept(slice(-KEPT, None))
+        self._keep_some(block)
         return near
 
-    def state(self) -> State:
-        return sketch_state("earlier", self._earlier)
+    def _keep_some(self, block: Sketch) -> None:
+        mass = block.mass
+        some = _evenly(len(mass), KEPT_OF_BLOCK)
+        stand_for_all = Sketch(
+            block.points[some], mass[some] * float(mass.sum() / mass[some].sum())
+        )
+        self._earlier = self._earlier.with_more(stand_for_all).kept(slice(-KEPT, None))
+
+    def state(self) -> SketchState:
+        """The sample; nothing else is kept."""
+        return SketchState.of(self._earlier)
 
     @classmethod
-    def restored(cls, saved: StateReader, width: int) -> Self:
-        """The sample of a saved state. Raises `InvalidState`."""
+    def restored(cls, saved: SketchState, width: int) -> Self:
+        """The sample of a saved state."""
         fresh = cls(width)
-        fresh._earlier = restored_sketch(saved, "earlier", width)
+        fresh._earlier = saved.restored()
         return fresh
+
+
+def _evenly(n: int, most: int) -> Ints:
+    """Positions of at most `most` of n > 0 points, evenly chosen, the first and the last one among
+    them."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 class _Counts:
@@ -113,10 +129,10 @@ class _Counts:
         self.earlier_mass = earlier.mass
         self.same = own[:, None] == cluster
         self.same_before = own[:, None] == earlier_cluster
-        self.close = (_apart(block.points[sample], block.points) <= within[:, None]) & self.same
-        self.before = (
-            _apart(block.points[sample], earlier.points) <= within[:, None]
-        ) & self.same_before
+        is_near = _apart(block.points[sample], block.points) <= within[:, None]
+        self.close = is_near & self.same
+        was_near = _apart(block.points[sample], earlier.points) <= within[:, None]
+        self.close_before = was_near & self.same_before
         # A sampled reading is itself among those counted around it, but not among those it is
         # compared with.
         self.close_in_block = self.close @ self.mass - 1.0
@@ -125,38 +141,37 @@ class _Counts:
     def excess(self, time: Floats) -> tuple[Bools, Floats]:
         """-> (s,) which of the sampled points can be compared, (s,) the excess of readings around
         each."""
-        held = self.before @ self.earlier_mass
-        whole = self.same_before @ self.earlier_mass
-        late = np.abs(time[self.sample, None] - time) > OTHER_TIME
-        held_late = (self.close & late) @ self.mass
-        whole_late = (self.same & late) @ self.mass
-        share = held / np.maximum(whole, 1.0)
-        share_late = held_late / np.maximum(whole_late, 1.0)
+        close_before = self.close_before @ self.earlier_mass
+        all_before = self.same_before @ self.earlier_mass
+        is_late = np.abs(time[self.sample, None] - time) > OTHER_TIME
+        close_late = (self.close & is_late) @ self.mass
+        all_late = (self.same & is_late) @ self.mass
+        share = close_before / np.maximum(all_before, 1.0)
+        share_late = close_late / np.maximum(all_late, 1.0)
         # Where a cluster has moved its earlier readings are few, and no sign that those of now
         # depend on each other.
-        by_late = (held <= 0.0) | ((share_late > share) & (whole_late >= COMPARED_MIN))
+        by_late = (close_before <= 0.0) | ((share_late > share) & (all_late >= COMPARED_MIN))
         share = np.where(by_late, share_late, share)
-        counted = np.where(by_late, whole_late >= COMPARED_MIN, whole >= EARLIER_MIN)
+        counted = np.where(by_late, all_late >= COMPARED_MIN, all_before >= EARLIER_MIN)
         return counted, self.close_in_block - self.others_in_block * share
 
     def slow_excess(self) -> tuple[Bools, Floats]:
         """The same for the last `SLOW_READINGS` readings and those before."""
         # Added up from the newest back: those within the last `SLOW_READINGS` are late.
-        is_late = (
-            np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2 <= SLOW_READINGS
-        )
+        age = np.cumsum(self.earlier_mass[::-1])[::-1] + float(self.mass.sum()) / 2
+        is_late = age <= SLOW_READINGS
         weights = self.earlier_mass[:, None] * np.stack([is_late, ~is_late], axis=1)
-        held = self.before @ weights
-        whole = self.same_before @ weights
-        share = held[:, 1] / np.maximum(whole[:, 1], 1.0)
-        excess = self.close_in_block + held[:, 0] - (self.others_in_block + whole[:, 0]) * share
-        return whole[:, 1] >= EARLIER_MIN, excess
+        close_late, close_before = (self.close_before @ weights).T
+        all_late, all_before = (self.same_before @ weights).T
+        share = close_before / np.maximum(all_before, 1.0)
+        excess = self.close_in_block + close_late - (self.others_in_block + all_late) * share
+        return all_before >= EARLIER_MIN, excess
 
 
 def _learn_each(
     identities: Identities, counts: _Counts, counted: Bools, excess: Floats, slow: bool = False
 ) -> None:
-    """Each cluster learns the mean excess of those of its sampled points (s,) that were `counted`."""
+    """Let each cluster learn the mean excess of its sampled points (s,) that were `counted`."""
     of_sample = counts.cluster[counts.sample]
     for identity in np.unique(counts.cluster).tolist():
         here = counted & (of_sample == identity)
@@ -167,6 +182,7 @@ def _learn_each(
 
 
 def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:
+    """A running mean over `LONG_READINGS`, and over all readings while there are fewer."""
     compared = mass + (cluster.slow_compared if slow else cluster.compared)
     rate = max(1.0 - math.exp(-mass / LONG_READINGS), mass / (compared + FIRST_READINGS))
     if slow:
@@ -195,7 +211,8 @@ def _nearest(points: Floats, centres: Located) -> Ints:
     return nearest_to(centres.frame.of(points), centres.points)
 
 
-def _apart(one: Floats, other: Floats) -> Floats:
+def _apart(points: Floats, others: Floats) -> Floats:
     """points (n, d), (m, d) -> (n, m) squared distances."""
-    frame = frame_of(np.concatenate([one, other]))
-    return squared_between(frame.of(one), frame.of(other)).astype(np.float64) * frame.scale**2
+    frame = frame_of(np.concatenate([points, others]))
+    squared = squared_between(frame.of(points), frame.of(others))
+    return squared.astype(np.float64) * frame.scale**2

@@ -1,5 +1,8 @@
 """Lasting identities of clusters: which group continues which cluster, which are shown, and which
-are active."""
+are active.
+
+A group is what the tree of one rebuild has kept apart; a cluster has an identity, and lasts.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +10,58 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 
 from shoal.algorithms.cluster_tree.cells import Cells
-from shoal.algorithms.cluster_tree.partition import INDEPENDENT, Pair, Partition
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.cluster_tree.joining import INDEPENDENT, Pair
+from shoal.algorithms.cluster_tree.partition import Partition
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 from shoal.kernels.distance import nearest
+from shoal.saved_state import BoolArray, FloatArray, IntArray, Number, SavedState, require
 
-RECENT_READINGS = 500.0
+RECENT_READINGS: Final = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
-ACTIVE_FROM = 3.0
-ACTIVE_UNTIL = 1.0
+ACTIVE_FROM: Final = 3.0
+ACTIVE_UNTIL: Final = 1.0
 """recent readings above which a cluster becomes active, and down to which it remains active"""
-CERTAIN = 2.0
+CERTAIN: Final = 2.0
 """a split is shown at once from this multiple of the significance of a split; a less certain one
 after a while, the sooner, the more certain it is. A cluster where no readings were before is shown
 at once"""
-EARLY_SHARE = 0.25
+EARLY_SHARE: Final = 0.25
 """a split is shown after at most this share of the readings before it"""
-NO_PARENT = -1
-EARLY_READINGS = 2000.0
+NO_PARENT: Final = -1
+EARLY_READINGS: Final = 2000.0
 """readings of a stream up to which a group in known ground does not wait: there is little to have
 parted from"""
-REVIEW_READINGS_MAX = 8000.0
+REVIEW_READINGS_MAX: Final = 8000.0
 """readings between two reviews at most. The first is after `EARLY_READINGS`, each later one when
 the readings have doubled: with more of them ever finer structure is found, and what has been shown
 for long should not change for it every day"""
-KNOWN_GROUND = 2.0
-NEAR_GROUND = 5.0
+KNOWN_GROUND: Final = 2.0
+NEAR_GROUND: Final = 5.0
 """median core distances of a cluster from its nearest cell: a group within the former has parted
 from it in known ground, one beyond the latter lies where none were before, however it was found"""
-NEWER_RATE = 0.4
-NEWER_SIGNIFICANCE = 3.0
+NEWER_RATE: Final = 0.4
+NEWER_SIGNIFICANCE: Final = 3.0
 """share of a group's readings that is recent, and standard deviations by which it is more than in
 the rest of the cluster that the group parted from, from which the group is a birth within its
 ground"""
-MOVED_SHARE = 0.2
+MOVED_SHARE: Final = 0.2
 """share of a cluster's readings in places that it has left, from which it has moved"""
-BIN_READINGS = 125.0
+BIN_READINGS: Final = 125.0
 """readings that are counted together for a group in known ground: a burst of more than its share
 counts as its share"""
-SHARE_RECEIVED = 0.7
+SHARE_RECEIVED: Final = 0.7
 """part of its share that a group in known ground must have received since it was found: chance
 alone takes a fifth"""
-EXPECTED_MIN = 10.0
+EXPECTED_MIN: Final = 10.0
 """readings that both it and the cluster it parted from are expected to have received by then"""
-FLAGS = ("confirmed", "appeared", "active", "waits", "reviewed")
-"""flags that a saved state has of each cluster"""
-NUMBERS = (
+FLAGS: Final = ("confirmed", "appeared", "active", "waits", "reviewed")
+"""fields of a cluster that are true or false"""
+NUMBERS: Final = (
     "since",
     "recent",
     "excess",
@@ -69,7 +73,7 @@ NUMBERS = (
     "parent_expected",
     "parent_received",
 )
-"""numbers that a saved state has of each cluster"""
+"""fields of a cluster that are numbers"""
 
 
 @dataclass
@@ -116,9 +120,71 @@ class Cluster:
         """The same, also of readings that came one or two thousand readings apart."""
         return max(self.dependence, 1.0 + self.slow_excess)
 
+    def has_received_its_share(self) -> bool:
+        """Whether both it and the cluster it parted from have received about what their masses let
+        expect, and enough was expected to say so."""
+        if min(self.expected, self.parent_expected) < EXPECTED_MIN:
+            return False
+        own_share = SHARE_RECEIVED * self.expected
+        parent_share = SHARE_RECEIVED * self.parent_expected
+        return self.received >= own_share and self.parent_received >= parent_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentitiesState(SavedState):
+    """Saved identities: the fields of c clusters as arrays, and p doubted pairs."""
+
+    identity: Annotated[Ints, IntArray("c")]
+    created: int
+    next_review: Annotated[float, Number(above=0.0)]
+    parent: Annotated[Ints, IntArray("c", least=NO_PARENT)]
+    since: Annotated[Floats, FloatArray("c")]
+    recent: Annotated[Floats, FloatArray("c")]
+    excess: Annotated[Floats, FloatArray("c")]
+    compared: Annotated[Floats, FloatArray("c")]
+    slow_excess: Annotated[Floats, FloatArray("c")]
+    slow_compared: Annotated[Floats, FloatArray("c")]
+    expected: Annotated[Floats, FloatArray("c")]
+    received: Annotated[Floats, FloatArray("c")]
+    parent_expected: Annotated[Floats, FloatArray("c")]
+    parent_received: Annotated[Floats, FloatArray("c")]
+    confirmed: Annotated[Bools, BoolArray("c")]
+    appeared: Annotated[Bools, BoolArray("c")]
+    active: Annotated[Bools, BoolArray("c")]
+    waits: Annotated[Bools, BoolArray("c")]
+    reviewed: Annotated[Bools, BoolArray("c")]
+    shown: Annotated[Ints, IntArray("c")]
+    """the identity as which each one is shown"""
+    doubted: Annotated[Ints, IntArray("p", 2)]
+    doubted_since: Annotated[Floats, FloatArray("p")]
+
+    def check(self) -> None:
+        is_different = len(np.unique(self.identity)) == len(self.identity)
+        require(is_different, "two clusters have the same identity")
+        require(int(self.identity.max(initial=-1)) < self.created, "an identity is not yet given")
+        require(
+            bool(np.isin(self.shown, self.identity).all()),
+            "a cluster is shown as an identity that does not exist",
+        )
+
+
+class _Found(NamedTuple):
+    """Facts about a group that continues no cluster, as it is found."""
+
+    parent: int
+    confirmed: bool
+    appeared: bool
+    waits: bool
+    reviewed: bool
+
 
 class Identities:
-    """The clusters by identity. An identity is never given twice."""
+    """The clusters by identity. An identity is never given twice.
+
+    A rebuild asks for each join of two known clusters whether they remain two (`remain_apart`),
+    gives the groups their identities (`assign`) and decides which are shown as themselves
+    (`settle`). A cluster that is not confirmed yet is shown as the one that it parted from.
+    """
 
     def __init__(
         self, confirm_readings: float, split_significance: float, keep_significance: float
@@ -129,7 +195,9 @@ class Identities:
         self.clusters: dict[int, Cluster] = {}
         self.n_created = 0
         self._doubted: dict[Pair, float] = {}
+        """readings absorbed when two clusters were first not significantly apart, while they are"""
         self._shown: dict[int, int] = {}
+        """the identity as which each one is shown"""
         self.next_review = EARLY_READINGS
         """readings by which the next review is due"""
 
@@ -165,16 +233,11 @@ class Identities:
         review.
         """
         shared = _shared(found.group, cells)
-        identity_of: dict[int, int] = {}
-        claims = self._claims(shared)
-        # The largest share first; of equal ones the older cluster, which people know longer.
-        for (group, cluster), _ in sorted(claims.items(), key=lambda item: (-item[1], item[0][1])):
-            if group not in identity_of and cluster not in identity_of.values():
-                identity_of[group] = cluster
+        identity_of = self._continued(shared)
         for group, identity in identity_of.items():
-            one = self.clusters[identity]
-            if readings - one.since >= self._wait(found.significance.get(group, 0.0)):
-                one.confirmed = True
+            cluster = self.clusters[identity]
+            if readings - cluster.since >= self._wait(found.significance.get(group, 0.0)):
+                cluster.confirmed = True
         oldest = {
             group: int(cells.ids[found.group == group].min())
             for group in np.unique(found.group).tolist()
@@ -182,20 +245,49 @@ class Identities:
         # New numbers go by the age of the oldest cell, which no order of a set changes.
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
-            appeared = not former or self._was_born(cells, found, group, _parent(former))
-            certain = (1.0 if appeared else CERTAIN) * self._split
-            confirmed = not former or found.significance.get(group, 0.0) >= certain
-            cores_away = _cores_away(cells, found, group, former)
-            waits = readings > EARLY_READINGS and cores_away <= KNOWN_GROUND
-            reviewed = (
+            facts = self._facts_of_new(cells, found, group, former, readings, by_review)
+            identity_of[group] = self._add(facts, readings)
+        cells.cluster = _mapped(found.group, identity_of.__getitem__).astype(np.int64)
+        self._prune(set(cells.cluster.tolist()))
+
+    def _continued(self, shared: dict[Pair, float]) -> dict[int, int]:
+        """(group, known cluster) -> the mass they share -> group -> the identity that it
+        continues."""
+        identity_of: dict[int, int] = {}
+        claims = self._claims(shared)
+        # The largest share first; of equal ones the older cluster, which people know longer.
+        for (group, cluster), _ in sorted(claims.items(), key=lambda item: (-item[1], item[0][1])):
+            if group not in identity_of and cluster not in identity_of.values():
+                identity_of[group] = cluster
+        return identity_of
+
+    def _facts_of_new(
+        self,
+        cells: Cells,
+        found: Partition,
+        group: int,
+        former: dict[int, float],
+        readings: float,
+        by_review: bool,
+    ) -> _Found:
+        """Facts about a group that continues no cluster; `former`: known cluster -> mass of the
+        group that was part of it."""
+        parent = _parent(former)
+        appeared = not former or self._was_born(cells, found, group, parent)
+        certain = (1.0 if appeared else CERTAIN) * self._split
+        cores_away = _cores_away(cells, found, group, former)
+        return _Found(
+            parent=parent,
+            confirmed=not former or found.significance.get(group, 0.0) >= certain,
+            appeared=appeared,
+            waits=readings > EARLY_READINGS and cores_away <= KNOWN_GROUND,
+            reviewed=(
                 not by_review
                 or appeared
                 or cores_away >= NEAR_GROUND
                 or _has_moved(cells, found, former)
-            )
-            identity_of[group] = self._new(former, confirmed, appeared, readings, waits, reviewed)
-        cells.cluster = _each(found.group, identity_of.__getitem__).astype(np.int64)
-        self._prune(set(cells.cluster.tolist()))
+            ),
+        )
 
     def _was_born(self, cells: Cells, found: Partition, group: int, parent: int) -> bool:
         """Whether a new group is a birth, not a part of `parent`, which most of its mass was
@@ -230,54 +322,55 @@ class Identities:
             most[cluster] = max(most.get(cluster, (0.0, group)), (mass, group))
         claims = dict(shared)
         for (group, cluster), mass in shared.items():
-            at = self._shown.get(cluster, cluster)
-            if at != cluster and (group, at) in shared and most[at][1] == group:
-                claims[group, at] += mass
+            shown = self._shown.get(cluster, cluster)
+            if shown != cluster and (group, shown) in shared and most[shown][1] == group:
+                claims[group, shown] += mass
                 claims[group, cluster] = 0.0
         return claims
 
     def _wait(self, significance: float) -> float:
-        """The readings for which a split of this significance must have lasted before it is shown."""
+        """The readings for which a split of this significance must last before it is shown."""
         certainty = significance / self._split
-        return (
-            self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0)
-            if certainty >= 1.0
-            else math.inf
-        )
+        if certainty < 1.0:
+            return math.inf
+        return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0)
 
-    def _new(
-        self,
-        former: dict[int, float],
-        confirmed: bool,
-        appeared: bool,
-        readings: float,
-        waits: bool,
-        reviewed: bool,
-    ) -> int:
-        parent = _parent(former)
-        cluster = Cluster(readings, parent, confirmed, appeared, waits=waits, reviewed=reviewed)
-        if former:  # the parent's measurement holds for its readings until they have been measured
-            origin = self.clusters[parent]
-            cluster.excess = origin.excess
-            cluster.compared = origin.compared / 2
-            cluster.slow_excess = origin.slow_excess
-            cluster.slow_compared = origin.slow_compared / 2
-        self.clusters[self.n_created] = cluster
+    def _add(self, facts: _Found, readings: float) -> int:
+        """A new cluster -> its identity."""
+        cluster = Cluster(
+            readings,
+            facts.parent,
+            facts.confirmed,
+            facts.appeared,
+            waits=facts.waits,
+            reviewed=facts.reviewed,
+        )
+        if facts.parent != NO_PARENT:
+            # The parent's measurement holds for its readings until they have been measured. Half of
+            # its weight, so that the new cluster's own measurements soon prevail.
+            parent = self.clusters[facts.parent]
+            cluster.excess = parent.excess
+            cluster.compared = parent.compared / 2
+            cluster.slow_excess = parent.slow_excess
+            cluster.slow_compared = parent.slow_compared / 2
+        identity = self.n_created
+        self.clusters[identity] = cluster
         self.n_created += 1
-        return self.n_created - 1
+        return identity
 
     def _prune(self, alive: set[int]) -> None:
-        self.clusters = {
-            identity: cluster for identity, cluster in self.clusters.items() if identity in alive
-        }
-        self._doubted = {
-            pair: since for pair, since in self._doubted.items() if alive.issuperset(pair)
-        }
+        """Forget all clusters but those `alive`, and doubts about others."""
+        clusters = self.clusters.items()
+        self.clusters = {identity: cluster for identity, cluster in clusters if identity in alive}
+        doubted = self._doubted.items()
+        self._doubted = {pair: since for pair, since in doubted if alive.issuperset(pair)}
 
     def review(self, readings: float) -> None:
-        """Let all be shown that have been found by now. It is one look at all: those whose readings
-        are independent need not have lasted for it, while one that has not received its share goes
-        on waiting until the next one."""
+        """Let all be shown that have been found by now.
+
+        It is one decision on all of them: those whose readings are independent need not have lasted
+        for it, while one that has not received its share goes on waiting until the next one.
+        """
         while self.next_review <= readings:
             self.next_review += min(self.next_review, REVIEW_READINGS_MAX)
         for cluster in self.clusters.values():
@@ -288,37 +381,35 @@ class Identities:
     def settle(self, readings: float) -> None:
         """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as
         its parent."""
-        self._shown = {}
-        for identity in self.clusters:
-            at = identity
-            # Up to the first that is shown itself: a parent may wait as well.
-            while (
-                not self._is_confirmed(self.clusters[at], readings)
-                and self.clusters[at].parent in self.clusters
-            ):
-                at = self.clusters[at].parent
-            self._shown[identity] = at
+        self._shown = {identity: self._shown_as(identity, readings) for identity in self.clusters}
+
+    def _shown_as(self, identity: int, readings: float) -> int:
+        cluster = self.clusters[identity]
+        # Up to the first that is shown itself: a parent may wait as well.
+        while not self._is_confirmed(cluster, readings) and cluster.parent in self.clusters:
+            identity = cluster.parent
+            cluster = self.clusters[identity]
+        return identity
 
     def _is_confirmed(self, cluster: Cluster, readings: float) -> bool:
         if cluster.waits or not cluster.reviewed:
             return False
         # Early in a stream nothing has been shown for long, so there is no number to keep steady by
         # waiting.
-        return cluster.confirmed or readings - cluster.since >= min(
-            self._confirm, EARLY_SHARE * cluster.since
-        )
+        age_min = min(self._confirm, EARLY_SHARE * cluster.since)
+        return cluster.confirmed or readings - cluster.since >= age_min
 
     def shown(self, cluster: Ints) -> Ints:
         """identities (n,) -> (n,) the identities as which they are shown."""
-        return _each(cluster, lambda identity: self._shown.get(identity, identity)).astype(np.int64)
+        shown = _mapped(cluster, lambda identity: self._shown.get(identity, identity))
+        return shown.astype(np.int64)
 
     def settled(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
-        shown = Counter(self._shown.values())
-        alone = {
-            identity for identity, at in self._shown.items() if identity == at and shown[at] == 1
-        }
-        return _each(cluster, alone.__contains__).astype(np.bool_)
+        times = Counter(self._shown.values())
+        shown = self._shown.items()
+        alone = {identity for identity, at in shown if identity == at and times[at] == 1}
+        return _mapped(cluster, alone.__contains__).astype(np.bool_)
 
     def count_recent(self, shown: Ints, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and
@@ -328,6 +419,7 @@ class Identities:
         fade = math.exp(-float(mass.sum()) / RECENT_READINGS)
         for identity, cluster in self.clusters.items():
             cluster.recent = cluster.recent * fade + float(after[shown == identity].sum())
+            # Two limits, so that chance around one of them does not turn a cluster on and off.
             cluster.active = cluster.recent > (ACTIVE_UNTIL if cluster.active else ACTIVE_FROM)
 
     def count_received(self, cells: Cells, cluster: Ints, mass: Floats, before: float) -> None:
@@ -337,97 +429,84 @@ class Identities:
 
         A burst of equal readings is as dense as a cluster, and receives nothing once it is over.
         """
-        waiting = {i: one for i, one in self.clusters.items() if one.waits and one.since <= before}
+        waiting = [
+            (identity, known)
+            for identity, known in self.clusters.items()
+            if known.waits and known.since <= before
+        ]
         if not waiting:
             return
-        upto = mass.cumsum()
-        place = np.minimum(
-            ((upto - mass) / BIN_READINGS).astype(np.int64),
-            max(0, int(upto[-1] / BIN_READINGS) - 1),
-        )
-        for identity, one in waiting.items():
-            pair = identity, one.parent
-            own, other = (np.bincount(place, weights=mass * (cluster == each)) for each in pair)
-            held, around = (float(cells.mass[cells.cluster == each].sum()) for each in pair)
-            share = held / max(held + around, 1e-300) * (own + other)
-            one.expected += float(share.sum())
-            one.received += float(np.minimum(own, share).sum())
-            one.parent_expected += float((own + other - share).sum())
-            one.parent_received += float(np.minimum(other, own + other - share).sum())
-            is_known = min(one.expected, one.parent_expected) >= EXPECTED_MIN
-            is_received = one.received >= SHARE_RECEIVED * one.expected
-            is_received &= one.parent_received >= SHARE_RECEIVED * one.parent_expected
+        reached = mass.cumsum()
+        # The last bin takes what is left over: a shorter one would expect too little to say much.
+        last_bin = max(0, int(reached[-1] / BIN_READINGS) - 1)
+        bins = np.minimum(((reached - mass) / BIN_READINGS).astype(np.int64), last_bin)
+        for identity, known in waiting:
+            own = np.bincount(bins, weights=mass * (cluster == identity))
+            parents = np.bincount(bins, weights=mass * (cluster == known.parent))
+            own_mass = float(cells.mass[cells.cluster == identity].sum())
+            parent_mass = float(cells.mass[cells.cluster == known.parent].sum())
+            # The floor divides by no zero where both have faded.
+            share = own_mass / max(own_mass + parent_mass, 1e-300) * (own + parents)
+            known.expected += float(share.sum())
+            known.received += float(np.minimum(own, share).sum())
+            known.parent_expected += float((own + parents - share).sum())
+            known.parent_received += float(np.minimum(parents, own + parents - share).sum())
             # Without the parent there is nothing left that its readings could be a burst of.
-            one.waits = one.parent in self.clusters and not (is_known and is_received)
+            known.waits = known.parent in self.clusters and not known.has_received_its_share()
 
     def active(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
-        known = {identity for identity, one in self.clusters.items() if one.active}
-        return _each(self.shown(cluster), known.__contains__).astype(np.bool_)
+        active = {identity for identity, known in self.clusters.items() if known.active}
+        return _mapped(self.shown(cluster), active.__contains__).astype(np.bool_)
 
     def dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
-        known = {identity: one.dependence for identity, one in self.clusters.items()}
-        return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
+        dependence = {identity: known.dependence for identity, known in self.clusters.items()}
+        return _mapped(cluster, lambda identity: dependence.get(identity, 1.0)).astype(np.float64)
 
     def slow_dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) the same over thousands of readings; 1 for unknown ones."""
-        known = {identity: one.slow_dependence for identity, one in self.clusters.items()}
-        return _each(cluster, lambda identity: known.get(identity, 1.0)).astype(np.float64)
+        dependence = {identity: known.slow_dependence for identity, known in self.clusters.items()}
+        return _mapped(cluster, lambda identity: dependence.get(identity, 1.0)).astype(np.float64)
 
-    def state(self) -> State:
-        """Everything as arrays, one entry for each cluster or doubted pair."""
-        every = list(self.clusters.values())
-        return {
-            "identity": np.array(list(self.clusters), dtype=np.int64),
-            "identities_created": self.n_created,
-            "next_review": self.next_review,
-            "parent": np.array([one.parent for one in every], dtype=np.int64),
-            **{
-                name: np.array([getattr(one, name) for one in every], dtype=np.float64)
-                for name in NUMBERS
-            },
-            **{
-                name: np.array([getattr(one, name) for one in every], dtype=np.int64)
-                for name in FLAGS
-            },
-            "shown": np.array(
-                [self._shown[identity] for identity in self.clusters], dtype=np.int64
-            ),
-            "doubted": np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
-            "doubted_since": np.array(list(self._doubted.values()), dtype=np.float64),
-        }
-
-    def restore_from(self, saved: StateReader) -> None:
-        """Fill these empty identities from a saved state. Raises `InvalidState`."""
-        ids = saved.read_ints("identity", (None,))
-        c = len(ids)
-        self.n_created = saved.read_int("identities_created", least=int(ids.max()) + 1 if c else 0)
-        saved.check(len(np.unique(ids)) == c, "two clusters have the same identity")
-        self.next_review = saved.read_float("next_review")
-        saved.check(self.next_review > 0.0, "next_review must be positive")
-        numbers = [saved.read_floats(name, (c,)).tolist() for name in NUMBERS]
-        parents = saved.read_ints("parent", (c,), least=NO_PARENT).tolist()
-        flags = [saved.read_ints(name, (c,)).astype(bool).tolist() for name in FLAGS]
-        shown = saved.read_ints("shown", (c,))
-        saved.check(
-            bool(np.isin(shown, ids).all()), "a cluster is shown as an identity that does not exist"
+    def state(self) -> IdentitiesState:
+        clusters = list(self.clusters.values())
+        columns: dict[str, AnyArray] = {}
+        for name in NUMBERS:
+            values = [getattr(cluster, name) for cluster in clusters]
+            columns[name] = np.array(values, dtype=np.float64)
+        for name in FLAGS:
+            values = [getattr(cluster, name) for cluster in clusters]
+            columns[name] = np.array(values, dtype=np.bool_)
+        return IdentitiesState(
+            identity=np.array(list(self.clusters), dtype=np.int64),
+            created=self.n_created,
+            next_review=self.next_review,
+            parent=np.array([cluster.parent for cluster in clusters], dtype=np.int64),
+            shown=np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
+            doubted=np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
+            doubted_since=np.array(list(self._doubted.values()), dtype=np.float64),
+            **columns,
         )
-        columns = zip(ids.tolist(), parents, *numbers, *flags, strict=True)
-        for identity, parent, *fields in columns:
-            self.clusters[identity] = Cluster(
-                parent=parent, **dict(zip((*NUMBERS, *FLAGS), fields, strict=True))
-            )
-        self._shown = dict(zip(ids.tolist(), shown.tolist(), strict=True))
-        doubted = saved.read_ints("doubted", (None, 2))
-        since = saved.read_floats("doubted_since", (len(doubted),)).tolist()
-        self._doubted = {(a, b): at for (a, b), at in zip(doubted.tolist(), since, strict=True)}
+
+    def restore_from(self, saved: IdentitiesState) -> None:
+        """Fill these empty identities from a saved state."""
+        self.n_created = saved.created
+        self.next_review = saved.next_review
+        names = ("parent", *NUMBERS, *FLAGS)
+        columns = [getattr(saved, name).tolist() for name in names]
+        identities = saved.identity.tolist()
+        for identity, *values in zip(identities, *columns, strict=True):
+            self.clusters[identity] = Cluster(**dict(zip(names, values, strict=True)))
+        self._shown = dict(zip(identities, saved.shown.tolist(), strict=True))
+        pairs = [(a, b) for a, b in saved.doubted.tolist()]
+        self._doubted = dict(zip(pairs, saved.doubted_since.tolist(), strict=True))
 
 
-def _each(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
-    """numbers (k,), many equal -> (k,) what `of` gives for each; it is called once for equal ones."""
-    once, place = np.unique(numbers, return_inverse=True)
-    return np.array([of(number) for number in once.tolist()])[place]
+def _mapped(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
+    """numbers (k,), many equal -> (k,) what `of` gives for each; equal ones are one call."""
+    different, place = np.unique(numbers, return_inverse=True)
+    return np.array([of(number) for number in different.tolist()])[place]
 
 
 def _parent(former: dict[int, float]) -> int:
@@ -439,8 +518,10 @@ def _parent(former: dict[int, float]) -> int:
 def _cores_away(cells: Cells, found: Partition, group: int, former: dict[int, float]) -> float:
     """How far a new group lies from the rest of the cluster that most of its mass was part of, in
     median core distances; infinite where nothing is left of it."""
+    if not former:
+        return math.inf
     own = found.group == group
-    rest = (cells.cluster == _parent(former)) & ~own if former else np.zeros(len(own), dtype=bool)
+    rest = (cells.cluster == _parent(former)) & ~own
     if not rest.any():
         return math.inf
     densest = np.flatnonzero(own)[found.cores[own].argmin()]
@@ -451,12 +532,12 @@ def _cores_away(cells: Cells, found: Partition, group: int, former: dict[int, fl
 
 
 def _has_moved(cells: Cells, found: Partition, former: dict[int, float]) -> bool:
-    """Whether the cluster that most of a new group's mass was part of has left many of its places."""
+    """Whether the cluster that most of a new group was part of has left many of its places."""
     if found.present is None:
         return False
     own = cells.cluster == _parent(former)
-    left = float(cells.mass[own & (found.present < 1.0)].sum())
-    return left >= MOVED_SHARE * max(float(cells.mass[own].sum()), 1e-300)
+    mass_left = float(cells.mass[own & (found.present < 1.0)].sum())
+    return mass_left >= MOVED_SHARE * max(float(cells.mass[own].sum()), 1e-300)
 
 
 def _shared(group: Ints, cells: Cells) -> dict[Pair, float]:

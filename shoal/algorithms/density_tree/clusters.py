@@ -1,40 +1,25 @@
-"""Clusters of the leaves, and their lasting identities.
-
-Leaves are joined where the valley between them has filled up. An identity says which cluster
-continues which, and whether it receives readings at present.
-"""
+"""Clusters of the leaves: leaves are joined where the valley between them has filled up."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 import numpy as np
 
 from shoal.algorithms.density_tree.extents import Extents, extents
+from shoal.algorithms.density_tree.gaps import LEAST_EXTENT, MIDDLE_80
 from shoal.algorithms.density_tree.leaf import Leaf
-from shoal.algorithms.density_tree.plan import LEAST_EXTENT, MIDDLE_80
-from shoal.algorithms.density_tree.tree import (
-    Cut,
-    Node,
-    axis_in,
-    cuts_of,
-    ends_meet,
-    is_filled,
-    leaves_of,
-)
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
+from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, leaves_of
+from shoal.algorithms.density_tree.valleys import ends_meet, is_filled
 from shoal.kernels.arrays import Bools, Floats, Ints
 
-MASS_SIGNIFICANCE = 2.5
+MASS_SIGNIFICANCE: Final = 2.5
 """standard deviations above zero from which a leaf has mass"""
-REACHING_SHARE = 0.1
+REACHING_SHARE: Final = 0.1
 """share of its readings that a leaf has where it touches a neighbour of the same cluster"""
-NEAR_WIDTHS = 3.0
+NEAR_WIDTHS: Final = 3.0
 """standard deviations between the means of two leaves on a feature up to which they are at one
 place there"""
 
@@ -42,15 +27,19 @@ place there"""
 def masses(leaves: list[Leaf]) -> Floats:
     """(l,) share of the readings in each leaf; 0 where it is not significant, equal shares as long
     as none is."""
-    found = np.zeros(len(leaves))
-    for i, leaf in enumerate(leaves):
-        held = float(leaf.coarse[: leaf.d].sum())
-        noise = float(leaf.coarse_noise[: leaf.d].sum())
-        if held > MASS_SIGNIFICANCE * np.sqrt(noise + max(held, 0.0) + 1.0):
+    mass = np.zeros(len(leaves))
+    for number, leaf in enumerate(leaves):
+        d = leaf.d
+        counted = float(leaf.coarse[:d].sum())
+        noise = float(leaf.coarse_noise[:d].sum())
+        # One reading more, so that a leaf without noise and readings is not certain.
+        if counted > MASS_SIGNIFICANCE * np.sqrt(noise + max(counted, 0.0) + 1.0):
             # By exposure: leaves differ in how many of their axes windows sample.
-            found[i] = held / max(float(leaf.exposure[: leaf.d].sum()), 1e-9)
-    total = float(found.sum())
-    return found / total if total > 0.0 else np.full(len(leaves), 1.0 / len(leaves))
+            mass[number] = counted / max(float(leaf.exposure[:d].sum()), 1e-9)
+    total = float(mass.sum())
+    if total <= 0.0:
+        return np.full(len(leaves), 1.0 / len(leaves))
+    return mass / total
 
 
 def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[int] = ()) -> Ints:
@@ -63,59 +52,74 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
     leaf on the other side of its cut.
     """
     leaves = leaves_of(root)
-    place = {leaf.leaf_id: i for i, leaf in enumerate(leaves)}
+    place = {leaf.leaf_id: number for number, leaf in enumerate(leaves)}
     groups = _Groups(len(leaves))
     cuts = list(cuts_of(root))
-    _join_across(root, cuts, groups, mass, filled, circular)
+    if cuts:
+        at_one_place = _near(extents(root), circular)
+        for cut in cuts:
+            _join_across(cut, groups, mass, place, at_one_place, filled)
     for feature in circular:
-        sides = (
-            [leaf for leaf in leaves if leaf.high[feature] >= 1.0],
-            [leaf for leaf in leaves if leaf.low[feature] <= 0.0],
-        )
-        for last, first in product(*(_with_mass(side, mass, place) for side in sides)):
-            if (
-                last is not first
-                and _overlap(last, first, feature)
-                and ends_meet(feature, last, first, filled)
-            ):
-                groups.join(place[last.leaf_id], place[first.leaf_id])
+        _join_ends(feature, leaves, groups, mass, place, filled)
     # From the leaves up: the groups within a part are known before the part is joined.
     for cut in reversed(cuts):
-        below, above = ([place[leaf.leaf_id] for leaf in leaves_of(part)] for part in cut.parts)
-        for empty, others in ((below, above), (above, below)):
-            if mass[empty].sum() == 0.0 < mass[others].sum():
-                # Of equally heavy leaves the first.
-                heaviest = max(others, key=lambda i: float(mass[i]))
-                for i in empty:
-                    groups.join(i, heaviest)
+        left, right = ([place[leaf.leaf_id] for leaf in leaves_of(part)] for part in cut.parts)
+        _join_empty(left, right, groups, mass)
+        _join_empty(right, left, groups, mass)
     return groups.numbers()
 
 
 def _join_across(
-    root: Node,
-    cuts: Sequence[Cut],
+    cut: Cut,
     groups: _Groups,
     mass: Floats,
+    place: dict[int, int],
+    near: Bools,
     filled: float,
-    circular: Sequence[int],
 ) -> None:
-    """Join leaves that touch across a cut where no valley is left."""
-    if not cuts:
+    """Join leaves that touch across a cut where no valley is left; `near` (l, l, d) as `_near`
+    gives it."""
+    left, right = (leaves_of(part) for part in cut.parts)
+    no_valley = is_filled(cut, left, right, filled)
+    # On an oblique cut all features are others.
+    is_other = np.arange(near.shape[-1]) != cut.axis
+    at_one_place = np.asarray(near[..., is_other].all(axis=-1))
+    for below, above in product(_with_mass(left, mass, place), _with_mass(right, mass, place)):
+        pair = place[below.leaf_id], place[above.leaf_id]
+        if not (no_valley or at_one_place[pair]) or not _touch(cut, below, above):
+            continue
+        # Of leaves at one place it is enough that there is more likely none than one.
+        sure = 0.0 if at_one_place[pair] else 1.0
+        if is_filled(cut, [below], [above], filled, sure):
+            groups.join(*pair)
+
+
+def _join_ends(
+    feature: int,
+    leaves: list[Leaf],
+    groups: _Groups,
+    mass: Floats,
+    place: dict[int, int],
+    filled: float,
+) -> None:
+    """Join leaves at both ends of a circular feature, which is one place, where no valley is."""
+    at_end = _with_mass([leaf for leaf in leaves if leaf.high[feature] >= 1.0], mass, place)
+    at_start = _with_mass([leaf for leaf in leaves if leaf.low[feature] <= 0.0], mass, place)
+    for last, first in product(at_end, at_start):
+        if last is first or not _overlap(last, first, feature):
+            continue
+        if ends_meet(feature, last, first, filled):
+            groups.join(place[last.leaf_id], place[first.leaf_id])
+
+
+def _join_empty(part: list[int], others: list[int], groups: _Groups, mass: Floats) -> None:
+    """Join the leaves of a part that holds no significant mass to the heaviest other one."""
+    if mass[part].sum() != 0.0 or mass[others].sum() <= 0.0:
         return
-    place = {leaf.leaf_id: i for i, leaf in enumerate(leaves_of(root))}
-    near = _near(extents(root), circular)
-    for cut in cuts:
-        left, right = (leaves_of(part) for part in cut.parts)
-        no_valley = is_filled(cut, left, right, filled)
-        # On an oblique cut all features are others.
-        at_one_place = np.asarray(near[..., np.arange(near.shape[-1]) != cut.axis].all(axis=-1))
-        for one, other in product(_with_mass(left, mass, place), _with_mass(right, mass, place)):
-            pair = place[one.leaf_id], place[other.leaf_id]
-            if not (no_valley or at_one_place[pair]) or not _touch(cut, one, other):
-                continue
-            # Of leaves at one place it is enough that there is more likely none than one.
-            if is_filled(cut, [one], [other], filled, sure=0.0 if at_one_place[pair] else 1.0):
-                groups.join(*pair)
+    # Of equally heavy leaves the first.
+    heaviest = max(others, key=lambda leaf: float(mass[leaf]))
+    for leaf in part:
+        groups.join(leaf, heaviest)
 
 
 def _with_mass(side: list[Leaf], mass: Floats, place: dict[int, int]) -> list[Leaf]:
@@ -151,12 +155,10 @@ def _reaches(leaf: Leaf, feature: int, low: Floats, high: Floats) -> bool:
     """
     if low[feature] <= leaf.low[feature] and leaf.high[feature] <= high[feature]:
         return True
-    ends = (
-        np.array([low[feature], leaf.low[feature]]),
-        np.array([high[feature], leaf.high[feature]]),
-    )
-    (within, every), (variance, _) = leaf.density(feature, *ends)
-    return bool(within + np.sqrt(variance) >= REACHING_SHARE * every)
+    first = np.array([low[feature], leaf.low[feature]])
+    last = np.array([high[feature], leaf.high[feature]])
+    (within, whole), (variance, _) = leaf.density(feature, first, last)
+    return bool(within + np.sqrt(variance) >= REACHING_SHARE * whole)
 
 
 def _near(extent: Extents, circular: Sequence[int]) -> Bools:
@@ -182,103 +184,16 @@ class _Groups:
         self._parent[self._root(a)] = self._root(b)
 
     def numbers(self) -> Ints:
-        roots = [self._root(i) for i in range(len(self._parent))]
+        """(l,) the set of each leaf, numbered from 0 in the order of their first leaves."""
         number: dict[int, int] = {}
-        return np.array([number.setdefault(root, len(number)) for root in roots], dtype=np.int64)
+        numbers = []
+        for leaf in range(len(self._parent)):
+            numbers.append(number.setdefault(self._root(leaf), len(number)))
+        return np.array(numbers, dtype=np.int64)
 
-    def _root(self, i: int) -> int:
-        while self._parent[i] != i:
-            self._parent[i] = i = self._parent[self._parent[i]]
-        return i
-
-
-ACTIVE_FROM = 3.0
-ACTIVE_UNTIL = 1.0
-"""standard deviations above zero of its recent readings from which a cluster becomes active, and
-remains it"""
-NO_PARENT: Final = -1
-
-
-@dataclass
-class Cluster:
-    """One identity, and what is known of it."""
-
-    since: int
-    """readings absorbed when it was found"""
-    parent: int
-    """the identity that it parted from, or `NO_PARENT`"""
-    active: bool = True
-
-
-class Identities:
-    """The clusters by identity. An identity is never given twice."""
-
-    def __init__(self) -> None:
-        self.clusters: dict[int, Cluster] = {}
-        self._next = 0
-
-    def assign(self, leaves: list[Leaf], mass: Floats, cluster: Ints, readings: int) -> Ints:
-        """Leaves with their masses (l,) and clusters (l,) -> (c,) the identity of each cluster.
-
-        A cluster keeps the identity that most of its mass had, and each identity goes to one
-        cluster; others get new ones. Every leaf carries the identity of its cluster on to its
-        parts.
-        """
-        shared: dict[tuple[int, int], float] = {}
-        for leaf, share, group in zip(leaves, mass.tolist(), cluster.tolist(), strict=True):
-            if leaf.identity != NO_PARENT:
-                shared[group, leaf.identity] = shared.get((group, leaf.identity), 0.0) + share
-        identity_of: dict[int, int] = {}
-        # The largest share first; of equal ones the first group, so that a rebuild names clusters
-        # as before.
-        for (group, identity), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-            if group not in identity_of and identity not in identity_of.values():
-                identity_of[group] = identity
-        for group in range(int(cluster.max()) + 1):
-            if group not in identity_of:
-                former = {
-                    identity: share for (owner, identity), share in shared.items() if owner == group
-                }
-                parent = max(former, key=former.__getitem__) if former else NO_PARENT
-                identity_of[group] = self._next
-                self.clusters[self._next] = Cluster(readings, parent)
-                self._next += 1
-        for leaf, group in zip(leaves, cluster.tolist(), strict=True):
-            leaf.identity = identity_of[group]
-        self.clusters = {
-            identity: self.clusters[identity] for identity in sorted(identity_of.values())
-        }
-        return np.array([identity_of[group] for group in range(len(identity_of))], dtype=np.int64)
-
-    def update_activity(self, identity: Ints, recent: Floats, variance: Floats) -> None:
-        """Identities (c,), their recent readings and the variance of these (c,): decide which
-        clusters are active."""
-        for one, held, noise in zip(
-            identity.tolist(), recent.tolist(), variance.tolist(), strict=True
-        ):
-            cluster = self.clusters[one]
-            # Two limits, so that noise around one of them does not turn a cluster on and off.
-            least = ACTIVE_UNTIL if cluster.active else ACTIVE_FROM
-            cluster.active = held > least * math.sqrt(noise + 1.0)
-
-    def state(self) -> State:
-        """Everything as arrays, one entry for each identity."""
-        every = list(self.clusters.values())
-        return {
-            "identity": np.array(list(self.clusters), dtype=np.int64),
-            "identities_created": self._next,
-            "since": np.array([one.since for one in every], dtype=np.int64),
-            "parent": np.array([one.parent for one in every], dtype=np.int64),
-            "active": np.array([one.active for one in every], dtype=np.int64),
-        }
-
-    def restore_from(self, saved: StateReader) -> None:
-        """Fill these empty identities from a saved state. Raises `InvalidState`."""
-        ids = saved.read_ints("identity", (None,))
-        saved.check(len(np.unique(ids)) == len(ids), "two clusters have the same identity")
-        self._next = saved.read_int("identities_created", least=int(ids.max(initial=-1)) + 1)
-        since = saved.read_ints("since", (len(ids),)).tolist()
-        parent = saved.read_ints("parent", (len(ids),), least=NO_PARENT).tolist()
-        active = saved.read_ints("active", (len(ids),)).tolist()
-        for identity, *facts in zip(ids.tolist(), since, parent, active, strict=True):
-            self.clusters[identity] = Cluster(facts[0], facts[1], bool(facts[2]))
+    def _root(self, leaf: int) -> int:
+        while self._parent[leaf] != leaf:
+            # Halves the path on the way: it is never gone twice at its full length.
+            self._parent[leaf] = self._parent[self._parent[leaf]]
+            leaf = self._parent[leaf]
+        return leaf

@@ -50,7 +50,7 @@ class _Histograms(NamedTuple):
     """(p, n) variances"""
 
     def take(self, which: Bools) -> _Histograms:
-        return _Histograms(*(each[which] for each in self))
+        return _Histograms(self.edge[which], self.counts[which], self.noise[which])
 
 
 class _Counted(NamedTuple):
@@ -83,14 +83,13 @@ class _Counted(NamedTuple):
 def extents(root: Node) -> Extents:
     """Extents of the leaves of a tree, from left to right."""
     chains = list(_with_ancestors(root))
-    edge, held = _shown(chains)
-    reached, total = _shares(held)
+    edge, counts = _known(chains)
+    share_before, total = _shares(counts)
     middle = (edge[:, :-1] + edge[:, 1:]) / 2
-    found = (
-        (held * middle).sum(axis=1) / total,
-        *(_interpolated(share, reached, edge) for share in MIDDLE),
-    )
-    return Extents(*(values.reshape(len(chains), -1) for values in found))
+    mean = (counts * middle).sum(axis=1) / total
+    low, high = (_interpolated(share, share_before, edge) for share in MIDDLE)
+    leaves = len(chains)
+    return Extents(mean.reshape(leaves, -1), low.reshape(leaves, -1), high.reshape(leaves, -1))
 
 
 def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
@@ -101,19 +100,19 @@ def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
     independent within a leaf. The rows follow from the tree and the seed.
     """
     generator = np.random.default_rng(seed)
-    drawn = []
     chains = list(_with_ancestors(root))
-    edge, held = _shown(chains)
-    reached, _ = _shares(held)
+    edge, counts = _known(chains)
+    share_before, _ = _shares(counts)
     d = chains[0][0].d
+    drawn = []
     for leaf, own in enumerate(np.rint(mass * n).astype(np.int64).tolist()):
         # Evenly and not at random: so few rows as a leaf may have would miss a part of it.
         even = (np.arange(own) + 0.5) / max(own, 1)
-        columns = [
-            np.interp(generator.permutation(even), reached[at], edge[at])
-            for at in range(leaf * d, leaf * d + d)
-        ]
-        drawn.append(np.stack(columns, axis=1))
+        rows = np.empty((own, d))
+        for feature in range(d):
+            at = leaf * d + feature
+            rows[:, feature] = np.interp(generator.permutation(even), share_before[at], edge[at])
+        drawn.append(rows)
     return np.concatenate(drawn)
 
 
@@ -127,47 +126,56 @@ def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[Sequ
         yield node, *ancestors
 
 
-def _shown(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
-    """l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0 (l
-    * d, n): what is known of the readings of each leaf on each feature. Where nothing is
-    significant, they lie anywhere in the box."""
-    low, high = (
-        np.concatenate([getattr(leaf, end) for leaf, *_ in chains]) for end in ("low", "high")
-    )
+def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
+    """What is known of the readings of each leaf on each feature.
+
+    l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0
+    (l * d, n). Where nothing is significant, the readings lie anywhere in the box.
+    """
+    low = np.concatenate([leaf.low for leaf, *_ in chains])
+    high = np.concatenate([leaf.high for leaf, *_ in chains])
     edge = np.repeat(high[:, None], BINS_MAX + 1, axis=1)
-    held = np.zeros((len(low), BINS_MAX))
-    edge[:, 0], held[:, 0] = low, 1.0
+    edge[:, 0] = low
+    counts = np.zeros((len(low), BINS_MAX))
+    counts[:, 0] = 1.0
     counted, sources = _counted(chains)
-    left = np.arange(len(low))
+    d = chains[0][0].d
+    unsettled = np.arange(len(low))
     for source in sources.T:
-        leaf, feature = np.divmod(left, chains[0][0].d)
-        left, feature, leaf = (each[source[leaf] >= 0] for each in (left, feature, leaf))
-        within = _within(_histograms(counted.of(source[leaf], feature)), low[left], high[left])
-        mass, noise = (each.cumsum(axis=1)[:, -1] for each in (within.counts, within.noise))
+        # Chains differ in length: those that have ended are settled with what they have.
+        unsettled = unsettled[source[unsettled // d] >= 0]
+        leaf, feature = np.divmod(unsettled, d)
+        histograms = _histograms(counted.of(source[leaf], feature))
+        within = _within(histograms, low[unsettled], high[unsettled])
+        # A running sum adds from left to right on every machine, which `sum` does not.
+        mass = within.counts.cumsum(axis=1)[:, -1]
+        noise = within.noise.cumsum(axis=1)[:, -1]
         is_sure = mass > MASS_SIGNIFICANCE * np.sqrt(noise)
         sure = within.take(is_sure)
         # The first source that is significant decides, from the leaf up; what it settles is not
         # looked at again.
-        edge[left[is_sure]], held[left[is_sure]] = sure.edge, _held(sure)
-        left = left[~is_sure]
-    return edge, held
+        edge[unsettled[is_sure]] = sure.edge
+        counts[unsettled[is_sure]] = _significant(sure)
+        unsettled = unsettled[~is_sure]
+    return edge, counts
 
 
 def _counted(chains: Sequence[Sequence[Leaf]]) -> tuple[_Counted, Ints]:
     """-> what all leaves and ancestors have counted, (l, longest) the positions of each chain's
     leaves in it, -1 beyond its end."""
-    every = {id(leaf): leaf for chain in chains for leaf in chain}
-    place = {key: number for number, key in enumerate(every)}
+    leaves: list[Leaf] = []
+    place: dict[int, int] = {}
     sources = np.full((len(chains), max(map(len, chains))), -1)
     for row, chain in zip(sources, chains, strict=True):
-        row[: len(chain)] = [place[id(leaf)] for leaf in chain]
-    d = chains[0][0].d
-    return _Counted(
-        *(
-            np.stack([getattr(leaf, name)[:d] for leaf in every.values()])
-            for name in _Counted._fields
-        )
-    ), sources
+        for position, leaf in enumerate(chain):
+            if id(leaf) not in place:
+                place[id(leaf)] = len(leaves)
+                leaves.append(leaf)
+            row[position] = place[id(leaf)]
+    # The features come first among the axes of a leaf.
+    d = leaves[0].d
+    counted = [np.stack([getattr(leaf, name)[:d] for leaf in leaves]) for name in _Counted._fields]
+    return _Counted(*counted), sources
 
 
 def _histograms(counted: _Counted) -> _Histograms:
@@ -191,22 +199,22 @@ def _histograms(counted: _Counted) -> _Histograms:
     )
     bins = np.minimum(unit[:, :-1].astype(np.int64), BINS - 1)
     shares = (np.diff(unit, axis=1) > 0.0).astype(np.float64)
-    for own in SPANS:
-        here = np.flatnonzero(counted.span * is_fine == own)
-        shares[here[:, None], zoom[here] + np.arange(BINS)] = _spread(counted.fine[here], own)
-    counts, noise = (
-        np.take_along_axis(each, bins, axis=1) * shares
-        for each in (counted.coarse, counted.coarse_noise)
-    )
+    for width in SPANS:
+        here = np.flatnonzero(counted.span * is_fine == width)
+        shares[here[:, None], zoom[here] + np.arange(BINS)] = _spread(counted.fine[here], width)
+    counts = np.take_along_axis(counted.coarse, bins, axis=1) * shares
+    noise = np.take_along_axis(counted.coarse_noise, bins, axis=1) * shares
     return _Histograms(counted.start[:, None] + counted.bin_width[:, None] * unit, counts, noise)
 
 
 def _spread(fine: Floats, span: int) -> Floats:
     """Counts (p, BINS) of fine bins over `span` coarse ones -> the share of its coarse bin that
     each holds."""
-    held = np.maximum(fine, 0.0).reshape(len(fine), span, BINS // span)
-    total = held.sum(axis=2, keepdims=True)
-    share = np.where(total > 0.0, held / np.where(total > 0.0, total, 1.0), 1.0 / held.shape[2])
+    per_coarse = BINS // span
+    counts = np.maximum(fine, 0.0).reshape(len(fine), span, per_coarse)
+    total = counts.sum(axis=2, keepdims=True)
+    has_counts = total > 0.0
+    share = np.where(has_counts, counts / np.where(has_counts, total, 1.0), 1.0 / per_coarse)
     return share.reshape(fine.shape)
 
 
@@ -216,33 +224,31 @@ def _within(histograms: _Histograms, low: Floats, high: Floats) -> _Histograms:
     edge = np.clip(histograms.edge, low[:, None], high[:, None])
     parts = []
     for values in (histograms.counts, histograms.noise):
-        reached = _before_each(values)
-        ends = [_interpolated(place, histograms.edge, reached)[:, None] for place in (low, high)]
-        reached = np.where(
-            edge == low[:, None], ends[0], np.where(edge == high[:, None], ends[1], reached)
-        )
-        parts.append(np.diff(reached, axis=1))
+        before = _before_each(values)
+        at_low = _interpolated(low, histograms.edge, before)[:, None]
+        at_high = _interpolated(high, histograms.edge, before)[:, None]
+        # Where edges were moved to a place, the sum before it is that in the middle of a bin.
+        below_high = np.where(edge == high[:, None], at_high, before)
+        parts.append(np.diff(np.where(edge == low[:, None], at_low, below_high), axis=1))
     return _Histograms(edge, *parts)
 
 
-def _held(histograms: _Histograms) -> Floats:
+def _significant(histograms: _Histograms) -> Floats:
     """Histograms with mass -> their counts, at least 0, without what lies at the edges and is not
     significant."""
     counts = histograms.counts
     is_sure = counts > EDGE_SIGNIFICANCE * np.sqrt(histograms.noise)
     # Mass that is significant in all, and in no single bin: the fullest stands for it.
     is_sure |= ~is_sure.any(axis=1, keepdims=True) & (counts == counts.max(axis=1, keepdims=True))
-    is_between = (
-        np.logical_or.accumulate(is_sure, axis=1)
-        & np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
-    )
-    return np.where(is_between, np.maximum(counts, 0.0), 0.0)
+    is_after_first = np.logical_or.accumulate(is_sure, axis=1)
+    is_before_last = np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
+    return np.where(is_after_first & is_before_last, np.maximum(counts, 0.0), 0.0)
 
 
-def _shares(held: Floats) -> tuple[Floats, Floats]:
+def _shares(counts: Floats) -> tuple[Floats, Floats]:
     """Counts (p, n) -> the share before each edge (p, n + 1), and the sums (p,)."""
-    reached = _before_each(held)
-    return reached / reached[:, -1:], reached[:, -1]
+    before = _before_each(counts)
+    return before / before[:, -1:], before[:, -1]
 
 
 def _before_each(values: Floats) -> Floats:
@@ -260,9 +266,7 @@ def _interpolated(places: Floats | float, known: Floats, values: Floats) -> Floa
     high = known[row, at + 1]
     first = values[row, at]
     last = values[row, at + 1]
-    share = (last - first) / np.where(high > low, high - low, 1.0)
-    return np.asarray(
-        np.where(
-            places >= high, last, np.where(places <= low, first, share * (places - low) + first)
-        )
-    )
+    slope = (last - first) / np.where(high > low, high - low, 1.0)
+    # The ends as they are: the formula need not give them to the last bit.
+    from_low = np.where(places <= low, first, slope * (places - low) + first)
+    return np.asarray(np.where(places >= high, last, from_low))

@@ -1,64 +1,39 @@
 """The server half of density_tree: adds up noisy counts, and lets the tree grow where they show
-valleys.
-
-Its snapshot has the plan under which clients count, and the clusters of the leaves; `predict` and
-`view` need a snapshot alone.
-"""
+valleys."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
-from shoal.algorithms.density_tree.arrays import (
-    SHARE_ONE,
-    SNAPSHOT,
-    Block,
-    DensityTreeOptions,
-    blocks_of,
+from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
+from shoal.algorithms.density_tree.axes import Axes, oblique_axes
+from shoal.algorithms.density_tree.clumping import Clumping
+from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
+from shoal.algorithms.density_tree.cutting import can_be_cut, cut_leaf, new_leaf, take_back
+from shoal.algorithms.density_tree.extents import draw_rows
+from shoal.algorithms.density_tree.identities import Identities, IdentitiesState
+from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, AxisValleys, Leaf
+from shoal.algorithms.density_tree.options import DensityTreeOptions
+from shoal.algorithms.density_tree.plan import CountingPlan
+from shoal.algorithms.density_tree.plan_check import check_plan
+from shoal.algorithms.density_tree.sampling import axes_of_leaf, axes_sampled, axis_shares
+from shoal.algorithms.density_tree.saved_tree import TreeState
+from shoal.algorithms.density_tree.snapshot import cluster_arrays, plan_arrays, predict
+from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of
+from shoal.algorithms.density_tree.valleys import is_filled
+from shoal.algorithms.shares import (
+    ClientDeficits,
+    ClientDeficitsState,
+    ClientShares,
+    ClientSharesState,
 )
-from shoal.algorithms.density_tree.clusters import Identities, cluster_leaves, masses
-from shoal.algorithms.density_tree.extents import draw_rows, extents
-from shoal.algorithms.density_tree.leaf import (
-    BINS,
-    NO_AXES,
-    NO_ZOOM,
-    Axes,
-    AxisValleys,
-    Clumping,
-    Leaf,
-    oblique_axes,
-)
-from shoal.algorithms.density_tree.plan import (
-    CountingPlan,
-    LeafFacts,
-    axes_of_leaf,
-    axes_sampled,
-    axis_shares,
-    check_plan,
-    possible_leaves,
-)
-from shoal.algorithms.density_tree.tree import (
-    Cut,
-    Node,
-    can_be_cut,
-    cut_leaf,
-    cuts_of,
-    is_filled,
-    leaf_of,
-    leaves_of,
-    new_leaf,
-    restored_tree,
-    take_back,
-    tree_state,
-)
-from shoal.algorithms.shares import ClientDeficits, ClientShares
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
     Arrays,
     Contribution,
@@ -67,197 +42,10 @@ from shoal.algorithms.streaming import (
     check_dimensions,
     check_rows,
 )
-from shoal.algorithms.view import ClusteringView, Cuts
 from shoal.errors import InvalidData, InvalidState
-from shoal.kernels.arrays import AnyArray, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Ints
+from shoal.saved_state import Number, SavedState, Table, require
 
-_AXES = ("first", "second", "first_weight", "second_weight")
-
-
-def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
-    """The arrays from which clients count: cuts, leaves, and the axes of all leaves with their
-    shares, leaf by leaf."""
-    leaves = leaves_of(root)
-    cuts = list(cuts_of(root))
-    position: dict[int, int] = {id(cut): i for i, cut in enumerate(cuts)}
-    # Leaves below 0, so that one array names cuts and leaves.
-    position.update({id(leaf): -1 - i for i, leaf in enumerate(leaves)})
-    cut_axes = NO_AXES
-    axes = NO_AXES
-    for cut in cuts:
-        cut_axes = cut_axes.with_more(cut.leaf.axes.take([cut.axis]))
-    for leaf in leaves:
-        axes = axes.with_more(leaf.axes)
-    parts = [[position[id(part)] for part in cut.parts] for cut in cuts]
-    return {
-        **_axis_arrays("cut", cut_axes),
-        "cut_at": np.array([cut.at for cut in cuts], dtype=np.float64),
-        "cut_parts": np.array(parts, dtype=np.int64).reshape(-1, 2),
-        "leaf_id": np.array([leaf.leaf_id for leaf in leaves], dtype=np.int64),
-        "axis_leaf": np.repeat(np.arange(len(leaves)), [len(leaf.axes) for leaf in leaves]),
-        **_axis_arrays("axis", axes),
-        "axis_start": np.concatenate([leaf.start for leaf in leaves]),
-        "axis_end": np.concatenate([leaf.end for leaf in leaves]),
-        "axis_zoom": np.concatenate([leaf.zoom for leaf in leaves]),
-        "axis_span": np.concatenate([leaf.span for leaf in leaves]),
-        "axis_epoch": np.concatenate([leaf.epoch for leaf in leaves]),
-        "axis_share": np.concatenate(shares),
-    }
-
-
-def cluster_arrays(
-    root: Node,
-    mass: Floats,
-    cluster: Ints,
-    identity: Ints,
-    identities: Identities,
-    readings: int,
-    circular: Sequence[int] = (),
-) -> dict[str, AnyArray]:
-    """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters
-    (c,)."""
-    leaves = leaves_of(root)
-    extent = extents(root)
-    facts = [identities.clusters[one] for one in identity.tolist()]
-    recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
-    return {
-        "low": np.array([leaf.low for leaf in leaves]),
-        "high": np.array([leaf.high for leaf in leaves]),
-        "mass": mass * readings,
-        "leaf_centre": extent.mean,
-        "leaf_low": extent.low,
-        "leaf_high": extent.high,
-        "cluster": cluster,
-        "identity": identity,
-        "centre": _cluster_means(extent.mean, mass, cluster, circular),
-        "centre_mass": np.bincount(cluster, weights=mass) * readings,
-        "recent": np.maximum(recent, 0.0),
-        "active": np.array([one.active for one in facts], dtype=np.bool_),
-        "parent": np.array([one.parent for one in facts], dtype=np.int64),
-        "since": np.array([one.since for one in facts], dtype=np.int64),
-    }
-
-
-def predict(snapshot: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) in unit coordinates -> (n,) cluster of the leaf that each falls into, exact on
-    the leaves' boxes.
-
-    -1 as long as nothing is found. A row that lacks features (NaN) falls into the likeliest leaf of
-    those that the others allow.
-    """
-    if not snapshot["found"][0]:
-        return np.full(len(rows), NO_CLUSTER)
-    cuts = (
-        Axes(*(snapshot[f"cut_{part}"] for part in _AXES)),
-        snapshot["cut_at"],
-        snapshot["cut_parts"],
-    )
-    x = np.clip(rows, 0.0, 1.0)
-    leaf = leaf_of(x, *cuts)
-    if (lacking := np.flatnonzero(np.isnan(x).any(axis=1))).size:
-        leaf[lacking] = LeafFacts.of(snapshot, rows.shape[1]).likeliest(
-            x[lacking], *possible_leaves(x[lacking], *cuts)
-        )
-    return np.asarray(snapshot["cluster"][leaf])
-
-
-def predictor(snapshot: Arrays) -> Cuts:
-    """`predict` as plain data."""
-    cluster = (
-        snapshot["cluster"]
-        if snapshot["found"][0]
-        else np.full_like(snapshot["cluster"], NO_CLUSTER)
-    )
-    first, second, first_weight, second_weight = (snapshot[f"cut_{part}"] for part in _AXES)
-    parts = snapshot["cut_parts"].reshape(-1, 2)
-    return Cuts(first, second, first_weight, second_weight, snapshot["cut_at"], parts, cluster)
-
-
-def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
-    """The centres (l, d) of a snapshot's leaves, and the readings (l,) that an update has counted
-    in each.
-
-    What it has counted in leaves that are gone is left out.
-    """
-    leaf = np.repeat(update["leaf"], update["cells"])
-    counted = [
-        float(update["count"][leaf == number].sum()) for number in snapshot["leaf_id"].tolist()
-    ]
-    return snapshot["leaf_centre"], np.maximum(counted, 0.0)
-
-
-def view(snapshot: Arrays) -> ClusteringView:
-    """View of the leaves as nodes without edges; the mass of a leaf is an estimate from noisy
-    counts.
-
-    It is empty until something is found.
-
-    Raises `InvalidData` for a plan under which nothing can be counted.
-    """
-    check_plan(snapshot, snapshot["low"].shape[1])
-    if not snapshot["found"][0]:
-        return nothing_found(snapshot["low"].shape[1])
-    return ClusteringView.from_nodes(
-        snapshot["leaf_centre"],
-        snapshot["mass"],
-        snapshot["cluster"],
-        node_id=snapshot["leaf_id"],
-        centres=snapshot["centre"],
-        centre_mass=snapshot["centre_mass"],
-        active=snapshot["active"],
-        identity=snapshot["identity"],
-        parent=snapshot["parent"],
-        recent=snapshot["recent"],
-        accumulates=False,
-        node_low=snapshot["leaf_low"],
-        node_high=snapshot["leaf_high"],
-    )
-
-
-def nothing_found(dimensions: int, identities: bool = True) -> ClusteringView:
-    """A view without nodes and clusters; `identities`: of an algorithm that gives clusters lasting
-    identities."""
-    none: Floats = np.empty((0, dimensions))
-    names: list[int] | None = [] if identities else None
-    return ClusteringView.from_nodes(
-        none,
-        [],
-        [],
-        centres=none,
-        centre_mass=[],
-        identity=names,
-        parent=names,
-        recent=names,
-        accumulates=False,
-    )
-
-
-def _axis_arrays(name: str, axes: Axes) -> dict[str, AnyArray]:
-    return {
-        f"{name}_{part}": values.copy() for part, values in zip(_AXES, axes.parts(), strict=True)
-    }
-
-
-def _cluster_means(
-    centre: Floats, mass: Floats, cluster: Ints, circular: Sequence[int] = ()
-) -> Floats:
-    """(c, d) the means of the leaves' centres by mass; plain means where a cluster has none."""
-    total = np.bincount(cluster, weights=mass)
-    count = np.bincount(cluster)
-    own = total[cluster]
-    weight = np.where(own > 0.0, mass / np.where(own > 0.0, own, 1.0), 1.0 / count[cluster])
-    means = np.zeros((len(total), centre.shape[1]))
-    np.add.at(means, cluster, centre * weight[:, None])
-    for feature in circular:
-        # A cluster that lies across the ends has its mean on a circle: that of the directions.
-        way = np.zeros(len(total), dtype=np.complex128)
-        np.add.at(way, cluster, np.exp(2j * np.pi * centre[:, feature]) * weight)
-        means[:, feature] = np.angle(way) / (2.0 * np.pi) % 1.0
-    return means
-
-
-STATE_VERSION: Final = 4
-NO_CLUSTER: Final = -1
 FADE_READINGS: Final = 400
 """readings after which everything counted has faded by the option `decay`"""
 RECENT_READINGS: Final = 4000.0
@@ -266,11 +54,97 @@ OBLIQUE_PATIENCE: Final = 500.0
 """readings on an oblique axis after which it is drawn anew if it shows nothing"""
 
 
-class DensityTreeServer:
-    """Absorbs noisy counts of windows and grows the tree. Options: `DensityTreeOptions`.
+@dataclass(frozen=True, kw_only=True)
+class DensityTreeServerState(SavedState):
+    """What the server half has learnt, and the snapshot that clients count under now."""
 
-    Everything is in unit coordinates. The state is a function of the contributions in their order;
-    the tree changes after a fixed number of readings, never by the clock.
+    version: ClassVar[int] = 5
+
+    readings: int
+    grown: int
+    next_leaf: int
+    dropped: int
+    counted: float
+    counted_noise: Annotated[float, Number(least=0.0)]
+    found: bool
+    apart: float
+    compared: float
+    tree: TreeState
+    snapshot: Annotated[Arrays, Table(SNAPSHOT)]
+    identities: IdentitiesState
+    shares: ClientSharesState
+    deficits: ClientDeficitsState
+
+    def check(self) -> None:
+        require(self.grown <= self.readings, "the tree changed after readings not yet absorbed")
+        leaves = self.tree.leaves
+        known = set(self.identities.identity.tolist())
+        require(
+            known >= {leaf.identity for leaf in leaves},
+            "a leaf is part of a cluster that does not exist",
+        )
+        require(
+            max(leaf.leaf_id for leaf in leaves) < self.next_leaf,
+            "a leaf has a number not yet given",
+        )
+
+
+class DensityTreeServer:
+    """Absorbs noisy counts of windows, and grows the tree where they show valleys.
+
+    **Idea.** Noise on every reading hides clusters long before it protects anybody; noise on counts
+    of many readings does not. So clients publish counts only. Each reading is counted once, in one
+    cell of a public tree, and its noise does not depend on the number of features: one feature is
+    drawn for each reading. The server cuts the space where the counts of a feature have a valley
+    between two peaks, and asks for finer counts where readings lie. Leaves between which no valley
+    is left are one cluster. K is never given.
+
+    **Steps.** A window of a client, in order:
+
+    1. *Sampling* (`CountingPlan.sampled_axes`): of each leaf the window counts some axes, as many
+       as noise (which grows with them) and clumping (which falls with them) balance, those that
+       begin to show a valley more often (`axis_shares`).
+    2. *Counting* (`CountingPlan.count`): a reading descends the tree, draws one of its leaf's
+       sampled axes by a public hash, and adds one to one cell of it. The client adds noise to all
+       cells, the empty ones included, and publishes them.
+    3. *Admission* (`_absorb`): a block of an earlier epoch of its axis is dropped; a client's
+       counts are bounded below by what noise can be (`ClientDeficits`), and above by its share of
+       the recent readings (`ClientShares`).
+    4. *Addition* (`Leaf.add`): counts and the known variance of their noise are added up, per leaf
+       and axis, in coarse bins and in the fine ones over their support.
+
+    After every `grow_readings` readings (`grow`):
+
+    5. *Taking back* (`_take_back`, `is_filled`): a cut whose valley has filled up goes, and its
+       leaf has again what both parts have counted.
+    6. *Cutting* (`_axis_to_cut`, `find_valleys`): each leaf is cut at its most significant valley,
+       if that is at least `cut_significance` standard deviations deep and at most `depth` times the
+       lower of its peaks high. A part with most of the readings inherits the histograms.
+    7. *Zooming* (`Leaf.zoom_in`): elsewhere fine bins are laid over the part of an axis in which
+       readings lie, and oblique axes that show nothing are drawn anew (`_renew_oblique`).
+    8. *Clusters* (`cluster_leaves`): leaves that touch are joined where no valley is left between
+       them. A leaf without significant mass goes with its heaviest neighbour.
+    9. *Identities* (`Identities.assign`): each cluster continues the identity that most of its mass
+       had; it is active while its recent readings stand out from their noise.
+    10. *Publishing* (`_publish`): the snapshot has the tree, the axes with the shares by which they
+        are sampled, which is the next plan, and the clusters.
+
+    **Kept.** The tree of at most `leaves_max` leaves, and of the leaves that were cut: per axis 64
+    numbers, so about leaves times features times 0.5 KB. Nothing of a reading or a client but its
+    share. It does not grow with the readings.
+
+    **Cost.** A window of 400 readings is about 900 counts at 8 features, 300 bytes compressed, and
+    0.1 to 0.2 ms for the client. Absorbing it takes a few additions for each block, growing the
+    tree O(leaves * axes) searches for valleys in one call of a kernel.
+
+    **Exactness.** Everything is in unit coordinates. The state is a function of the contributions
+    in their order; the tree changes after a fixed number of readings, never by the clock. Whatever
+    is computed here is made from private counts, so it costs no privacy.
+
+    **Source.** This project's own; it differs from PrivTree (Zhang, Xiao and Xie 2016) in that the
+    counts of all windows under one tree are added up, and that cuts follow valleys of the density.
+
+    Options: `DensityTreeOptions`.
     """
 
     half = "density_tree server"
@@ -279,8 +153,10 @@ class DensityTreeServer:
         check_dimensions(dimensions)
         self.options = DensityTreeOptions.parse(options)
         self.d = dimensions
-        beyond = [each for each in self.options.circular_features if each >= dimensions]
-        self.options.require("circular", not beyond, f"positions below {dimensions}")
+        circular = self.options.circular_features
+        self.options.require(
+            "circular", max(circular, default=-1) < dimensions, f"positions below {dimensions}"
+        )
         self._noise_variance = self.options.noise_variance
         self._shares = ClientShares()
         self._deficits = ClientDeficits(self._noise_variance)
@@ -297,10 +173,15 @@ class DensityTreeServer:
         self._identities = Identities()
         self._readings = 0
         self._grown = 0
+        """readings absorbed when the tree changed last"""
         self.dropped = 0
         """counted blocks that fitted no leaf any more"""
-        self._counted = self._counted_noise = 0.0
+        self._counted = 0.0
+        """sum of all private counts: about the readings, as far as noise can tell"""
+        self._counted_noise = 0.0
+        """the variance of its noise"""
         self._found = False
+        """whether that sum has been significant: noise alone is no cluster"""
         self._snapshot: dict[str, AnyArray]
         self._publish()
 
@@ -318,55 +199,60 @@ class DensityTreeServer:
         """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises
         `InvalidData`."""
         # All are checked before any is added: an error leaves the half as it was.
-        checked = [
-            (blocks_of(one.arrays, one.client), int(one.arrays["places"][0]))
-            for one in contributions
-        ]
-        for (blocks, places), one in zip(checked, contributions, strict=True):
-            self._absorb(one.client, blocks, places)
+        checked = []
+        for contribution in contributions:
+            blocks = blocks_of(contribution.arrays, contribution.client)
+            checked.append((contribution.client, blocks, int(contribution.arrays["places"][0])))
+        for client, blocks, places in checked:
+            self._absorb(client, blocks, places)
 
     def _absorb(self, client: str, blocks: Sequence[Block], places: int) -> None:
         """Add the counts. A part of the readings are recent ones, as far as the client's share
         allows."""
         part = self._shares.admit(client, float(places))
+        leaves = self._leaves
         if self.options.decay < 1.0:
-            for each in self._leaves:
-                each.fade(self.options.decay ** (places / FADE_READINGS))
-        by_id = {leaf.leaf_id: leaf for leaf in self._leaves}
+            for leaf in leaves:
+                leaf.fade(self.options.decay ** (places / FADE_READINGS))
         faded = math.exp(-places * part / RECENT_READINGS)
-        for each in self._leaves:
+        for leaf in leaves:
             # A variance fades with the square of what its sum fades with.
-            each.recent = each.recent * faded
-            each.recent_noise = each.recent_noise * faded**2
+            leaf.recent = leaf.recent * faded
+            leaf.recent_noise = leaf.recent_noise * faded**2
+        by_id = {leaf.leaf_id: leaf for leaf in leaves}
         for block in blocks:
-            # Whether a client's readings are accepted is hidden: only the counts say how many there
-            # are.
-            self._counted += float(block.counts.sum())
-            self._counted_noise += len(block.counts) * block.windows * self._noise_variance
-            leaf = by_id.get(block.leaf)
-            # A client may have counted under an earlier plan: its leaf can have been cut since, or
-            # its axis drawn anew.
-            if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
-                self.dropped += 1
-                continue
-            variance = block.windows * self._noise_variance
-            counts = without_far_noise(block.counts, self._noise_variance, block.windows)
-            if not self._deficits.take(
-                client, block.leaf, float(counts.sum()), len(counts) * block.windows
-            ):
-                continue
-            if block.windows == 1:  # sums do not tell how their windows differ
-                earlier = leaf.coarse[block.axis], leaf.coarse_noise[block.axis]
-                self._clumping.compare(*earlier, *leaf.in_coarse_bins(block.axis, counts, variance))
-            leaf.add(block.axis, counts, block.exposure, variance)
-            leaf.recent += float(counts.sum()) * part
-            leaf.recent_noise += len(block.counts) * variance * part**2
+            self._add(client, block, by_id.get(block.leaf), part)
         self._readings += places
         if not self._found and self._counted > FOUND_SIGNIFICANCE * math.sqrt(self._counted_noise):
             self._found = True
             self._snapshot["found"] = np.array([True])
         if self._readings - self._grown >= self.options.grow_readings:
             self.grow()
+
+    def _add(self, client: str, block: Block, leaf: Leaf | None, part: float) -> None:
+        """Add the counts of one block to its leaf; None if the leaf is no more."""
+        variance = block.windows * self._noise_variance
+        # Whether a client's readings are accepted is hidden: only the counts say how many there
+        # are.
+        self._counted += float(block.counts.sum())
+        self._counted_noise += len(block.counts) * block.windows * self._noise_variance
+        # A client may have counted under an earlier plan: its leaf can have been cut since, or its
+        # axis drawn anew.
+        if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
+            self.dropped += 1
+            return
+        counts = without_far_noise(block.counts, self._noise_variance, block.windows)
+        readings = float(counts.sum())
+        if not self._deficits.take(client, block.leaf, readings, len(counts) * block.windows):
+            return
+        if block.windows == 1:  # in sums the differences between their windows no longer show
+            in_bins, noise = leaf.in_coarse_bins(block.axis, counts, variance)
+            self._clumping.compare(
+                leaf.coarse[block.axis], leaf.coarse_noise[block.axis], in_bins, noise
+            )
+        leaf.add(block.axis, counts, block.exposure, variance)
+        leaf.recent += readings * part
+        leaf.recent_noise += len(block.counts) * variance * part**2
 
     def grow(self) -> None:
         """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the
@@ -378,16 +264,20 @@ class DensityTreeServer:
             valleys = leaf.best_valleys(options.depth, options.cut_significance)
             axis = self._axis_to_cut(leaf, valleys)
             if axis is not None:
-                ids = self._new_id(), self._new_id()
-                at = float(valleys.position[axis])
-                parts = cut_leaf(leaf, axis, at, valleys.hint, ids, self._oblique)
-                self._replace(leaf, Cut(leaf, axis, at, float(valleys.bin_width[axis]), parts))
+                self._cut(leaf, axis, valleys)
             else:
                 leaf.zoom_in(options.cut_significance, options.finest)
                 self._renew_oblique(leaf)
         self._grown = self._readings
         self._deficits.keep({leaf.leaf_id for leaf in self._leaves})
         self._publish()
+
+    def _cut(self, leaf: Leaf, axis: int, valleys: AxisValleys) -> None:
+        """Cut a leaf at the valley of one of its axes."""
+        ids = self._new_id(), self._new_id()
+        at = float(valleys.position[axis])
+        parts = cut_leaf(leaf, axis, at, valleys.hint, ids, self._oblique)
+        self._replace(leaf, Cut(leaf, axis, at, float(valleys.bin_width[axis]), parts))
 
     def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) in unit coordinates, NaN where missing -> (n,) cluster of each as its number
@@ -411,76 +301,56 @@ class DensityTreeServer:
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        return {
-            "version": STATE_VERSION,
-            "half": self.half,
-            "options": self.options.as_dict(),
-            "width": self.d,
-            "readings": self._readings,
-            "grown": self._grown,
-            "next_leaf": self._next_leaf,
-            "dropped": self.dropped,
-            "counted": self._counted,
-            "counted_noise": self._counted_noise,
-            "found": self._found,
-            "apart": self._clumping.apart,
-            "compared": self._clumping.compared,
-            "tree": tree_state(self._root),
-            "snapshot": self.snapshot(),
-            **self._identities.state(),
-            **self._shares.state(),
-            **self._deficits.state(),
-        }
+        now = DensityTreeServerState(
+            readings=self._readings,
+            grown=self._grown,
+            next_leaf=self._next_leaf,
+            dropped=self.dropped,
+            counted=self._counted,
+            counted_noise=self._counted_noise,
+            found=self._found,
+            apart=self._clumping.apart,
+            compared=self._clumping.compared,
+            tree=TreeState.of(self._root),
+            snapshot=self._snapshot,
+            identities=self._identities.state(),
+            shares=self._shares.state(),
+            deficits=self._deficits.state(),
+        )
+        return now.saved(half=self.half, options=self.options.as_dict(), width=self.d)
 
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
         changed."""
-        saved = StateReader(
-            state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d
+        options = self.options.as_dict()
+        saved = DensityTreeServerState.read(
+            state, {"d": self.d}, half=self.half, options=options, width=self.d
         )
         # Into a new half, so that a state that proves damaged halfway changes nothing.
-        fresh = type(self)(self.d, **self.options.as_dict())
-        fresh._restore_from(saved, state)
+        fresh = type(self)(self.d, **options)
+        fresh._restore_from(saved)
         vars(self).update(vars(fresh))
 
-    def _restore_from(self, saved: StateReader, state: State) -> None:
-        self._readings = saved.read_int("readings")
-        self._grown = saved.read_int("grown")
-        saved.check(
-            self._grown <= self._readings, "the tree changed after readings not yet absorbed"
-        )
-        self._next_leaf = saved.read_int("next_leaf")
-        self.dropped = saved.read_int("dropped")
-        self._counted = saved.read_float("counted")
-        self._counted_noise = saved.read_float("counted_noise")
-        saved.check(self._counted_noise >= 0.0, "counts have a variance below zero")
-        saved.check(
-            isinstance(state.get("found"), bool), "it is unknown whether anything was found"
-        )
-        self._found = bool(state["found"])
-        self._clumping = Clumping(saved.read_float("apart"), saved.read_float("compared"))
-        saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
-        self._root = restored_tree(state["tree"], self.d)
-        self._identities = Identities()
-        self._identities.restore_from(saved)
-        self._shares = ClientShares.restored(saved)
-        self._deficits = ClientDeficits.restored(saved, self._noise_variance)
-        known = set(self._identities.clusters)
-        saved.check(
-            known >= {leaf.identity for leaf in self._leaves},
-            "a leaf is part of a cluster that does not exist",
-        )
-        saved.check(
-            max(leaf.leaf_id for leaf in self._leaves) < self._next_leaf,
-            "a leaf has a number not yet given",
-        )
-        self._snapshot = saved.read_arrays("snapshot", SNAPSHOT, self.d)
+    def _restore_from(self, saved: DensityTreeServerState) -> None:
+        self._readings = saved.readings
+        self._grown = saved.grown
+        self._next_leaf = saved.next_leaf
+        self.dropped = saved.dropped
+        self._counted = saved.counted
+        self._counted_noise = saved.counted_noise
+        self._found = saved.found
+        self._clumping = Clumping(saved.apart, saved.compared)
+        self._root = saved.tree.restored()
+        self._identities = Identities.restored(saved.identities)
+        self._shares = ClientShares.restored(saved.shares)
+        self._deficits = ClientDeficits.restored(saved.deficits, self._noise_variance)
+        self._snapshot = dict(saved.snapshot)
         # Clients count under the plan of the snapshot now, and under that of the tree when it is
         # published next.
         every_axis = [np.full(len(leaf.axes), SHARE_ONE) for leaf in self._leaves]
         try:
-            for plan in (self._snapshot, plan_arrays(self._root, every_axis)):
-                check_plan(plan, self.d)
+            check_plan(self._snapshot, self.d)
+            check_plan(plan_arrays(self._root, every_axis), self.d)
         except InvalidData as damaged:
             raise InvalidState(f"saved tree: {damaged}") from None
 
@@ -493,11 +363,15 @@ class DensityTreeServer:
         return self._next_leaf - 1
 
     def _replace(self, old: Node, new: Node) -> None:
+        """Put another node in the place of one in the tree."""
         if self._root is old:
             self._root = new
         for cut in cuts_of(self._root):
-            if old in cut.parts:
-                cut.parts = (new, cut.parts[1]) if cut.parts[0] is old else (cut.parts[0], new)
+            left, right = cut.parts
+            if left is old:
+                cut.parts = (new, right)
+            elif right is old:
+                cut.parts = (left, new)
 
     def _take_back(self) -> None:
         for cut in list(cuts_of(self._root)):
@@ -529,13 +403,11 @@ class DensityTreeServer:
         hint = leaf.best_valleys(self.options.depth, self.options.cut_significance).hint
         # Those up to `kept` are features and axes that a cut above uses: they are never drawn anew.
         for axis in range(leaf.kept, len(leaf.axes)):
-            zoomed = leaf.zoom[axis] != NO_ZOOM
-            mass = float((leaf.fine if zoomed else leaf.coarse)[axis].sum())
-            noise = float((leaf.fine_noise if zoomed else leaf.coarse_noise)[axis].sum())
-            if (
-                mass <= max(OBLIQUE_PATIENCE, 4.0 * math.sqrt(noise))
-                or hint[axis] >= 1.0 + mass / OBLIQUE_PATIENCE
-            ):
+            mass, noise = _newest_counts(leaf, axis)
+            if mass <= max(OBLIQUE_PATIENCE, 4.0 * math.sqrt(noise)):
+                continue
+            # The longer an axis has been counted, the more it must show to stay.
+            if hint[axis] >= 1.0 + mass / OBLIQUE_PATIENCE:
                 continue
             support = np.where(leaf.zoom[: self.d] != NO_ZOOM, leaf.span[: self.d] / BINS, 1.0)
             width = (leaf.high - leaf.low) * support
@@ -550,25 +422,14 @@ class DensityTreeServer:
         identity = self._identities.assign(leaves, mass, cluster, self._readings)
         # Before any reading, noise alone would make leaves active.
         if self._readings:
+            recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
+            variance = np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves])
             self._identities.update_activity(
-                identity,
-                np.bincount(cluster, weights=[leaf.recent for leaf in leaves]).astype(np.float64),
-                np.bincount(cluster, weights=[leaf.recent_noise for leaf in leaves]).astype(
-                    np.float64
-                ),
+                identity, recent.astype(np.float64), variance.astype(np.float64)
             )
         shares = []
-        for leaf, held in zip(leaves, (options.window_readings * mass).tolist(), strict=True):
-            hint = leaf.best_valleys(options.depth, options.cut_significance).hint
-            sampled = axes_sampled(
-                len(leaf.axes),
-                options.window_readings,
-                self._noise_variance,
-                options.axes_per_window,
-            )
-            if not options.axes_per_window:
-                sampled = axes_of_leaf(sampled, held, self._noise_variance, self._clumping.variance)
-            shares.append(axis_shares(leaf, hint, sampled))
+        for leaf, share in zip(leaves, mass.tolist(), strict=True):
+            shares.append(self._axis_shares(leaf, options.window_readings * share))
         arrays = plan_arrays(self._root, shares)
         arrays |= cluster_arrays(
             self._root,
@@ -581,3 +442,23 @@ class DensityTreeServer:
         )
         arrays["found"] = np.array([self._found])
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}
+
+    def _axis_shares(self, leaf: Leaf, readings: float) -> Ints:
+        """(A,) how often each axis of a leaf is sampled, where a window has `readings` in it."""
+        options = self.options
+        variance = self._noise_variance
+        sampled = axes_sampled(
+            len(leaf.axes), options.window_readings, variance, options.axes_per_window
+        )
+        if not options.axes_per_window:
+            sampled = axes_of_leaf(sampled, readings, variance, self._clumping.variance)
+        hint = leaf.best_valleys(options.depth, options.cut_significance).hint
+        return axis_shares(leaf, hint, sampled)
+
+
+def _newest_counts(leaf: Leaf, axis: int) -> tuple[float, float]:
+    """What was counted on an axis since its cells are what they are, and the variance of its
+    noise."""
+    if leaf.zoom[axis] != NO_ZOOM:
+        return float(leaf.fine[axis].sum()), float(leaf.fine_noise[axis].sum())
+    return float(leaf.coarse[axis].sum()), float(leaf.coarse_noise[axis].sum())

@@ -162,7 +162,7 @@ class Edges:
 
 @dataclass(frozen=True, kw_only=True)
 class OriginsState(SavedState):
-    """From which clients the inputs of each node came."""
+    """The clients that the inputs of each node came from, and how many of each."""
 
     clients: list[str]
     rows: Annotated[Ints, IntArray("origins", 3)]

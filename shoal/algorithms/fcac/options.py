@@ -16,18 +16,20 @@ class FcacOptions(AlgorithmOptions):
 
     edge_factor: float = option(
         0.1,
-        "an edge is removed at an age above the upper quartile of ages plus this times the interquartile range (in the "
-        "paper 1.0)",
+        "an edge is removed at an age above the upper quartile of ages plus this times the "
+        "interquartile range (in the paper 1.0)",
         least=0.0,
     )
     initial_rows: int = option(
         10,
-        "rows that are buffered before the first is learnt; the first bandwidth is computed from them",
+        "rows that are buffered before the first is learnt; the first bandwidth is computed from "
+        "them",
         least=2,
     )
     diversity_cut: float = option(
         1e-6,
-        "the initial nodes are enough when the determinant of their similarities is below this (Algorithm 1, line 7)",
+        "the initial nodes are enough when the determinant of their similarities is below this "
+        "(Algorithm 1, line 7)",
         above=0.0,
     )
     diversity_nodes_min: int = option(10, "and when there are at least this many", least=2)
@@ -43,14 +45,15 @@ class FcacOptions(AlgorithmOptions):
     )
     nodes_max: Annotated[int, Field(ge=2)] | None = option(
         None,
-        "largest number of nodes, to bound memory on an endless stream (not in the paper): when it is reached, the "
-        "nearest node learns a row that would have become a node. None: no limit",
+        "largest number of nodes, to bound memory on an endless stream (not in the paper): when it "
+        "is reached, the nearest node learns a row that would have become a node. None: no limit",
     )
     client_share_max: float = option(
         1.0,
-        "on the server, nodes with more than this share of their inputs from one client belong to one group of other "
-        "nodes at most, so that no client alone can join two clusters (not in the paper); a node counts the inputs of "
-        "100 clients, in place of whom others come. 1.0: no bound",
+        "on the server, nodes with more than this share of their inputs from one client belong to "
+        "one group of other nodes at most, so that no client alone can join two clusters (not in "
+        "the paper); a node counts the inputs of 100 clients, in place of whom others come. 1.0: "
+        "no bound",
         above=0.0,
         most=1.0,
     )

@@ -26,7 +26,7 @@ from shoal.algorithms.counting import (
     check_private_counts,
 )
 from shoal.algorithms.from_counts.cells import FEATURES_MAX, Grid, NetCounts, links
-from shoal.algorithms.shares import ClientShares
+from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
     Arrays,
@@ -287,7 +287,7 @@ class GridServer:
             "learnt_at": self._learnt_at,
             "portions": self._portions,
             "learner": self._half.state(),
-            **self._shares.state(),
+            "shares": self._shares.state().saved(),
             **self._net.state(),
         }
 
@@ -317,7 +317,7 @@ class GridServer:
         self._windows = saved.read_float("windows")
         self._readings = saved.read_int("readings")
         saved.check(self._windows >= 0.0, "counts have noise of less than no window")
-        self._shares = ClientShares.restored(saved)
+        self._shares = ClientShares.restored(ClientSharesState.read(saved.read_part("shares")))
         self._net = NetCounts.restored(saved, self._grid, self._count_options.noise_variance)
         self._learnt_at = saved.read_int("learnt_at")
         self._portions = saved.read_int("portions")

@@ -41,7 +41,7 @@ from shoal.algorithms.from_counts.pairs import (
 )
 from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.regimes.sets import CellSets
-from shoal.algorithms.shares import ClientShares
+from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
     Arrays,
@@ -413,7 +413,7 @@ class RegimesFromCountsServer:
             if cut is None
             else np.stack([cut.sets.changes, cut.sets.changes_2]),
             "cut_mass": np.empty(0) if cut is None else cut.mass.copy(),
-            **self._shares.state(),
+            "shares": self._shares.state().saved(),
         }
 
     def restore(self, state: State) -> None:
@@ -431,7 +431,7 @@ class RegimesFromCountsServer:
         self._sums = saved.read_floats("sums", self._sums.shape)
         self._windows = saved.read_floats("windows", self._windows.shape)
         saved.check(bool((self._windows >= 0.0).all()), "counts have noise of less than no window")
-        self._shares = ClientShares.restored(saved)
+        self._shares = ClientShares.restored(ClientSharesState.read(saved.read_part("shares")))
         self._readings = saved.read_int("readings")
         self._evaluated_at = saved.read_int("evaluated")
         self._next_evaluation = saved.read_int("next_evaluation", FIRST_EVALUATION)

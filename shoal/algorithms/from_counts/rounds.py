@@ -17,11 +17,14 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.density_tree import DensityTreeCounter, check_claims
 from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE
-from shoal.algorithms.density_tree.plan import PLAN_ARRAYS, check_plan
-from shoal.algorithms.density_tree.server import NO_CLUSTER, DensityTreeServer, nothing_found
+from shoal.algorithms.density_tree.claims import check_claims
+from shoal.algorithms.density_tree.counter import DensityTreeCounter
+from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
+from shoal.algorithms.density_tree.plan_check import check_plan
+from shoal.algorithms.density_tree.server import DensityTreeServer
+from shoal.algorithms.density_tree.snapshot import NO_CLUSTER, nothing_found
 from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.arrays import n_features
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm

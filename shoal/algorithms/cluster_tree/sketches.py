@@ -1,0 +1,53 @@
+"""Sketches of both halves: how their number of points is bounded, and their saved form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Self
+
+import numpy as np
+
+from shoal.kernels.arrays import Floats
+from shoal.kernels.sketching import Sketch, merge_targets, merged
+from shoal.saved_state import COUNT_MAX, FloatArray, SavedState, require
+
+POINT_SHARE_MAX: Final = 2.0
+"""largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all
+around it"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchState(SavedState):
+    """A saved sketch of n points with d features."""
+
+    point: Annotated[Floats, FloatArray("n", "d")]
+    mass: Annotated[Floats, FloatArray("n")]
+
+    @classmethod
+    def of(cls, sketch: Sketch) -> Self:
+        return cls(point=sketch.points, mass=sketch.mass)
+
+    def check(self) -> None:
+        require(bool((self.mass > 0).all()), "a sketch has points without mass")
+        require(
+            bool((self.mass <= COUNT_MAX).all()),
+            "a sketch has points of more readings than can be counted",
+        )
+
+    def restored(self) -> Sketch:
+        return Sketch(self.point, self.mass)
+
+
+def sketched(sketch: Sketch, points_max: int) -> Sketch:
+    """Merge near points until there are at most `points_max`, in the same order."""
+    # Two single readings may always be merged, however few readings there are.
+    mass_max = max(2.0, POINT_SHARE_MAX * float(sketch.mass.sum()) / points_max)
+    while len(sketch.mass) > points_max:
+        into = merge_targets(sketch, points_max, mass_max)
+        if (into == np.arange(len(into))).all():
+            # No pair is left below the limit of mass. The number of points is the limit that must
+            # hold.
+            mass_max *= 2.0
+        else:
+            sketch = merged(sketch, into)
+    return sketch
