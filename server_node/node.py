@@ -532,6 +532,7 @@ class ServerNode:
         self._hierarchy.follow_rounds(now)
         # Those in rounds come last: they may start from clusters that the others find in this step.
         for model in sorted(self._models.values(), key=lambda model: model.rounds is not None):
+            # An answer that is in the log was given in time: no round closes before it was read.
             if caught_up or model.rounds is None:
                 events += model.on_timer(now)
             if model.snapshot_due(now) and not hidden:

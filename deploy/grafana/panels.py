@@ -156,8 +156,12 @@ def quantiles(
 ) -> list[Query]:
     """Quantiles of a histogram, per value of the label `by`, of the series that match
     `selector`."""
-    labels = f"le, {by}" if by else "le"
-    legend = f"{{{{{by}}}}} " if by else ""
+    labels = "le"
+    legend = ""
+    if by:
+        labels = f"le, {by}"
+        # Grafana puts the value of the label in the place of {{label}}.
+        legend = f"{{{{{by}}}}} "
     rate = f"sum by ({labels}) (rate({metric}_bucket{selector}[$__rate_interval]))"
     return [
         Query(f"histogram_quantile({share}, {rate})", f"{legend}{share:.0%}") for share in shares
@@ -166,7 +170,7 @@ def quantiles(
 
 def to_json(spec: Dashboard) -> str:
     """The JSON for Grafana."""
-    made = (
+    builder = (
         dashboard.Dashboard(spec.title)
         .uid(spec.uid)
         .description(spec.description)
@@ -183,27 +187,29 @@ def to_json(spec: Dashboard) -> str:
         )
     )
     for variable in spec.variables:
-        made = made.with_variable(_variable(variable))
-    for number, (panel, position) in enumerate(
-        zip(spec.panels, _positions(spec.panels), strict=True), 1
-    ):
-        made = made.with_panel(_BUILDERS[panel.kind](panel).id(number).grid_pos(position))
-    found = json.loads(JSONEncoder(sort_keys=True).encode(made.build()))
+        builder = builder.with_variable(_variable(variable))
+    placed = zip(spec.panels, _positions(spec.panels), strict=True)
+    for number, (panel, position) in enumerate(placed, 1):
+        builder = builder.with_panel(_BUILDERS[panel.kind](panel).id(number).grid_pos(position))
+    content = json.loads(JSONEncoder(sort_keys=True).encode(builder.build()))
     if spec.annotations:
-        found["annotations"] = {"list": [_annotation(one) for one in spec.annotations]}
-    return json.dumps(found, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+        annotations = [_annotation(annotation) for annotation in spec.annotations]
+        content["annotations"] = {"list": annotations}
+    return json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
 def _positions(panels: Sequence[Panel]) -> list[GridPos]:
     """Stats first, side by side in one row; below them all others, two in a row."""
     stats = sum(panel.kind == "stat" for panel in panels)
     edges = [WIDTH * i // stats for i in range(stats + 1)]
-    row = [GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)]
-    half = WIDTH // 2
-    below = (divmod(i, 2) for i in range(len(panels) - stats))
-    return row + [
-        GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y) for y, x in below
+    positions = [
+        GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)
     ]
+    half = WIDTH // 2
+    for i in range(len(panels) - stats):
+        y, x = divmod(i, 2)
+        positions.append(GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y))
+    return positions
 
 
 def _variable(variable: Variable) -> dashboard.QueryVariable:
@@ -215,7 +221,9 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
     )
-    return made.multi(True).include_all(True) if variable.multiple else made
+    if variable.multiple:
+        made = made.multi(True).include_all(True)
+    return made
 
 
 def _stat(panel: Panel) -> stat.Panel:

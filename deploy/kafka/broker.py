@@ -187,14 +187,17 @@ def start(
     """
     starting = only or cluster
     for node in starting:
-        if (running := pid_of(node.folder)) is not None:
+        running = pid_of(node.folder)
+        if running is not None:
             raise BrokerError(
                 f"a broker already runs in {node.folder}, process {running}; stop it first"
             )
     heap = HEAP_SINGLE if len(cluster) == 1 else HEAP_CLUSTER
     folder = jars()
-    shared = [f"-XX:SharedArchiveFile={_archive(folder)}"] if _archive(folder).exists() else []
-    java = [*JAVA, heap, *LOGGING, *shared, "-cp", str(folder / "*")]
+    java = [*JAVA, heap, *LOGGING]
+    if _archive(folder).exists():
+        java.append(f"-XX:SharedArchiveFile={_archive(folder)}")
+    java += ["-cp", str(folder / "*")]
     for node in starting:
         _write_properties(node, cluster, more)
     if not (cluster[0].folder / "data" / "meta.properties").exists():
@@ -208,27 +211,29 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Shut down the brokers in `folder`, if any run, and wait until they have ended. Raises
-    `BrokerError`.
+    """Shut down the brokers in `folder`, if any run, and wait until they have ended.
 
     One that has not ended after `STOP_S` seconds is killed, as a service manager would do: the last
     controller of a cluster may wait minutes for a majority that has ended. What is in the log files
-    survives that.
+    survives that. Raises `BrokerError`.
     """
-    folders = [one for one in (folder, *folder.glob("node-*")) if pid_of(one) is not None]
+    running: list[Path] = []
     # All at once: a controller without a majority would wait for the others.
-    for one in folders:
-        if (pid := pid_of(one)) is not None:
+    for node in (folder, *folder.glob("node-*")):
+        pid = pid_of(node)
+        if pid is not None:
             os.kill(pid, signal.SIGTERM)
+            running.append(node)
     until = time.monotonic() + STOP_S
-    for one in folders:
-        if _has_ended(one, until):
+    for node in running:
+        if _has_ended(node, until):
             continue
-        if (pid := pid_of(one)) is not None:
+        pid = pid_of(node)
+        if pid is not None:
             os.kill(pid, signal.SIGKILL)
-        if not _has_ended(one, time.monotonic() + KILL_S):
+        if not _has_ended(node, time.monotonic() + KILL_S):
             raise BrokerError(
-                f"process {pid} did not end when it was killed; see {one / 'broker.log'}"
+                f"process {pid} did not end when it was killed; see {node / 'broker.log'}"
             )
 
 
@@ -248,10 +253,11 @@ def pid_of(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     # Process ids are reused: it is the broker only if it was started with this folder's file.
-    shown = subprocess.run(
+    process = subprocess.run(
         ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return pid if str(folder.resolve() / "server.properties") in shown.stdout else None
+    is_broker = str(folder.resolve() / "server.properties") in process.stdout
+    return pid if is_broker else None
 
 
 def _properties(node: Node) -> Path:
@@ -265,7 +271,7 @@ def _write_properties(node: Node, cluster: Sequence[Node], more: str) -> None:
         "number": node.number,
         "port": node.port,
         "controller_port": node.port + 1,
-        "controllers": ",".join(f"127.0.0.1:{one.port + 1}" for one in cluster),
+        "controllers": ",".join(f"127.0.0.1:{member.port + 1}" for member in cluster),
         "folder": node.folder,
         "replicas": replicas,
         "replicas_min": max(1, replicas - 1),
@@ -290,10 +296,13 @@ def _format(java: Sequence[str], cluster: Sequence[Node], more: Sequence[str]) -
         _random_id(),
         *more,
     ]
-    commands = [[*tool, "-c", str(_properties(node))] for node in cluster]
-    processes = [
-        subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for one in commands
-    ]
+    # All at once: each starts a JVM.
+    processes: list[subprocess.Popen[bytes]] = []
+    for node in cluster:
+        command = [*tool, "-c", str(_properties(node))]
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
     for formatting in processes:
         output = formatting.communicate()[0].decode(errors="replace")
         if formatting.returncode != 0:

@@ -183,6 +183,8 @@ class Hierarchy:
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
+        # A region that goes back to an upstream federation must go on with its numbers there: that
+        # one would take an update under a number that it has seen for a repeated or forged one.
         contributions = dict(self._others)
         if self._link is not None:
             contributions[self._link.federation] = {

@@ -12,11 +12,11 @@ from shoal.server_node.report.lineage import Cluster, ClusterEvent, EventKind, L
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
-    pairs = zip(contract.features, centre, strict=True)
-    return {
-        one.name: category_text(value, one) if one.kind == "category" else value
-        for one, value in pairs
-    }
+    by_name: dict[str, float | str] = {}
+    for feature, value in zip(contract.features, centre, strict=True):
+        is_category = feature.kind == "category"
+        by_name[feature.name] = category_text(value, feature) if is_category else value
+    return by_name
 
 
 def event_messages(
@@ -35,15 +35,21 @@ def event_messages(
     numbers = {identity: number for number, identity in after.of_number.items()}
     clusters = {**before.clusters, **after.clusters}
     units = {feature.name: feature.unit for feature in contract.features}
-    messages = []
+    messages: list[ClusterEventMessage] = []
     for place, event in enumerate(events):
         cluster = clusters[event.identity]
         other = None if event.other is None else clusters.get(event.other)
-        description = described.get(numbers.get(event.identity, -1))
-        label = "" if description is None else description.label
+        # A cluster that has ended is not in the snapshot, so nothing is known of where it lies.
+        label = ""
         centre = None
+        description = described.get(numbers.get(event.identity, -1))
         if description is not None:
+            label = description.label
             centre = _centre_by_name(description.centre, contract)
+        share_before = event.share_before
+        if share_before is not None:
+            # Sums of shares may be above 1 by rounding.
+            share_before = min(1.0, share_before)
         messages.append(
             ClusterEventMessage(
                 id=f"{snapshot.model}/{snapshot.version}/{place}",
@@ -62,7 +68,7 @@ def event_messages(
                 other_name="" if other is None else other.name,
                 muted=cluster.muted(snapshot.made_at),
                 share=min(1.0, event.share),
-                share_before=None if event.share_before is None else min(1.0, event.share_before),
+                share_before=share_before,
                 dwell=event.dwell,
                 dwell_before=event.dwell_before,
                 centre=centre,
@@ -81,7 +87,9 @@ def title(cluster: Cluster | None, label: str = "") -> str:
         return "another cluster"
     if cluster.name:
         return f'cluster {cluster.identity} "{cluster.name}"'
-    return f"cluster {cluster.identity} ({label})" if label else f"cluster {cluster.identity}"
+    if label:
+        return f"cluster {cluster.identity} ({label})"
+    return f"cluster {cluster.identity}"
 
 
 def sentence(
@@ -105,8 +113,13 @@ def sentence(
         EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",
         EventKind.MUTED: "is muted: it raises no alerts for a time",
         EventKind.UNMUTED: "raises alerts again",
-        EventKind.UNUSUAL: f"is unusual for this time of day: {ratio(event.share)} of the readings, {before} is usual",
-        EventKind.USUAL_AGAIN: f"is usual again for this time of day: {ratio(event.share)} of the readings",
+        EventKind.UNUSUAL: (
+            f"is unusual for this time of day: {ratio(event.share)} of the readings, "
+            f"{before} is usual"
+        ),
+        EventKind.USUAL_AGAIN: (
+            f"is usual again for this time of day: {ratio(event.share)} of the readings"
+        ),
         EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
         EventKind.DWELL_MOVED: f"lasts {dwell} at a stretch, before {dwell_before}",
     }

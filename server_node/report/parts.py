@@ -15,14 +15,13 @@ is there stays while the halves agree a little less.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.config.contract import Contract
-from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools, Floats
 from shoal.kernels.distance import nearest_labels
 from shoal.kernels.lloyd import assign_block, kmeans_plusplus, means, row_hashes
@@ -30,25 +29,31 @@ from shoal.kernels.matching import assignment, follow_clusters
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import Part, are_parts, number_features
+from shoal.saved_state import SavedState, Whole, require
 from shoal.server_node.report.description import Description, describe
 from shoal.server_node.report.lineage import Lineage
 
 READINGS_MIN: Final = 1_000
+"""readings from which on parts are looked for"""
 PARTS_MAX: Final = 4
-# The centres are plain numbers of a message, which holds 16 384 values.
 FEATURES_MAX: Final = 256
+"""features of a model with parts: centres are plain numbers in a message, 16 384 of them at most"""
 NODES_MIN: Final = 8
 """nodes for each part from which on halves of them are worth comparing"""
 SHARE_MIN: Final = 0.1
 """least share of the readings of a part"""
-AGREE_MIN = 0.9
-AGREE_KEPT = 0.8
-"""share of the mass that centres from two halves of the nodes part alike: for a new number, and one
-that is there"""
+AGREE_MIN: Final = 0.9
+"""share of the mass that centres from two halves of the nodes must part alike, for a new number of
+parts"""
+AGREE_KEPT: Final = 0.8
+"""the same for a number that is there: lower, so that it does not come and go"""
 SPLITS: Final = 4
+"""pairs of halves of the nodes that are compared"""
 STARTS: Final = 4
+"""starts of k-means, of which the best counts"""
 STEPS: Final = 50
 STILL: Final = 1e-6
+"""steps of Lloyd's algorithm, and the movement of centres, in unit coordinates, that ends it"""
 APART_MIN: Final = 0.6
 """distance of middles, in half widths, that sets a part apart; parts touch, so it is less than for
 clusters"""
@@ -76,11 +81,11 @@ class _Nodes:
         self.mass = view.mass[self.member]
 
     def lloyd(self, centres: Floats, chosen: Bools | None = None) -> tuple[Floats, float]:
-        """-> centres (k, f) from these on, and the inertia before the last step; of the nodes
-        `chosen`, else of all."""
-        rows, mass = (
-            (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
-        )
+        """-> centres (k, f) from these on, and the inertia before the last step.
+
+        Of the nodes `chosen`, else of all.
+        """
+        rows, mass = self._weighted(chosen)
         centres = np.ascontiguousarray(centres)
         inertia = 0.0
         for _ in range(STEPS):
@@ -93,37 +98,60 @@ class _Nodes:
 
     def kmeans(self, k: int, chosen: Bools | None = None) -> Floats:
         """-> at most k centres of the least inertia of `STARTS` starts."""
-        rows, mass = (
-            (self.rows, self.mass) if chosen is None else (self.rows[chosen], self.mass[chosen])
-        )
-        starts = (rows[kmeans_plusplus(rows, k, start, mass)] for start in range(STARTS))
-        return min((self.lloyd(one, chosen) for one in starts), key=lambda run: run[1])[0]
+        rows, mass = self._weighted(chosen)
+        runs: list[tuple[Floats, float]] = []
+        for start in range(STARTS):
+            initial = rows[kmeans_plusplus(rows, k, start, mass)]
+            runs.append(self.lloyd(initial, chosen))
+        centres, _ = min(runs, key=lambda run: run[1])
+        return centres
+
+    def _weighted(self, chosen: Bools | None) -> tuple[Floats, Floats]:
+        """Rows and masses of the nodes `chosen`, else of all."""
+        if chosen is None:
+            return self.rows, self.mass
+        return self.rows[chosen], self.mass[chosen]
 
     def shares(self, centres: Floats) -> Floats:
         """(k,) shares of the mass."""
-        held = np.bincount(nearest_labels(self.rows, centres), self.mass, len(centres))
-        found: Floats = held / self.mass.sum()
-        return found
+        mass = np.bincount(nearest_labels(self.rows, centres), self.mass, len(centres))
+        shares: Floats = mass / self.mass.sum()
+        return shares
 
     def agreement(self, k: int) -> float:
         """The least share of the mass that centres from two halves of the nodes part alike."""
         least = 1.0
         for split in range(SPLITS):
             # By their own bits, so that the halves do not depend on the order of the nodes.
-            half = row_hashes(self.rows, split) % np.uint64(2) == 0
-            one, other = (self.kmeans(k, chosen) for chosen in (half, ~half))
-            if len(one) < k or len(other) < k:
+            is_first = row_hashes(self.rows, split) % np.uint64(2) == 0
+            first = self.kmeans(k, is_first)
+            second = self.kmeans(k, ~is_first)
+            if len(first) < k or len(second) < k:
                 return 0.0
+            # (k, k) mass of the nodes that are in cell i by one half, and in cell j by the other.
             shared = np.zeros((k, k))
-            np.add.at(
-                shared,
-                (nearest_labels(self.rows, one), nearest_labels(self.rows, other)),
-                self.mass,
-            )
-            least = min(
-                least, float(shared[np.arange(k), assignment(-shared)].sum() / self.mass.sum())
-            )
+            labels = (nearest_labels(self.rows, first), nearest_labels(self.rows, second))
+            np.add.at(shared, labels, self.mass)
+            # Cells have no order: they are matched so that most mass agrees.
+            alike = shared[np.arange(k), assignment(-shared)].sum()
+            least = min(least, float(alike / self.mass.sum()))
         return least
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartState(SavedState):
+    number: Annotated[int, Whole(least=1)]
+    label: str
+    text: str
+    share: float
+    features: list[int]
+    centre: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsState(SavedState):
+    parts: list[PartState]
+    readings: int
 
 
 class Parts:
@@ -158,15 +186,28 @@ class Parts:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {"parts": [list(one) for one in self._parts], "readings": self._readings}
+        parts = [PartState(**part._asdict()) for part in self._parts]
+        return PartsState(parts=parts, readings=self._readings).saved()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved ones. Raises `KeyError`, `TypeError` or `InvalidState` for a damaged
-        state."""
-        if not are_parts(state["parts"]):
-            raise InvalidState("the checkpoint of the parts of a cluster is damaged")
-        self._parts = [Part(*one) for one in state["parts"]]
-        self._readings = int(state["readings"])
+    def restore(self, state: Any) -> None:
+        """Become the saved ones. Raises `InvalidState`."""
+        saved = PartsState.read(state)
+        parts: list[Part] = []
+        for entry in saved.parts:
+            parts.append(
+                Part(
+                    entry.number,
+                    entry.label,
+                    entry.text,
+                    entry.share,
+                    entry.features,
+                    entry.centre,
+                )
+            )
+        # As of a message, since snapshots are made of them.
+        require(are_parts([list(part) for part in parts]), "its parts of a cluster cannot be")
+        self._parts = parts
+        self._readings = saved.readings
 
 
 def next_parts(
@@ -188,11 +229,11 @@ def next_parts(
         return []
     cells = _followed(before, nodes)
     if _is_due(*readings):
-        cells = _looked(cells, nodes)
+        cells = _chosen(cells, nodes)
     if cells is None:
         return []
-    told = {one.number: one.features for one in before}
-    return _named(cells, nodes, told)
+    distinct = {part.number: part.features for part in before}
+    return _named(cells, nodes, distinct)
 
 
 def _is_due(before: int, now: int) -> bool:
@@ -204,13 +245,13 @@ def _followed(before: Sequence[Part], nodes: _Nodes) -> _Cells | None:
     """The cells that go on from parts; None where there were none, or one has lost its readings."""
     if not before or len(before[0].centre) != nodes.contract.width:
         return None
-    centres, _ = nodes.lloyd(np.array([one.centre for one in before])[:, nodes.features])
-    return (
-        _Cells(centres, [one.number for one in before]) if nodes.shares(centres).min() > 0 else None
-    )
+    centres, _ = nodes.lloyd(np.array([part.centre for part in before])[:, nodes.features])
+    if nodes.shares(centres).min() <= 0:
+        return None
+    return _Cells(centres, [part.number for part in before])
 
 
-def _looked(cells: _Cells | None, nodes: _Nodes) -> _Cells | None:
+def _chosen(cells: _Cells | None, nodes: _Nodes) -> _Cells | None:
     """The cells whose number is right: those that are there, or others; None where none is."""
     if cells is not None and _holds(cells, nodes, AGREE_KEPT):
         return cells
@@ -221,48 +262,57 @@ def _looked(cells: _Cells | None, nodes: _Nodes) -> _Cells | None:
         if len(centres) == k:
             # The heaviest is number 1.
             centres = centres[np.argsort(-nodes.shares(centres), kind="stable")]
-            found = _Cells(centres, list(range(1, k + 1)))
-            if _holds(found, nodes, AGREE_MIN):
-                return found if cells is None else _renumbered(found, cells, nodes)
+            new = _Cells(centres, list(range(1, k + 1)))
+            if _holds(new, nodes, AGREE_MIN):
+                return new if cells is None else _renumbered(new, cells, nodes)
     return None
 
 
 def _holds(cells: _Cells, nodes: _Nodes, agree_min: float) -> bool:
-    """Whether halves of the nodes agree on as many cells, each is large enough, and words tell them
-    apart."""
+    """Whether halves of the nodes agree on as many cells, each is large enough, and each has a name
+    of its own."""
     k = len(cells.centres)
     if len(nodes.rows) < NODES_MIN * k or nodes.shares(cells.centres).min() < SHARE_MIN:
         return False
-    apart = {_told(one) for one in _descriptions(cells, nodes, {}).values()}
-    return len(apart) == k and () not in apart and nodes.agreement(k) >= agree_min
+    names = {_name(description) for description in _descriptions(cells, nodes, {}).values()}
+    # The agreement is last: it runs k-means 32 times.
+    return len(names) == k and () not in names and nodes.agreement(k) >= agree_min
 
 
-def _told(one: Description) -> tuple[tuple[int, bool, bool], ...]:
-    """What the name of a part tells: features, and whether each is high, or between others."""
-    return tuple((each.feature, each.high, each.above is not None) for each in one.distinctions)
+def _name(description: Description) -> tuple[tuple[int, bool, bool], ...]:
+    """What a name consists of: features, and whether each is high, or between others."""
+    return tuple(
+        (distinction.feature, distinction.high, distinction.above is not None)
+        for distinction in description.distinctions
+    )
 
 
-def _renumbered(found: _Cells, before: _Cells, nodes: _Nodes) -> _Cells:
+def _renumbered(new: _Cells, before: _Cells, nodes: _Nodes) -> _Cells:
     """New cells with the numbers of those before that they go on as; others get the least that are
     free."""
-    k = len(found.centres)
-    was = nearest_labels(nodes.rows, before.centres)
-    now = nearest_labels(nodes.rows, found.centres)
-    order, same = follow_clusters(was, now, nodes.mass, k)
-    kept = [before.numbers[one] if one >= 0 else None for one in same.tolist()]
-    free = iter(sorted(set(range(1, 2 * PARTS_MAX + 1)) - set(kept)))
-    return _Cells(found.centres[order], [next(free) if one is None else one for one in kept])
+    label_before = nearest_labels(nodes.rows, before.centres)
+    label = nearest_labels(nodes.rows, new.centres)
+    order, same = follow_clusters(label_before, label, nodes.mass, len(new.centres))
+    kept = {before.numbers[place] for place in same.tolist() if place >= 0}
+    # Twice as many as there can be, so that there are always enough.
+    free = iter(sorted(set(range(1, 2 * PARTS_MAX + 1)) - kept))
+    numbers: list[int] = []
+    for place in same.tolist():
+        numbers.append(before.numbers[place] if place >= 0 else next(free))
+    return _Cells(new.centres[order], numbers)
 
 
 def _descriptions(
-    cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]
+    cells: _Cells, nodes: _Nodes, distinct: Mapping[int, Sequence[int]]
 ) -> dict[int, Description]:
-    """place of each cell -> its description. `told`: number -> the features that its name told
-    before."""
+    """place of each cell -> its description.
+
+    `distinct`: number -> the features in its name before, so that names last.
+    """
     label = np.full(len(nodes.member), NO_CLUSTER, dtype=np.int64)
     label[nodes.member] = nearest_labels(nodes.rows, cells.centres)
     parts = replace(nodes.view, cluster=label, centres=_centres(cells, nodes))
-    before = {place: told.get(number, ()) for place, number in enumerate(cells.numbers)}
+    before = {place: distinct.get(number, ()) for place, number in enumerate(cells.numbers)}
     return describe(parts, nodes.contract, apart_min=APART_MIN, told=before)
 
 
@@ -270,27 +320,29 @@ def _centres(cells: _Cells, nodes: _Nodes) -> Floats:
     """(k, d) the mean of the nodes of each cell, in unit coordinates."""
     label = nearest_labels(nodes.rows, cells.centres)
     k = len(cells.centres)
-    held = np.bincount(label, nodes.mass, k)
+    mass = np.bincount(label, nodes.mass, k)
     sums = [np.bincount(label, nodes.mass * column, k) for column in nodes.places.T]
-    found: Floats = np.stack(sums, axis=1) / np.where(held > 0, held, 1.0)[:, None]
-    return found
+    # A cell that no node is nearest to is at 0, rather than nowhere.
+    centres: Floats = np.stack(sums, axis=1) / np.where(mass > 0, mass, 1.0)[:, None]
+    return centres
 
 
-def _named(cells: _Cells, nodes: _Nodes, told: Mapping[int, Sequence[int]]) -> list[Part]:
-    """The parts by their numbers."""
-    described = _descriptions(cells, nodes, told)
+def _named(cells: _Cells, nodes: _Nodes, distinct: Mapping[int, Sequence[int]]) -> list[Part]:
+    """The parts, in the order of their numbers."""
+    descriptions = _descriptions(cells, nodes, distinct)
     shares = nodes.shares(cells.centres).tolist()
-    parts = [
-        Part(
-            number,
-            described[place].label[:TEXT_CHARACTERS_MAX],
-            described[place].text(nodes.contract)[:TEXT_CHARACTERS_MAX],
-            shares[place],
-            [each.feature for each in described[place].distinctions],
-            centre.tolist(),
+    centres = _centres(cells, nodes).tolist()
+    parts: list[Part] = []
+    for place, number in enumerate(cells.numbers):
+        description = descriptions[place]
+        parts.append(
+            Part(
+                number,
+                description.label[:TEXT_CHARACTERS_MAX],
+                description.text(nodes.contract)[:TEXT_CHARACTERS_MAX],
+                shares[place],
+                [distinction.feature for distinction in description.distinctions],
+                centres[place],
+            )
         )
-        for place, (number, centre) in enumerate(
-            zip(cells.numbers, _centres(cells, nodes), strict=True)
-        )
-    ]
-    return sorted(parts, key=lambda one: one.number)
+    return sorted(parts, key=lambda part: part.number)
