@@ -1,5 +1,4 @@
-"""Checks of single fields, the same for every message: names, counts, moments, tables of plain
-values, arrays.
+"""Checks of single fields, the same for every message.
 
 Each `is_...` is true or false for a value of any type and never raises; `require` raises
 `MessageRejected`.
@@ -46,8 +45,7 @@ def is_text(value: object) -> bool:
 
 
 def is_cluster_name(value: object) -> bool:
-    """Whether people may name a cluster so: one short line of printable text; an empty one is no
-    name."""
+    """Whether people may name a cluster so: one short line of printable text; "" is no name."""
     return (
         isinstance(value, str) and value.isprintable() and len(value) <= CLUSTER_NAME_CHARACTERS_MAX
     )
@@ -60,6 +58,8 @@ def is_count(value: object, smallest: int = 0) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether this is a finite number; a truth value is none."""
+    # NaN and the infinities less themselves are NaN. Not math.isfinite: it raises for whole
+    # numbers that no float can hold.
     return isinstance(value, _NUMBER) and not isinstance(value, bool) and value - value == 0
 
 
@@ -73,12 +73,17 @@ def is_moment(value: object) -> bool:
 
 
 def is_plain_table(value: object) -> bool:
-    """Whether this maps names to numbers, texts, None, or lists of these: values that are safe to
-    compare."""
-    return isinstance(value, dict) and all(
-        all(map(_is_plain, inner)) if isinstance(inner, list) else _is_plain(inner)
-        for inner in value.values()
-    )
+    """Whether this maps names to numbers, texts, None, or lists of these.
+
+    Such values are safe to compare.
+    """
+    if not isinstance(value, dict):
+        return False
+    for inner in value.values():
+        entries = inner if isinstance(inner, list) else (inner,)
+        if not all(map(_is_plain, entries)):
+            return False
+    return True
 
 
 def is_arrays(value: object) -> bool:

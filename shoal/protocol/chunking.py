@@ -1,5 +1,4 @@
-"""Chunking: an update too large for one record travels as several, and each can be checked by
-itself.
+"""Chunking: an update too large for one record travels as several, each checked by itself.
 
 Arrays with one entry for each node (`ArraySpec.per_node`) are cut between nodes, in their order;
 everything else is the same in every chunk. Joined again, the chunks are the update as it was, to
@@ -35,14 +34,15 @@ class EncodedChunk(NamedTuple):
 
 
 def encode_update(update: Update, table: Table, record_bytes_max: int) -> list[EncodedChunk]:
-    """The update itself if its record has at most `record_bytes_max` bytes, else the fewest chunks
-    that have.
+    """The update itself if its record has at most `record_bytes_max` bytes, else chunks of it.
 
-    Raises `MessageRejected` ("oversized") for an update that is too large even in chunks.
+    They are the fewest that have. Raises `MessageRejected` ("oversized") for an update that is too
+    large even in chunks.
     """
     room = min(record_bytes_max - UPDATE_HEADERS_BYTES_MAX, MESSAGE_BYTES_MAX)
     if sum(array.nbytes for array in update.arrays.values()) <= room:
-        with suppress(MessageRejected):  # what is too large for a message is cut
+        # What is too large for a message is cut.
+        with suppress(MessageRejected):
             value = update.encode()
             if len(value) <= room:
                 return [EncodedChunk(update, value)]
@@ -53,9 +53,8 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
     """The fewest chunks of an update with at most `room` bytes each. Raises `MessageRejected`."""
     cut = {name: array for name, array in update.arrays.items() if table[name].per_node}
     # Packed and not estimated: the limit of a record must hold to the byte.
-    fixed = len(
-        replace(update, arrays=_between(update.arrays, table, 0, 0)).encode()
-    ) + _LENGTH_BYTES * (len(cut) + 2)
+    empty = replace(update, arrays=_between(update.arrays, table, 0, 0))
+    fixed = len(empty.encode()) + _LENGTH_BYTES * (len(cut) + 2)
     variable = sum(array.nbytes for array in cut.values())
     node = sum(array[:1].nbytes for array in cut.values())
     nodes = max((len(array) for array in cut.values()), default=0)
@@ -74,39 +73,38 @@ def _chunks(update: Update, table: Table, room: int) -> list[Update]:
             f"{UPDATE_BYTES_MAX} bytes"
         )
         raise MessageRejected("oversized", f"{detail}; let its model keep fewer nodes")
-    bounds = [(n * nodes_each, (n + 1) * nodes_each) for n in range(chunks)]
-    return [
-        replace(
-            update, arrays=_between(update.arrays, table, *of_chunk), chunk=number, chunks=chunks
-        )
-        for number, of_chunk in enumerate(bounds, start=1)
-    ]
+    parts = []
+    for n in range(chunks):
+        arrays = _between(update.arrays, table, n * nodes_each, (n + 1) * nodes_each)
+        parts.append(replace(update, arrays=arrays, chunk=n + 1, chunks=chunks))
+    return parts
 
 
 def common_bytes(chunk: Update, table: Table) -> bytes:
-    """Common part of all chunks of an update, as bytes: all but the chunk's number and the entries
-    of its nodes."""
+    """Common part of all chunks of an update, as bytes.
+
+    It is all but the chunk's number and the entries of its nodes.
+    """
     shared: dict[str, Any] = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
     del shared["chunk"]
-    forms = {
-        name: list(array.shape[1:]) if table[name].per_node else array
-        for name, array in chunk.arrays.items()
-    }
+    forms: dict[str, Any] = {}
+    for name, array in chunk.arrays.items():
+        forms[name] = list(array.shape[1:]) if table[name].per_node else array
     return pack(shared | {"arrays": forms})
 
 
 def join_chunks(chunks: Sequence[Update], table: Table) -> Update:
     """The update that was split; `chunks` are all of them, in order, with equal `common_bytes`."""
-    arrays = {
-        name: np.concatenate([chunk.arrays[name] for chunk in chunks])
-        if table[name].per_node
-        else array
-        for name, array in chunks[0].arrays.items()
-    }
+    arrays = dict(chunks[0].arrays)
+    for name in arrays:
+        if table[name].per_node:
+            arrays[name] = np.concatenate([chunk.arrays[name] for chunk in chunks])
     return replace(chunks[0], arrays=arrays, chunk=1, chunks=1)
 
 
 def _between(arrays: Arrays, table: Table, first: int, end: int) -> Arrays:
-    return {
-        name: array[first:end] if table[name].per_node else array for name, array in arrays.items()
-    }
+    """The arrays with the nodes from `first` up to `end`, and all of those without nodes."""
+    cut = {}
+    for name, array in arrays.items():
+        cut[name] = array[first:end] if table[name].per_node else array
+    return cut

@@ -1,5 +1,4 @@
-"""The codec: plain values and numpy arrays to bytes and back, by msgpack with an extension type for
-arrays.
+"""The codec: plain values and numpy arrays to bytes and back, by msgpack.
 
 Equal values have equal bytes, which the tests of replay rely on: mappings keep their order, floats
 have 64 bits, arrays are C-ordered and little-endian.
@@ -70,15 +69,15 @@ _FLAT_OR_STORED = _FLAT | {StoredPart}
 
 
 def pack(value: Any, refer: Refer | None = None, depth_max: int = DEPTH_MAX) -> bytes:
-    """None, bool, int, float, str, bytes, arrays, parts, and lists and mappings (by text) of these
-    -> bytes.
+    """The bytes of a plain value: None, bool, int, float, str, bytes, arrays and parts.
 
-    `unpack` gives the same value back. Anything else raises TypeError, also what is nested deeper
-    than `depth_max`. `refer` gives what is packed in place of each part: an extension value of type
-    `PART`. The part's value is then packed with `PART_DEPTH_MAX`, and may be so deep in the whole
-    that there is room for it.
+    And of lists and mappings (by text) of these. `unpack` gives the same value back. Anything else
+    raises TypeError, also what is nested deeper than `depth_max`. `refer` gives what is packed in
+    place of each part: an extension value of type `PART`. The part's value is then packed with
+    `PART_DEPTH_MAX`, and may be so deep in the whole that there is room for it.
     """
-    if flaw := _flaw(value, depth_max, refer is not None):
+    flaw = _flaw(value, depth_max, refer is not None)
+    if flaw is not None:
         raise TypeError(f"cannot pack {flaw}")
     default = _encode_extension if refer is None else partial(_part_out, refer)
     try:
@@ -111,28 +110,29 @@ def unpack(
     # Each value takes a byte or more, so a short message cannot hold too many.
     if items_max is not None and len(packed) > items_max:
         _count(packed, items_max)
+    hook = _decode_extension if resolve is None else partial(_part_in, resolve)
     try:
-        value = msgpack.unpackb(
-            packed,
-            raw=False,
-            strict_map_key=True,
-            ext_hook=_decode_extension if resolve is None else partial(_part_in, resolve),
-        )
+        value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=hook)
     except MessageRejected:
         raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:
         raise MessageRejected("malformed", f"not a message: {type(broken).__name__}") from None
-    if flaw := _flaw(value, DEPTH_MAX):
+    flaw = _flaw(value, DEPTH_MAX)
+    if flaw is not None:
         raise MessageRejected("malformed", f"holds {flaw}")
     return value
 
 
 def _part_out(refer: Refer, value: Any) -> Any:
-    return refer(value) if type(value) is StoredPart else _encode_extension(value)
+    if type(value) is StoredPart:
+        return refer(value)
+    return _encode_extension(value)
 
 
 def _part_in(value_of: Resolve, code: int, packed: bytes) -> Any:
-    return value_of(packed) if code == PART else _decode_extension(code, packed)
+    if code == PART:
+        return value_of(packed)
+    return _decode_extension(code, packed)
 
 
 def _encode_extension(value: Any) -> Any:
@@ -147,9 +147,9 @@ def _encode_extension(value: Any) -> Any:
     form = value.dtype.str
     # Most arrays are in order already, and are packed without a copy.
     if form not in DTYPES or not value.flags.c_contiguous:
-        little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(
-            value.shape
-        )
+        # `ascontiguousarray` gives an array without dimensions one, so the shape is put back.
+        ordered = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+        little = ordered.reshape(value.shape)
         form = little.dtype.str
     if form not in DTYPES or little.ndim > DIMENSIONS_MAX:
         raise TypeError(f"cannot pack an array of {value.dtype} with {value.ndim} dimensions")
@@ -242,45 +242,49 @@ def _count(packed: bytes, items_max: int) -> None:
             raise MessageRejected("oversized", f"made of more than {items_max} values")
 
 
-def _flaw(value: object, left: int, stored: bool = False) -> str | None:
-    """What of `value` cannot be packed, or None. Types that only one direction meets are checked
-    there.
+def _flaw(value: object, depth_left: int, stored: bool = False) -> str | None:
+    """What of `value` cannot be packed, or None.
 
-    `left`: how deep it may nest. `stored`: its parts are stored elsewhere, and each is checked when
-    it is packed.
+    Types that only one direction meets are checked there. `depth_left`: how deep it may nest.
+    `stored`: its parts are stored elsewhere, and each is checked when it is packed.
     """
     if not isinstance(value, _CONTAINERS):
-        return _flaw_of_one(value, left, stored)
-    if left == 0:
+        return _flaw_of_one(value, depth_left, stored)
+    if depth_left == 0:
         return _TOO_DEEP
     inner_values: Collection[object] = value
     if isinstance(value, dict):
-        if not _TEXT.issuperset(map(type, value)) and not all(
-            isinstance(key, str) for key in value
-        ):
+        # Nearly all keys are exactly texts; only a subclass of str needs a look at each.
+        are_texts = _TEXT.issuperset(map(type, value))
+        if not are_texts and not all(isinstance(key, str) for key in value):
             return "a mapping whose keys are not text"
         inner_values = value.values()
     # Most hold flat values alone: comparing their types at once takes a fraction of looking at
     # each.
-    flat = _FLAT_OR_STORED if stored and left > PART_DEPTH_MAX else _FLAT
+    flat = _FLAT_OR_STORED if stored and depth_left > PART_DEPTH_MAX else _FLAT
     if flat.issuperset(map(type, inner_values)):
         return None
     for inner in inner_values:
-        # A list of flat values, as tables have for each row, needs no call.
-        if type(inner) in flat or (
-            type(inner) is list and left > 1 and _FLAT.issuperset(map(type, inner))
-        ):
+        if type(inner) in flat:
             continue
-        if isinstance(inner, _NESTED) and (flaw := _flaw(inner, left - 1, stored)):
+        # A list of flat values, as tables have for each row, needs no call.
+        if type(inner) is list and depth_left > 1 and _FLAT.issuperset(map(type, inner)):
+            continue
+        if not isinstance(inner, _NESTED):
+            continue
+        flaw = _flaw(inner, depth_left - 1, stored)
+        if flaw is not None:
             return flaw
     return None
 
 
-def _flaw_of_one(value: object, left: int, stored: bool) -> str | None:
+def _flaw_of_one(value: object, depth_left: int, stored: bool) -> str | None:
     if isinstance(value, msgpack.Timestamp):
         return "a timestamp"
     if not isinstance(value, StoredPart):
         return None
-    if stored:
-        return _TOO_DEEP if left < PART_DEPTH_MAX else None
-    return _flaw(value.value, left)
+    if not stored:
+        return _flaw(value.value, depth_left)
+    if depth_left < PART_DEPTH_MAX:
+        return _TOO_DEEP
+    return None

@@ -1,6 +1,6 @@
-"""Conflicts: updates that a server refused because another update of that client has the same
-sequence number, and clients that publish from two processes.
+"""Conflicts: updates with the number of another one, and clients that publish from two processes.
 
+A server refuses an update of a client that has the sequence number of another update of it.
 Either the client runs from a copy of its folder that is older than what it has published, or two
 machines run under one name. What the later one has learnt is not in the model. The server publishes
 the newest conflicts, and a client that finds itself among them when it starts stops and says what
@@ -78,9 +78,8 @@ def mark_in(record: Record) -> Mark | None:
     author = headers.get(AUTHOR_HEADER, b"")
     if record.value is None or len(incarnation) != INCARNATION_BYTES or len(author) != AUTHOR_BYTES:
         return None
-    return Mark(
-        incarnation, hashlib.blake2b(record.value, digest_size=VALUE_BYTES).digest(), author
-    )
+    digest = hashlib.blake2b(record.value, digest_size=VALUE_BYTES).digest()
+    return Mark(incarnation, digest, author)
 
 
 def is_marked_by(key: bytes, packed: bytes) -> bool:
@@ -96,8 +95,9 @@ def content_digest(update: Update, value: bytes, table: Mapping[str, ArraySpec])
     `value` is the update, or one chunk of it, as it travels; `table` that of its algorithm's
     update.
     """
-    whole = value if update.chunks == 1 else common_bytes(update, table)
-    return hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
+    if update.chunks > 1:
+        value = common_bytes(update, table)
+    return hashlib.blake2b(value, digest_size=DIGEST_BYTES).digest()
 
 
 class Conflict(NamedTuple):
@@ -166,16 +166,13 @@ def _is_entry(value: object) -> bool:
 
 
 def _is_copy(value: object) -> bool:
-    if not (
-        isinstance(value, list)
-        and len(value) == len(Copy._fields)
-        and _is_entry(value[: len(Conflict._fields)])
-    ):
+    if not isinstance(value, list) or len(value) != len(Copy._fields):
         return False
-    return all(
-        isinstance(mark, bytes) and len(mark) == MARK_BYTES
-        for mark in value[len(Conflict._fields) :]
-    )
+    # Its first fields are those of a conflict; two marks follow.
+    of_conflict = len(Conflict._fields)
+    marks = value[of_conflict:]
+    are_marks = all(isinstance(mark, bytes) and len(mark) == MARK_BYTES for mark in marks)
+    return are_marks and _is_entry(value[:of_conflict])
 
 
 DIGESTS_MAX = 64
@@ -196,8 +193,10 @@ class PublishedDigests:
             del known[next(iter(known))]
 
     def was_refused(self, model: str, sequence: int, digest: bytes) -> bool:
-        """Whether the update that the server has refused is this client's, or one beyond all that
-        it has published."""
+        """Whether the update that the server has refused is this client's.
+
+        Or one beyond all that it has published: a later state of this folder has made it.
+        """
         known = self._known.get(model, {})
         return known.get(sequence) == digest or sequence > max(known, default=0)
 
@@ -209,28 +208,29 @@ class PublishedDigests:
     def state(self) -> list[Any]:
         """Plain values for `restore`."""
         # Lists of pairs would cost more than all else in the checkpoint of a client without labels.
-        return [
-            [model, np.array(list(known), dtype=np.int64), b"".join(known.values())]
-            for model, known in sorted(self._known.items())
-        ]
+        entries = []
+        for model, known in sorted(self._known.items()):
+            numbers = np.array(list(known), dtype=np.int64)
+            entries.append([model, numbers, b"".join(known.values())])
+        return entries
 
     def restore(self, state: Any) -> None:
         """Become the saved ones. Raises `InvalidState`."""
+        known = {}
         try:
-            self._known = {
-                model: _by_number(numbers.tolist(), digests) for model, numbers, digests in state
-            }
+            for model, numbers, digests in state:
+                known[model] = _by_number(numbers.tolist(), digests)
         except (AttributeError, TypeError, ValueError) as broken:
             raise InvalidState(
                 f"the checkpoint's digests of updates are damaged: {broken}"
             ) from None
+        self._known = known
 
 
 def _by_number(numbers: list[int], digests: bytes) -> dict[int, bytes]:
     """The digest of each number. Raises `ValueError` unless there are as many."""
-    parts = (
-        digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)
-    )
+    starts = range(0, len(digests), DIGEST_BYTES)
+    parts = [digests[start : start + DIGEST_BYTES] for start in starts]
     return dict(zip(numbers, parts, strict=True))
 
 
@@ -242,17 +242,18 @@ def check_no_conflict(record: Record | None, client: str, published: PublishedDi
     if record is None:
         return
     try:
-        found = ConflictList.decode(record.value, record.headers)
+        conflicts = ConflictList.decode(record.value, record.headers).conflicts
     except MessageRejected:
-        return  # not from a server of this version; it must not keep a client from starting
-    refused: Mapping[str, int] = {
-        one.model: one.sequence
-        for one in found.conflicts
-        if one.client == client and published.was_refused(one.model, one.sequence, one.digest)
-    }
-    for model, sequence in refused.items():
+        # Not from a server of this version; it must not keep a client from starting.
+        return
+    for conflict in conflicts:
+        if conflict.client != client:
+            continue
+        if not published.was_refused(conflict.model, conflict.sequence, conflict.digest):
+            continue
         raise InvalidState(
-            f"the server has refused update {sequence} of client {client} for model {model}: it "
+            f"the server has refused update {conflict.sequence} of client {client} for model "
+            f"{conflict.model}: it "
             "has another update with this number. This folder is older than what the client has "
             "published, or another machine runs under this name. Restore the newest copy of the "
             "folder, or start under a new client name; what the server has refused is in its "

@@ -39,7 +39,7 @@ _DIGIT_BITS: Final = 4
 
 
 def _decoded(key: bytes) -> Point | None:
-    """The point that 32 bytes stand for; None where they stand for none (RFC 8032, section 5.1.3)."""
+    """The point that 32 bytes stand for; None for none. Source: RFC 8032, section 5.1.3."""
     whole = int.from_bytes(key, "little")
     y = whole & (2**255 - 1)
     sign = whole >> 255
@@ -89,15 +89,15 @@ def _doubled(a: Point) -> Point:
 
 def _multiples(point: Point) -> list[Point]:
     """0, 1, 2, ... times the point, one for each digit."""
-    found = [_ZERO]
+    multiples = [_ZERO]
     for _ in range(2**_DIGIT_BITS - 1):
-        found.append(_sum(found[-1], point))
-    return found
+        multiples.append(_sum(multiples[-1], point))
+    return multiples
 
 
 @lru_cache(maxsize=KEYS_MAX)
 def _multiples_of_key(key: bytes) -> list[Point] | None:
-    """Multiples of the negative of a public key; None where it is none, or a point of small order."""
+    """Multiples of the negative of a public key; None for no key, or one of small order."""
     point = _decoded(key)
     if point is None or not _doubled(_doubled(_doubled(point)))[0]:
         return None
@@ -140,8 +140,11 @@ def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | 
     """The answer of `is_signed_by`, by `cryptography`, which accepts further keys; None where it is
     not installed."""
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
+        # An extra, which is faster where it is installed.
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+        # An extra, which is faster where it is installed.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
     except ImportError:
         return None
     if _multiples_of_key(key) is None:
@@ -174,7 +177,8 @@ class PrivateKey:
     def __init__(self, seed: bytes) -> None:
         """`seed` is the private key, 32 bytes."""
         try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
+            # An extra, which is faster where it is installed.
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
         except ImportError:
             raise MissingExtra("Signing with a private key", "sign") from None
         self._key: Any = Ed25519PrivateKey.from_private_bytes(seed)

@@ -1,5 +1,4 @@
-"""Events for other programs, as JSON: of clusters, for the federation, and of a site, which stay
-there.
+"""Events for other programs, as JSON: of clusters, for the federation, and of a site.
 
 Cluster events tell what became of a known cluster, in the topic `<federation>.events`. They are
 made from snapshots alone, so they reveal nothing that was not published. The schema is in
@@ -48,6 +47,7 @@ EVENT_KINDS: Final = (
 )
 TEXT_CHARACTERS_MAX: Final = 1000
 SCHEMA: Final = 1
+HOUR_S: Final = 3600.0
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -56,12 +56,18 @@ if TYPE_CHECKING:
 def duration(seconds: float) -> str:
     """A length of time in words: seconds, minutes, hours or days."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} second{'s' * (round(seconds) > 1)}"
-    for unit, length in (("day", DAY_S), ("hour", 3600)):
-        if seconds >= 2 * length or (unit == "hour" and seconds >= length):
-            number = round(seconds / length)
-            return f"{number} {unit}{'s' * (number > 1)}"
-    return f"{round(seconds / 60)} minutes"
+        return _counted(max(1, round(seconds)), "second")
+    if seconds < HOUR_S:
+        return _counted(round(seconds / 60), "minute")
+    # In hours up to two days: a day and a half would be "2 days".
+    if seconds < 2 * DAY_S:
+        return _counted(round(seconds / HOUR_S), "hour")
+    return _counted(round(seconds / DAY_S), "day")
+
+
+def _counted(number: int, unit: str) -> str:
+    plural = "" if number == 1 else "s"
+    return f"{number} {unit}{plural}"
 
 
 class JsonEvent:
@@ -72,10 +78,10 @@ class JsonEvent:
 
     def encode(self) -> bytes:
         """The value of the record, UTF-8."""
-        table = {
-            each.name: getattr(self, each.name) for each in fields(cast("DataclassInstance", self))
-        }
-        return json.dumps({"schema": SCHEMA, **table}, ensure_ascii=False, allow_nan=False).encode()
+        table: dict[str, Any] = {"schema": SCHEMA}
+        for event_field in fields(cast("DataclassInstance", self)):
+            table[event_field.name] = getattr(self, event_field.name)
+        return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
     def headers(cls) -> Headers:
@@ -84,29 +90,34 @@ class JsonEvent:
 
     @classmethod
     def decode(cls, value: bytes | None) -> Self:
-        """The event in a record. Fields that this version does not know are ignored. Raises
-        `MessageRejected`."""
-        if value is None or len(value) > EVENT_BYTES_MAX:
-            raise MessageRejected(
-                "oversized" if value else "malformed", "an event has 1 to 65536 bytes"
-            )
+        """The event in a record. Fields that this version does not know are ignored.
+
+        Raises `MessageRejected`.
+        """
+        if not value:
+            raise MessageRejected("malformed", "an event has 1 to 65536 bytes")
+        if len(value) > EVENT_BYTES_MAX:
+            raise MessageRejected("oversized", "an event has 1 to 65536 bytes")
         try:
             table = json.loads(value)
         except (ValueError, RecursionError):
             raise MessageRejected("malformed", "not JSON") from None
         if not isinstance(table, dict) or table.get("schema") != SCHEMA:
             raise MessageRejected("version", f"not an event of schema {SCHEMA}")
-        names = [each.name for each in fields(cast("type[DataclassInstance]", cls))]
+        names = [event_field.name for event_field in fields(cast("type[DataclassInstance]", cls))]
+        known = {name: table[name] for name in names if name in table}
         try:
-            return cls(**{name: table[name] for name in names if name in table})
+            return cls(**known)
         except TypeError:
             raise MessageRejected("malformed", "fields are missing, or of other types") from None
 
 
 @dataclass(frozen=True)
 class ClusterEventMessage(JsonEvent):
-    """One event. A message that cannot be true cannot be built: raises `MessageRejected`
-    ("malformed")."""
+    """One event of a cluster.
+
+    A message that cannot be true cannot be built: raises `MessageRejected` ("malformed").
+    """
 
     TYPE: ClassVar[str] = "cluster_event"
 
@@ -187,15 +198,18 @@ def _is_share(value: Any) -> bool:
 
 
 def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether this maps names to values of these kinds, or is None."""
     if value is None:
         return True
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str)
-        and isinstance(each, kinds)
-        and not isinstance(each, bool)
-        and (not isinstance(each, str) or is_text(each))
-        for name, each in value.items()
-    )
+    if not isinstance(value, Mapping):
+        return False
+    for name, entry in value.items():
+        # To Python a truth value is a number.
+        if not isinstance(name, str) or not isinstance(entry, kinds) or isinstance(entry, bool):
+            return False
+        if isinstance(entry, str) and not is_text(entry):
+            return False
+    return True
 
 
 SITE_EVENT_KINDS: Final = (
@@ -210,8 +224,10 @@ SITE_EVENT_KINDS: Final = (
 
 @dataclass(frozen=True)
 class SiteEvent(JsonEvent):
-    """One event. A message that cannot be true cannot be built: raises `MessageRejected`
-    ("malformed")."""
+    """One event of a site.
+
+    A message that cannot be true cannot be built: raises `MessageRejected` ("malformed").
+    """
 
     TYPE: ClassVar[str] = "site_event"
     share: ClassVar[float] = 0.0

@@ -1,5 +1,4 @@
-"""The history of a model as it travels: how many readings fell to each cluster, and came from each
-client, in each bin.
+"""The history of a model as it travels: readings of each cluster and of each client, in bins.
 
 A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. Where
 the readings of each cluster lay is kept in bins of 5 minutes and of 6 hours. The server publishes
@@ -82,16 +81,17 @@ def pack_table(table: Ints) -> PackedTable:
     counts = True
     of_table = table.T.tolist() if rows <= FEW_ROWS else np.array(table.T, order="C")
     for number, column in enumerate(of_table):
-        counts = counts and _lie_in(column, NO_CLUSTER if number < last else 0)
+        is_key = number < last
+        counts = counts and _lie_in(column, NO_CLUSTER if is_key else 0)
         if isinstance(column, list):
-            if number < last:
+            if is_key:
                 # Differences of sorted keys are small, so a narrower type holds them; the last
                 # column has the counts.
                 column[1:] = map(operator.sub, column[1:], column)
             width = _bytes_of(min(column, default=0), max(column, default=0))
             parts.append(struct.pack(f"<B{rows}{CODES[width]}", width, *column))
             continue
-        if number < last:
+        if is_key:
             column[1:] -= column[:-1].copy()
         width = _bytes_of(int(column.min()), int(column.max()))
         parts += [bytes([width]), column.astype(FORMS[width]).tobytes()]
@@ -121,16 +121,25 @@ def _compressed(contents: bytes) -> bytes:
 
 
 def _bytes_of(low: int, high: int) -> int:
+    """The fewest bytes of a signed number in which all from `low` to `high` have room."""
     most = max(high, -low - 1)
-    return 1 if most < 1 << 7 else 2 if most < 1 << 15 else 4 if most < 1 << 31 else 8
+    if most < 1 << 7:
+        return 1
+    if most < 1 << 15:
+        return 2
+    if most < 1 << 31:
+        return 4
+    return 8
 
 
 def unpack_table(packed: bytes, columns: int, rows_max: int) -> Ints:
-    """bytes -> table (n, columns). Raises `MessageRejected` ("malformed"), also for more rows than
-    `rows_max`."""
-    found = _unpacked_columns(packed, columns, rows_max)
+    """bytes -> table (n, columns).
+
+    Raises `MessageRejected` ("malformed"), also for more rows than `rows_max`.
+    """
+    unpacked = _unpacked_columns(packed, columns, rows_max)
     try:
-        return np.array(found, dtype=np.int64).reshape(columns, -1).T
+        return np.array(unpacked, dtype=np.int64).reshape(columns, -1).T
     except OverflowError:
         raise MessageRejected("malformed", "a table with numbers beyond 64 bits") from None
 
@@ -144,15 +153,21 @@ def _unpacked_columns(packed: bytes, columns: int, rows_max: int) -> list[Sequen
     table: list[Sequence[int] | Ints] = []
     place = HEAD_BYTES
     for number in range(columns):
+        # 0 is no width: a table that ends here is refused below.
         width = contents[place] if place < len(contents) else 0
         end = place + 1 + width * rows
         require(width in FORMS and end <= len(contents), "malformed", "a table with broken columns")
+        is_key = number < columns - 1
+        column: Sequence[int] | Ints
         if rows <= FEW_ROWS:
-            few = struct.unpack_from(f"<{rows}{CODES[width]}", contents, place + 1)
-            table.append(tuple(accumulate(few)) if number < columns - 1 else few)
+            column = struct.unpack_from(f"<{rows}{CODES[width]}", contents, place + 1)
+            if is_key:
+                column = tuple(accumulate(column))
         else:
             column = np.frombuffer(contents, FORMS[width], rows, place + 1).astype(np.int64)
-            table.append(np.cumsum(column) if number < columns - 1 else column)
+            if is_key:
+                column = np.cumsum(column)
+        table.append(column)
         place = end
     require(place == len(contents), "malformed", "a table with more than its columns")
     return table
@@ -207,34 +222,35 @@ CLUSTERS_PER_BIN_MAX: Final = 200
 CELLS_MAX: Final = 2000
 EMPTY: dict[int, PackedTable] = {}
 """columns -> the packed table without rows: most bins have one"""
-EMPTY.update({columns: pack_table(np.empty((0, columns), dtype=np.int64)) for columns in (2, 3)})
+for _columns in (2, 3):
+    EMPTY[_columns] = pack_table(np.empty((0, _columns), dtype=np.int64))
 
 
 Holds = Literal["bins", "places"]
 
 
 class BinKey(NamedTuple):
-    """Which bin: its model, its width and its start, both in seconds (the start since 1970), and
-    what it holds."""
+    """Which bin it is."""
 
     model: str
     width_s: int
     start: int
+    """seconds since 1970"""
     holds: Holds = "bins"
 
     def encode(self) -> bytes:
         """The key of its record."""
-        of_places = "places/" if self.holds == "places" else ""
-        return f"{self.model}/{of_places}{self.width_s}/{self.start}".encode()
+        if self.holds == "places":
+            return f"{self.model}/places/{self.width_s}/{self.start}".encode()
+        return f"{self.model}/{self.width_s}/{self.start}".encode()
 
 
 @dataclass(frozen=True)
 class HistoryBin(ModelMessage):
-    """The readings behind the updates of one bin, in whole numbers. Raises `MessageRejected`
-    ("malformed").
+    """The readings behind the updates of one bin, in whole numbers.
 
-    Tables are packed (`shoal.protocol.history`), so that a year of bins stays small; `pairs` and
-    `triples` read them.
+    Raises `MessageRejected` ("malformed"). Tables are packed (`shoal.protocol.history`), so that a
+    year of bins stays small; `pairs` and `triples` read them.
     """
 
     TYPE: ClassVar[str] = "history_bin"
@@ -277,7 +293,8 @@ class HistoryBin(ModelMessage):
         clients: Sequence[int],
         cells: Sequence[int],
     ) -> Self:
-        """A bin whose tables are given as flat lists: identity, readings, identity, readings, ..."""
+        """A bin whose tables are given as flat lists: identity, readings, identity, readings,
+        ..."""
         tables = _packed(clusters, 2), _packed(clients, 2), _packed(cells, 3)
         return cls(federation, contract, model, width_s, start, updates, *tables)
 
@@ -294,10 +311,10 @@ class HistoryBin(ModelMessage):
 
 @dataclass(frozen=True)
 class HistoryPlaces(ModelMessage):
-    """Places of the readings of each known cluster in one bin. Raises `MessageRejected`
-    ("malformed").
+    """Places of the readings of each known cluster in one bin.
 
-    Each update counts whole, at the time of its newest reading.
+    Raises `MessageRejected` ("malformed"). Each update counts whole, at the time of its newest
+    reading.
     """
 
     TYPE: ClassVar[str] = "history_places"
@@ -351,8 +368,10 @@ class HistoryPlaces(ModelMessage):
 
 @dataclass(frozen=True)
 class HistoryNames(ModelMessage):
-    """The clients and clusters that the bins of a model name by number. Raises `MessageRejected`
-    ("malformed")."""
+    """The clients and clusters that the bins of a model name by number.
+
+    Raises `MessageRejected` ("malformed").
+    """
 
     TYPE: ClassVar[str] = "history_names"
 
@@ -380,15 +399,20 @@ HISTORY_MESSAGES: Final = (HistoryBin, HistoryPlaces, HistoryNames)
 
 
 def key_of(record_key: bytes) -> BinKey | None:
-    """The bin whose record has this key; None for the names of a model, and for keys of nothing
-    known."""
+    """The bin whose record has this key.
+
+    None for the names of a model, and for keys of nothing known.
+    """
     try:
-        model, *of, width, start = record_key.decode().split("/")
-        if of not in ([], ["places"]):
-            return None
-        return BinKey(model, int(width), int(start), "places" if of else "bins")
-    except ValueError:  # also of a key that is not UTF-8
+        model, *kind, width, start = record_key.decode().split("/")
+        if kind == ["places"]:
+            return BinKey(model, int(width), int(start), "places")
+        if not kind:
+            return BinKey(model, int(width), int(start))
+    except ValueError:
+        # A number that is none, too few parts, or a key that is not UTF-8.
         return None
+    return None
 
 
 def _packed(flat: Sequence[int], columns: int) -> bytes:
@@ -412,9 +436,8 @@ def cells_table(packed: bytes) -> Ints:
 
 def triples(table: bytes) -> list[tuple[int, int, int]]:
     """The rows of a packed table of three columns."""
-    return [
-        (client, identity, readings) for client, identity, readings in cells_table(table).tolist()
-    ]
+    rows = cells_table(table).tolist()
+    return [(client, identity, readings) for client, identity, readings in rows]
 
 
 def places_table(packed: bytes, features: int) -> Ints:
@@ -446,9 +469,9 @@ def _are_places(packed: bytes, features: int) -> bool:
     identities = table[:, 0]
     means = table[:, 1:-1]
     readings = table[:, -1]
-    if not (
-        _lie_in(identities, 0) and _lie_in(readings, 1) and readings.max(initial=0) <= PLACED_MAX
-    ):
+    if not _lie_in(identities, 0) or not _lie_in(readings, 1):
+        return False
+    if readings.max(initial=0) > PLACED_MAX:
         return False
     return bool((means >= PLACE_MIN).all() and (means <= PLACE_MAX).all())
 

@@ -1,5 +1,4 @@
-"""The label of one reading: as a record of the client's own topic `labels`, and as JSON for the
-federation's log.
+"""The label of one reading, as a client's own record and as JSON for the federation's log.
 
 The own record is packed; the published one (`[client] publish_labels`) has no value of a reading,
 and is keyed by client, model and place, so that a record published again replaces itself.
@@ -65,8 +64,10 @@ class Label(NamedTuple):
     def encode(self) -> bytes:
         """The value of the client's own record."""
         table = self._asdict()
-        if not self.usual_in:  # of 1 000 labels about one has it
-            del table["usual_in"], table["reasons"]
+        # Of 1 000 labels about one has it, and there is a label for every reading.
+        if not self.usual_in:
+            del table["usual_in"]
+            del table["reasons"]
         if not self.part:
             del table["part"]
         return pack(table)
@@ -75,14 +76,14 @@ class Label(NamedTuple):
     def decode(cls, value: bytes | None) -> Self:
         """Raises `MessageRejected`."""
         table = unpack(value or b"")
-        if not isinstance(table, dict) or not set(cls._fields) - set(cls._field_defaults) <= set(
-            table
-        ):
+        needed = set(cls._fields) - set(cls._field_defaults)
+        if not isinstance(table, dict) or not needed <= set(table):
             raise MessageRejected("malformed", "not a label")
         reasons = table.get("reasons", [])
         require(isinstance(reasons, list) and all(map(_is_reason, reasons)), "malformed", "reasons")
-        given = {name: table[name] for name in cls._fields if name in table}
-        label = cls(**given | {"reasons": tuple(Reason(*one) for one in reasons)})
+        fields = {name: table[name] for name in cls._fields if name in table}
+        fields["reasons"] = tuple(Reason(*reason) for reason in reasons)
+        label = cls(**fields)
         require(type(label.cluster) is int and label.cluster >= -1, "malformed", "cluster")
         require(label.identity is None or is_count(label.identity), "malformed", "identity")
         require(is_cluster_name(label.name), "malformed", "name")
@@ -94,8 +95,13 @@ class Label(NamedTuple):
         return label
 
     def to_json(self, federation: str, client: str, model: str, features: Sequence[str]) -> bytes:
-        """The value of the published record; `features` are all names. It names features and sides,
-        and no value."""
+        """The value of the published record; `features` are all names.
+
+        It names features and sides, and no value of a reading.
+        """
+        outside = {}
+        for reason in self.reasons:
+            outside[features[reason.feature]] = "above" if reason.above else "below"
         table = {
             "schema": SCHEMA,
             "federation": federation,
@@ -106,9 +112,7 @@ class Label(NamedTuple):
             "name": self.name,
             "novelty": self.novelty,
             "version": self.version,
-            "outside": {
-                features[one.feature]: "above" if one.above else "below" for one in self.reasons
-            },
+            "outside": outside,
         }
         return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 
@@ -119,18 +123,18 @@ def label_headers() -> Headers:
 
 
 def label_key(model: str, partition: int, offset: int) -> bytes:
-    """The key of the client's own record: the model, and the place of the reading in the readings
-    log."""
+    """The key of the client's own record: the model, and the place of the reading in its log."""
     return f"{model}/{partition}/{offset}".encode()
 
 
 def place_of_key(key: bytes | None, model: str) -> tuple[int, int] | None:
     """(partition, offset) of the reading that a record labels, None for one of another model."""
     try:
-        found, partition, offset = (key or b"").decode().split("/")
-        return (int(partition), int(offset)) if found == model else None
+        model_of_key, partition, offset = (key or b"").decode().split("/")
+        place = int(partition), int(offset)
     except ValueError:
         return None
+    return place if model_of_key == model else None
 
 
 def _is_share(value: Any) -> bool:

@@ -1,5 +1,4 @@
-"""The lease: the message by which one server says that it answers for a federation; and which
-snapshots count by it.
+"""The lease, by which one server answers for a federation, and which snapshots count by it.
 
 Leases are records of the topic of snapshots, which every server reads. How a server takes, renews
 and loses one is in `shoal.server_node.lease`.
@@ -55,9 +54,12 @@ class Lease(Envelope):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Leases in order. Two servers that start at once have the same generation; their random
-        process ids then decide, so that all readers agree, whatever order they read in and whatever
-        compaction has removed."""
+        """Order of leases.
+
+        Two servers that start at once have the same generation; their random process ids then
+        decide, so that all readers agree, whatever order they read in and whatever compaction has
+        removed.
+        """
         return self.generation, self.process_id
 
 
@@ -67,8 +69,9 @@ def is_lease(record: Record) -> bool:
 
 
 def is_for_servers(record: Record) -> bool:
-    """Whether this record of the topic of snapshots is of no model: a lease, a list, or the
-    contract. No model's name begins as the keys of such records do."""
+    """Whether this record of the topic of snapshots is of no model: a lease, a list, the
+    contract."""
+    # No model's name begins as the keys of such records do.
     return (record.key or b"").startswith(b"@") or is_lease(record)
 
 
@@ -100,15 +103,19 @@ class NewestSnapshots:
 
     def of(self, model: str) -> Snapshot | None:
         """The newest snapshot of a model; None before the first."""
-        return self._models[model].newest if model in self._models else None
+        if model not in self._models:
+            return None
+        return self._models[model].newest
 
     def take_lease(self, record: Record) -> None:
         """The next record, a lease."""
         try:
             generation = Lease.decode(record.value, record.headers).generation
-        except MessageRejected:  # servers log it
+        except MessageRejected:
+            # Servers log it.
             return
-        if not self._lease:  # the one under which the snapshots came that are here
+        if not self._lease:
+            # The first lease is the one under which the snapshots came that are here.
             self._lease = generation
             for model in self._models.values():
                 model.lease = generation
@@ -116,8 +123,7 @@ class NewestSnapshots:
             self._lease = max(self._lease, generation)
 
     def take(self, snapshot: Snapshot, record: Record) -> bool:
-        """The next record, a snapshot that has been checked. Whether it is the newest of its model
-        now.
+        """Take the next record, a snapshot that has been checked; whether it is the newest now.
 
         Raises `MessageRejected` ("malformed") for a version that does not follow from those before
         it.
@@ -167,17 +173,22 @@ class _ModelVersions:
             self._floor = None
             self._followed = 1
             self._keep(snapshot, record, lease)
-        elif version > known.version or (
-            self._floor is not None and self._floor < version < known.version
-        ):
+        elif version > known.version or self._was_leapt_over(version, known):
             self._leap(snapshot, record, lease, known)
-        # nearer ones come again after a server was killed
+        # Nearer ones come again after a server was killed: they are old, and no fault.
         elif version < known.version - VERSIONS_AHEAD_MAX:
             raise MessageRejected(
                 "malformed", f"version {version} after {known.version}: it is an old one"
             )
 
+    def _was_leapt_over(self, version: int, known: Snapshot) -> bool:
+        return self._floor is not None and self._floor < version < known.version
+
     def _leap(self, snapshot: Snapshot, record: Record, lease: int, known: Snapshot) -> None:
+        """Take a version far from the known one, once another snapshot continues it.
+
+        A single forged snapshot with a huge version would otherwise hide all that follow.
+        """
         version = snapshot.version
         if self._waiting is None or version <= self._waiting:
             self._waiting = version
@@ -195,8 +206,11 @@ class _ModelVersions:
         self.lease = lease
 
     def _ahead_max(self, record: Record) -> int:
-        """The versions by which the one in a record may be above the newest: each has had a record
-        in between."""
+        """How far the version in a record may be above the newest: each has had a record between.
+
+        Compaction may have removed these, but not their offsets.
+        """
         partition, offset = self._place
-        between = record.offset - offset if record.partition == partition else 0
-        return max(between, VERSIONS_AHEAD_MAX)
+        if record.partition != partition:
+            return VERSIONS_AHEAD_MAX
+        return max(record.offset - offset, VERSIONS_AHEAD_MAX)

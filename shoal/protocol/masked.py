@@ -35,6 +35,8 @@ CLIENTS_MAX: Final = 100_000
 """most messages of a batch"""
 _CELL: Final = 4
 _OFFSET: Final = np.dtype("<u8")
+# Five bytes as two numbers: NumPy takes trailing zeros of bytes for padding, so that a digest that
+# ends in 0 would not be found.
 _ANSWERED: Final = np.dtype([("low", "<u4"), ("high", "u1"), ("window", "<u4")])
 """the first 5 bytes of a client's digest, and a window: all clients of a batch fit into one record
 """
@@ -44,6 +46,13 @@ ANSWERED_MAX: Final = CLIENTS_MAX
 
 def _is_bytes(value: object, size: int) -> bool:
     return isinstance(value, bytes) and len(value) == size
+
+
+def _are_cells(value: object) -> bool:
+    """Whether these are the bytes of one number a cell."""
+    if not isinstance(value, bytes):
+        return False
+    return 0 < len(value) <= _CELL * CELLS_MAX and len(value) % _CELL == 0
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,7 @@ class MaskedCounts(ModelMessage):
         require(is_count(self.places, 1), "malformed", "places")
         require(_is_bytes(self.plan, PLAN_BYTES), "malformed", "plan")
         require(_is_bytes(self.nonce, NONCE_BYTES), "malformed", "nonce")
-        whole = isinstance(self.counts, bytes) and 0 < len(self.counts) <= _CELL * CELLS_MAX
-        require(whole and len(self.counts) % _CELL == 0, "malformed", "counts")
+        require(_are_cells(self.counts), "malformed", "counts")
 
     @property
     def cells(self) -> int:
@@ -147,12 +155,10 @@ class CloseRound(ModelMessage):
         )
         require(is_count(self.cells, 1) and self.cells <= CELLS_MAX, "malformed", "cells")
         require(is_count(self.partition), "malformed", "partition")
-        size = len(self.offsets) if isinstance(self.offsets, bytes) else -1
-        require(
-            0 < size <= _OFFSET.itemsize * CLIENTS_MAX and size % _OFFSET.itemsize == 0,
-            "malformed",
-            "offsets",
-        )
+        require(isinstance(self.offsets, bytes), "malformed", "offsets")
+        size = len(self.offsets)
+        fits = 0 < size <= _OFFSET.itemsize * CLIENTS_MAX
+        require(fits and size % _OFFSET.itemsize == 0, "malformed", "offsets")
         # Ascending, so that no message is in a batch twice.
         places = self.places
         require(all(before < after for before, after in pairwise(places)), "malformed", "offsets")
@@ -160,7 +166,8 @@ class CloseRound(ModelMessage):
     @property
     def places(self) -> list[int]:
         """The offsets of its messages."""
-        return [int(one) for one in np.frombuffer(self.offsets, dtype=_OFFSET)]
+        offsets: list[int] = np.frombuffer(self.offsets, dtype=_OFFSET).tolist()
+        return offsets
 
 
 @dataclass(frozen=True)
@@ -192,8 +199,11 @@ def packed_offsets(offsets: Iterable[int]) -> bytes:
 def batch_digest(
     names: tuple[str, str, str], round_: int, plan: bytes, cells: int, entries: Iterable[BatchEntry]
 ) -> bytes:
-    """32 bytes that name a batch exactly: `names` of federation, contract and model, round, plan,
-    cells, messages."""
+    """32 bytes that name a batch exactly.
+
+    `names` are those of federation, contract and model. A helper signs this digest, and the server
+    takes sums of one digest alone: helpers that were shown other batches cannot be mixed.
+    """
     digest = hashlib.sha256(b"shoal batch 1")
     # Digests of names, which have one length: joined as text, two lists of names could read alike.
     for part in names:
@@ -229,14 +239,15 @@ class HelperSum(ModelMessage):
         require(is_name(self.helper), "malformed", "helper")
         require(is_count(self.round, 1), "malformed", "round")
         require(_is_bytes(self.batch, BATCH_BYTES), "malformed", "batch")
-        whole = isinstance(self.total, bytes) and 0 < len(self.total) <= _CELL * CELLS_MAX
-        require(whole and len(self.total) % _CELL == 0, "malformed", "total")
+        require(_are_cells(self.total), "malformed", "total")
         require(_is_bytes(self.signature, SIGNATURE_BYTES), "malformed", "signature")
 
     @property
     def signed_content(self) -> bytes:
-        """What the signature is over: all other fields, so that a sum is none of another round or
-        federation."""
+        """What the signature is over: all other fields.
+
+        So a sum cannot be passed off as one of another round or federation.
+        """
         names = (self.federation, self.contract, self.model, self.helper)
         named = b"".join(hashlib.sha256(name.encode()).digest() for name in names)
         return (
@@ -282,7 +293,9 @@ class OpenRound(ModelMessage):
         own = table["window"][(table["low"] == low) & (table["high"] == high)]
         # The newest are first: of two clients whose digests begin alike the newer one counts, and
         # the other sends again.
-        return int(own[0]) if len(own) else -1
+        if not len(own):
+            return -1
+        return int(own[0])
 
 
 def packed_answered(answered: Mapping[str, int]) -> bytes:

@@ -1,5 +1,7 @@
-"""Parts of the only cluster of a model, as a snapshot has them: cells for orientation, which are no
-clusters."""
+"""Parts of the only cluster of a model, as a snapshot has them.
+
+They are cells for orientation, and no clusters.
+"""
 
 from __future__ import annotations
 
@@ -43,20 +45,26 @@ def are_parts(value: object) -> bool:
     """Whether this can be a list of `Part`s of one model, each as a list."""
     if not (isinstance(value, list) and all(map(_is_part, value))):
         return False
-    return len({len(one[-1]) for one in value}) <= 1 and len({one[0] for one in value}) == len(
-        value
-    )
+    numbers = set()
+    widths = set()
+    for entry in value:
+        part = Part(*entry)
+        numbers.add(part.number)
+        widths.add(len(part.centre))
+    return len(widths) <= 1 and len(numbers) == len(value)
 
 
 def _is_part(value: object) -> bool:
     if not isinstance(value, list) or len(value) != len(Part._fields):
         return False
     number, label, text, share, features, centre = value
-    listed = (
-        isinstance(features, list) and isinstance(centre, list) and all(map(is_count, features))
-    )
-    inside = listed and all(is_number(each) and 0 <= each <= 1 for each in [share, *centre])
-    return inside and is_count(number, 1) and is_text(label) and is_text(text)
+    if not isinstance(features, list) or not isinstance(centre, list):
+        return False
+    for coordinate in (share, *centre):
+        if not is_number(coordinate) or not 0 <= coordinate <= 1:
+            return False
+    texts = is_text(label) and is_text(text)
+    return texts and is_count(number, 1) and all(map(is_count, features))
 
 
 def number_features(features: Sequence[Feature]) -> Ints:
@@ -64,22 +72,22 @@ def number_features(features: Sequence[Feature]) -> Ints:
 
     The mean of a category, or across the cut of a circle, is no value of it.
     """
-    return np.array(
-        [j for j, feature in enumerate(features) if feature.kind == "number"], dtype=np.int64
-    )
+    positions = [j for j, feature in enumerate(features) if feature.kind == "number"]
+    # With the type: without any, NumPy would make floats.
+    return np.array(positions, dtype=np.int64)
 
 
 def part_numbers(parts: Sequence[Part], rows: Floats, features: Sequence[Feature]) -> Ints:
-    """Rows (n, d) in unit coordinates, NaN for what is missing -> (n,) the number of the part of
-    each.
+    """Rows (n, d) in unit coordinates -> (n,) the number of the part of each.
 
-    `NO_PART` without parts, and for a row that lacks all numbers.
+    NaN stands for a missing value. `NO_PART` without parts, and for a row that lacks all numbers.
     """
-    found = np.full(len(rows), NO_PART, dtype=np.int64)
-    numbers = number_features(features)
-    if parts and len(numbers) and len(parts[0].centre) == rows.shape[1]:
-        held = np.flatnonzero(~np.isnan(rows[:, numbers]).all(axis=1))
-        centres = np.array([one.centre for one in parts])[:, numbers]
-        nearest, _ = nearest_over_present(np.clip(rows[held][:, numbers], 0.0, 1.0), centres)
-        found[held] = np.array([one.number for one in parts])[nearest]
-    return found
+    numbers_of_rows = np.full(len(rows), NO_PART, dtype=np.int64)
+    columns = number_features(features)
+    if not parts or not len(columns) or len(parts[0].centre) != rows.shape[1]:
+        return numbers_of_rows
+    usable = np.flatnonzero(~np.isnan(rows[:, columns]).all(axis=1))
+    centres = np.array([part.centre for part in parts])[:, columns]
+    nearest, _ = nearest_over_present(np.clip(rows[usable][:, columns], 0.0, 1.0), centres)
+    numbers_of_rows[usable] = np.array([part.number for part in parts])[nearest]
+    return numbers_of_rows

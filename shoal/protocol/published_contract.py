@@ -1,5 +1,4 @@
-"""The contract as the server publishes it, and the check of a client before it publishes anything
-under its own.
+"""The contract as the server publishes it, and how a client compares its own with that.
 
 The server writes it beside its snapshots at every start, under a key of its own, so that compaction
 keeps it. With it are those that the federation had before, by which the records made under them are
@@ -63,7 +62,7 @@ class PublishedContract(Envelope):
     @classmethod
     def of(cls, contract: ResolvedContract) -> Self:
         """The message about this contract and those before it."""
-        earlier = [one.agreed.model_dump_json() for one in contract.earlier.values()]
+        earlier = [before.agreed.model_dump_json() for before in contract.earlier.values()]
         return cls(
             contract.federation, contract.digest, contract.contract.model_dump_json(), earlier
         )
@@ -79,35 +78,36 @@ def publish_contract(log: Log, contract: ResolvedContract) -> None:
 
 
 def published_contracts(record: Record | None, federation: str) -> list[Contract]:
-    """The contracts that a federation has had, oldest first, the present one at the end; none of a
-    record of another.
+    """The contracts that a federation has had, oldest first, the present one at the end.
 
-    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one.
+    `record`: the newest of the key `CONTRACT_KEY` in the topic of snapshots, if there is one. None
+    of a record of another federation, and of one that cannot be read.
     """
+    if record is None:
+        return []
     try:
-        found = None if record is None else PublishedContract.decode(record.value, record.headers)
-        if found is None or found.federation != federation:
+        published = PublishedContract.decode(record.value, record.headers)
+        if published.federation != federation:
             return []
-        given = [Contract.model_validate_json(terms) for terms in (*found.earlier, found.terms)]
-        # Without defaults: what is written in a contract may count, such as a table that its
-        # algorithm must not have.
-        return [Contract.model_validate_json(one.agreed_json()) for one in given]
+        contracts = []
+        for terms in (*published.earlier, published.terms):
+            contract = Contract.model_validate_json(terms)
+            # Without defaults: what is written in a contract may count, such as a table that its
+            # algorithm must not have.
+            contracts.append(Contract.model_validate_json(contract.agreed_json()))
     except (MessageRejected, ValidationError, ShoalError):
         return []
+    return contracts
 
 
 def with_earlier(contract: ResolvedContract, record: Record | None) -> ResolvedContract:
-    """The contract with those before it, as the server has published them. `record`: see
-    `published_contracts`.
+    """The contract with those before it, as the server has published them.
 
-    Where another contract is published, that is the newest of those before.
+    `record`: see `published_contracts`. Where another contract is published, that is the newest of
+    those before.
     """
-    chain = [
-        one
-        for one in published_contracts(record, contract.federation)
-        if one.digest != contract.digest
-    ]
-    return contract.after(chain)
+    published = published_contracts(record, contract.federation)
+    return contract.after([before for before in published if before.digest != contract.digest])
 
 
 def contract_in(log: Log, contract: ResolvedContract) -> ResolvedContract:
@@ -132,9 +132,11 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
     if agreed.contract == contract.digest:
         return True
     # Both as JSON with all defaults, so that an omitted value and its default are no difference.
-    found = list(differences(json.loads(contract.model_dump_json()), json.loads(agreed.terms)))
-    lines = [f"  {_printable(line)}" for line in found[:SHOWN_MAX]]
-    lines += [f"  and {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
+    ours = json.loads(contract.model_dump_json())
+    theirs = json.loads(agreed.terms)
+    lines = [f"  {_printable(line)}" for line in differences(ours, theirs)]
+    if len(lines) > SHOWN_MAX:
+        lines[SHOWN_MAX:] = [f"  and {len(lines) - SHOWN_MAX} more"]
     raise ContractDiffers(
         "the contract in the federation file differs from that of the server of "
         f"{contract.federation}, which would refuse what is made under it. Take the federation's "
@@ -143,8 +145,10 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
 
 
 def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
-    """Each place in which two contracts differ, as tables of JSON: the own value, and that of the
-    federation."""
+    """Each place in which two contracts, as tables of JSON, differ.
+
+    With the own value, and that of the federation.
+    """
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in dict.fromkeys([*ours, *theirs]):
             at = f"{place}.{name}" if place else name
@@ -154,13 +158,18 @@ def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
         own = list(_by_name(ours))
         agreed = list(_by_name(theirs))
         if own != agreed and set(own) == set(agreed):
-            yield f"{place}: ours in the order {', '.join(own)}; the federation's {', '.join(agreed)}"
-    elif (
-        ours is _ABSENT
-        or theirs is _ABSENT
-        or json.dumps(_plain(ours)) != json.dumps(_plain(theirs))
-    ):
+            yield (
+                f"{place}: ours in the order {', '.join(own)}; the federation's {', '.join(agreed)}"
+            )
+    elif not _are_equal(ours, theirs):
         yield f"{place}: ours {_text(ours)}; the federation's {_text(theirs)}"
+
+
+def _are_equal(ours: Any, theirs: Any) -> bool:
+    if ours is _ABSENT or theirs is _ABSENT:
+        return False
+    # As text: True and 1 are equal to Python, and different in a contract.
+    return json.dumps(_plain(ours)) == json.dumps(_plain(theirs))
 
 
 def _table_of(terms: str) -> Any:
@@ -172,9 +181,9 @@ def _table_of(terms: str) -> Any:
 
 
 def _are_named(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(one, dict) and isinstance(one.get("name"), str) for one in value
-    )
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(table, dict) and isinstance(table.get("name"), str) for table in value)
 
 
 def _by_name(tables: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -183,19 +192,25 @@ def _by_name(tables: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """1.0 and 1 are one number in a contract."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _text(value: Any) -> str:
     if value is _ABSENT or value is None:
         return "left out"
     # A whole feature or model: its values would hide that it is the only difference.
-    return (
-        "there" if isinstance(value, dict | list) else json.dumps(_plain(value), ensure_ascii=False)
-    )
+    if isinstance(value, dict | list):
+        return "there"
+    return json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _printable(line: str) -> str:
     """A line from a message, for a terminal."""
+    # Whoever can write to the log chooses its characters: an escape sequence must not reach a
+    # terminal.
     shown = line if line.isprintable() else ascii(line)[1:-1]
-    return shown if len(shown) <= SHOWN_CHARACTERS_MAX else f"{shown[:SHOWN_CHARACTERS_MAX]}..."
+    if len(shown) > SHOWN_CHARACTERS_MAX:
+        return f"{shown[:SHOWN_CHARACTERS_MAX]}..."
+    return shown

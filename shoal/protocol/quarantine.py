@@ -1,5 +1,4 @@
-"""Messages about clients in quarantine: the request that begins or ends it, and the list of those
-in it.
+"""Messages about clients in quarantine: the request that begins or ends it, and who is in it.
 
 A request is a record of the topic of updates, one for each model and under the key of that model,
 so it stands at one place between the model's updates, and a rebuild from the log repeats it there.

@@ -1,5 +1,4 @@
-"""Readings as they are stored in a client's readings log, encoded and decoded one by one or many at
-once.
+"""Readings as they are stored in a client's readings log, encoded one by one or many at once.
 
 A category is stored as the place of its value among those that the contract declares.
 """
@@ -89,13 +88,17 @@ class Reading(Envelope):
         # Indices are all different, so any sort puts readings back in the order of the log.
         order = np.argsort(np.concatenate([with_time.indices, without.indices]))
         return DecodedReadings(
-            *(np.concatenate(pair)[order] for pair in zip(with_time, without, strict=True))
+            np.concatenate([with_time.indices, without.indices])[order],
+            np.concatenate([with_time.times, without.times])[order],
+            np.concatenate([with_time.values, without.values])[order],
         )
 
 
 def user_of(headers: Headers) -> bytes | None:
-    """The user id of a reading; None without one. Of several headers with this name the last one
-    counts."""
+    """The user id of a reading; None without one.
+
+    Of several headers with this name the last one counts.
+    """
     return dict(headers).get(USER_ID) or None
 
 
@@ -148,7 +151,8 @@ def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets
     if layout.time_at is not None:
         moments = np.array(times, dtype=">f8")
         if not ((moments >= -MOMENT_MAX) & (moments <= MOMENT_MAX)).all():
-            return None  # building one of them raises
+            # One of them is no moment: building its reading raises.
+            return None
         block[:, layout.time_at : layout.time_at + NUMBER_BYTES] = moments.view(np.uint8).reshape(
             -1, NUMBER_BYTES
         )
@@ -158,14 +162,14 @@ def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets
 def _as_numbers(values: RowsOfValues) -> Floats | None:
     """The rows as one array (n, d); None unless all are d float64 values."""
     if isinstance(values, np.ndarray):
-        return values if values.ndim == 2 and values.dtype == np.float64 else None
-    forms = {(row.shape, row.dtype) if isinstance(row, np.ndarray) else None for row in values}
-    if (
-        len(forms) != 1
-        or (form := forms.pop()) is None
-        or len(form[0]) != 1
-        or form[1] != np.float64
-    ):
+        is_table = values.ndim == 2 and values.dtype == np.float64
+        return values if is_table else None
+    shapes = set()
+    for row in values:
+        if not isinstance(row, np.ndarray) or row.dtype != np.float64 or row.ndim != 1:
+            return None
+        shapes.add(row.shape)
+    if len(shapes) != 1:
         return None
     return np.array(values)
 
@@ -179,58 +183,58 @@ def _decode_block(
     values = block[:, layout.values_at :].copy().view("<f8").astype(np.float64, copy=False)
     fits = (block[:, layout.is_fixed] == layout.template[layout.is_fixed]).all(axis=1)
     finite = np.isfinite(values)
-    fits &= finite.any(axis=1) & ~np.isinf(values).any(axis=1) if gaps else finite.all(axis=1)
+    if gaps:
+        fits &= finite.any(axis=1) & ~np.isinf(values).any(axis=1)
+    else:
+        fits &= finite.all(axis=1)
     if layout.time_at is None:
         times = np.full(len(block), np.nan)
     else:
-        times = (
-            block[:, layout.time_at : layout.time_at + NUMBER_BYTES]
-            .copy()
-            .view(">f8")[:, 0]
-            .astype(np.float64)
-        )
+        packed_times = block[:, layout.time_at : layout.time_at + NUMBER_BYTES].copy()
+        times = packed_times.view(">f8")[:, 0].astype(np.float64)
         fits &= (times >= -MOMENT_MAX) & (times <= MOMENT_MAX)
     return DecodedReadings(candidates[fits], times[fits], values[fits])
 
 
 def _of_length(records: Sequence[Record], size: int, headers: Headers) -> tuple[Indices, bytes]:
-    """Which records have these headers and a value of this many bytes; and their values in one
-    block."""
+    """Which records have these headers and a value of this many bytes.
+
+    And their values in one block.
+    """
     if isinstance(records, RecordColumns):
-        usual = [_are_usual(form, headers) for form in records.forms]
-        # Those of one form may differ in the last content, which may be one of these headers.
-        differ = any(len(form) <= len(headers) for form in records.forms)
-        if (
-            isinstance(records.values, BytesColumn)
-            and records.values.length == size
-            and all(usual)
-            and not differ
-        ):
-            return np.arange(len(records)), records.values.block
-        values = [value or b"" for value in records.values]
-        lengths = np.fromiter(map(len, values), np.intp, len(values))
-        is_usual = (lengths == size) & np.array(usual)[records.form_of]
-        if differ:
-            is_usual &= np.array(
-                [
-                    records.headers_of(place)[: len(headers)] == headers
-                    for place in range(len(values))
-                ]
-            )
-        fits = np.flatnonzero(is_usual)
-        return fits, b"".join(
-            values if len(fits) == len(values) else [values[number] for number in fits]
-        )
-    found = [
-        (number, record.value)
-        for number, record in enumerate(records)
-        if record.value is not None
-        and len(record.value) == size
-        and _are_usual(record.headers, headers)
-    ]
-    return np.array([number for number, _ in found], dtype=np.intp), b"".join(
-        [value for _, value in found]
-    )
+        return _of_length_in_columns(records, size, headers)
+    numbers = []
+    values = []
+    for number, record in enumerate(records):
+        value = record.value
+        if value is None or len(value) != size or not _are_usual(record.headers, headers):
+            continue
+        numbers.append(number)
+        values.append(value)
+    return np.array(numbers, dtype=np.intp), b"".join(values)
+
+
+def _of_length_in_columns(
+    records: RecordColumns, size: int, headers: Headers
+) -> tuple[Indices, bytes]:
+    """The same of records that came in columns, which need not be looked at one by one."""
+    usual = [_are_usual(form, headers) for form in records.forms]
+    # Those of one form may differ in the last content, which may be one of these headers.
+    differ = any(len(form) <= len(headers) for form in records.forms)
+    is_block = isinstance(records.values, BytesColumn) and records.values.length == size
+    if is_block and all(usual) and not differ:
+        assert isinstance(records.values, BytesColumn)
+        return np.arange(len(records)), records.values.block
+    values = [value or b"" for value in records.values]
+    lengths = np.fromiter(map(len, values), np.intp, len(values))
+    fits = (lengths == size) & np.array(usual)[records.form_of]
+    if differ:
+        for place in np.flatnonzero(fits).tolist():
+            fits[place] = records.headers_of(place)[: len(headers)] == headers
+    numbers = np.flatnonzero(fits)
+    if len(numbers) < len(values):
+        values = [values[number] for number in numbers]
+    return numbers, b"".join(values)
 
 
 def _are_usual(headers: Headers, wanted: Headers) -> bool:
@@ -243,10 +247,10 @@ _ENVELOPE: Final = frozenset({"type", "v"})
 
 @dataclass(frozen=True)
 class Codes:
-    """The declared values of one feature: a text is compared as it is written, a number by its
-    value.
+    """The declared values of one feature.
 
-    Truths are written as true, True or TRUE, by programs of one kind each.
+    A text is compared as it is written, a number by its value. Truths are written as true, True or
+    TRUE, by programs of one kind each.
     """
 
     values: tuple[str, ...]
@@ -257,44 +261,51 @@ class Codes:
 
     @cached_property
     def _numbers(self) -> dict[float, float]:
-        return {
-            number: place
-            for text, place in self._texts.items()
-            if (number := _number(text)) is not None
-        }
+        places = {}
+        for text, place in self._texts.items():
+            number = _number(text)
+            if number is not None:
+                places[number] = place
+        return places
 
     @cached_property
     def _truths(self) -> dict[str, float]:
-        return {
-            text.lower(): place
-            for text, place in self._texts.items()
-            if text.lower() in ("true", "false")
-        }
+        places = {}
+        for text, place in self._texts.items():
+            if text.lower() in ("true", "false"):
+                places[text.lower()] = place
+        return places
 
     def place(self, cell: Any) -> float | None:
         """The place of a value; None for one that is not declared, and for a missing one."""
         if is_missing(cell):
             return None
-        text = str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+        text = str(cell).strip()
+        if isinstance(cell, bool):
+            text = text.lower()
         if text in self._texts:
             return self._texts[text]
         if text.lower() in self._truths:
             return self._truths[text.lower()]
         number = _number(text)
-        return None if number is None else self._numbers.get(number)
+        if number is None:
+            return None
+        return self._numbers.get(number)
 
     def place_or_number(self, cell: Any) -> float | None:
-        """`place`, or the cell itself as a place where no declared value is a number, as snapshots
-        have centres."""
+        """`place`, or the cell itself as a place where no declared value is a number.
+
+        Snapshots have centres as such places.
+        """
         place = self.place(cell)
-        if (
-            place is None
-            and not self._numbers
-            and isinstance(cell, int | float)
-            and not isinstance(cell, bool)
-        ):
-            return float(cell) if -0.5 <= cell <= len(self.values) - 0.5 else None
-        return place
+        if place is not None or self._numbers:
+            return place
+        if not isinstance(cell, int | float) or isinstance(cell, bool):
+            return None
+        # Up to half a step beyond the first and the last value, where a centre rounds to it.
+        if -0.5 <= cell <= len(self.values) - 0.5:
+            return float(cell)
+        return None
 
 
 def _number(text: str) -> float | None:
@@ -307,8 +318,8 @@ def _number(text: str) -> float | None:
 
 def codes_of(contract: Contract) -> dict[int, Codes]:
     """position -> the values of each feature of kind "category"."""
-    return {
-        j: Codes(feature.values)
-        for j, feature in enumerate(contract.features)
-        if feature.kind == "category"
-    }
+    codes = {}
+    for j, feature in enumerate(contract.features):
+        if feature.kind == "category":
+            codes[j] = Codes(feature.values)
+    return codes

@@ -36,8 +36,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class RegionUpdate(Update):
-    """What a region publishes upstream for a model: an update with its clients' contributions put
-    together."""
+    """What a region publishes upstream for a model: one update of what its clients contributed."""
 
     TYPE: ClassVar[str] = "region_update"
 
@@ -66,9 +65,10 @@ class RegionUpdate(Update):
         return [Region(*entry) for entry in self.regions]
 
     def check_passes_once(self, federation: str) -> None:
-        """Raises `MessageRejected` ("cycle") for an update that has come through this federation
-        already."""
-        through = {name for path, _ in self.regions for name in path.split(SEPARATOR)}
+        """Raises `MessageRejected` ("cycle") for an update that came through this federation."""
+        through: set[str] = set()
+        for path, _ in self.regions:
+            through.update(path.split(SEPARATOR))
         detail = (
             f"it has come from {federation}; change [upstream] of a region so that none is in a "
             "circle"
@@ -90,20 +90,19 @@ class Contribute(ModelMessage):
 
 def decode_update(value: bytes | None, headers: Headers) -> Update:
     """The update in a record: a client's or a region's. Raises `MessageRejected`."""
-    form = RegionUpdate if ("type", RegionUpdate.TYPE.encode()) in headers else Update
-    return form.decode(value, headers)
+    if ("type", RegionUpdate.TYPE.encode()) in headers:
+        return RegionUpdate.decode(value, headers)
+    return Update.decode(value, headers)
 
 
 def update_arrays(update: Update) -> Mapping[str, ArraySpec]:
     """The declared arrays of an update, by its algorithm and by whether it is of a region."""
     algorithm = load_algorithm(update.algorithm)
-    if (
-        isinstance(update, RegionUpdate)
-        and isinstance(algorithm, StreamingAlgorithm)
-        and algorithm.aggregation
-    ):
-        return algorithm.aggregation.update or algorithm.update
-    return algorithm.update
+    if not isinstance(update, RegionUpdate) or not isinstance(algorithm, StreamingAlgorithm):
+        return algorithm.update
+    if algorithm.aggregation is None:
+        return algorithm.update
+    return algorithm.aggregation.update or algorithm.update
 
 
 def _is_entry(value: object) -> bool:

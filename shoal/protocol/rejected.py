@@ -26,10 +26,12 @@ REASONS: Final[Mapping[str, str]] = {
     "bounds": "holds a value outside the bounds of the contract",
     "claims": "claims what no rows within the bounds can give: its numbers do not agree",
     "sequence": "has an impossible sequence number",
-    "client": "is of a client that is not among `[server] clients`, or of a region not among `regions`",
+    "client": "is of a client that is not among `[server] clients`, or of a region not among "
+    "`regions`",
     "quota": "is beyond what one client, or all clients, may send or have kept",
     "conflict": "has the sequence number of another update of this client",
-    "repeated": "is a request that has been taken before, or was made before one that has been taken",
+    "repeated": "is a request that has been taken before, or was made before one that has been "
+    "taken",
     "cluster": "names a cluster that is not known",
     "chunks": "is a chunk that contradicts the others, or has no room",
     "failed": "made the server fail when it was processed, twice",
@@ -49,8 +51,10 @@ VALUE_SHA256: Final = "value_sha256"
 
 @dataclass(frozen=True)
 class Rejected:
-    """A message that failed a check, as it is stored: its own bytes, the reason, and where it came
-    from."""
+    """A message that failed a check, as it is stored.
+
+    It has its own bytes, the reason, and where it came from.
+    """
 
     value: bytes | None
     key: bytes | None
@@ -70,7 +74,9 @@ class Rejected:
         does not accept it either: a compressed record can grow to it. Its first `CUT_BYTES` are
         kept, its length and its digest.
         """
-        key = None if self.key is None else self.key[:CUT_BYTES]
+        key = self.key
+        if key is not None:
+            key = key[:CUT_BYTES]
         if self.value is None or len(self.value) <= value_bytes_max:
             return replace(self, key=key)
         size = str(len(self.value)).encode()
@@ -84,7 +90,7 @@ class Rejected:
 
     @property
     def record_key(self) -> bytes:
-        """The same for the same message: rejecting it twice changes nothing in the compacted view."""
+        """The same for the same message, so that to reject it twice changes nothing."""
         return f"{self.topic}/{self.partition}/{self.offset}".encode()
 
     @property
@@ -103,11 +109,11 @@ class Rejected:
         return why + origin + self.cut + tuple(self._kept_headers())
 
     def _kept_headers(self) -> Iterator[tuple[str, bytes]]:
-        left = ORIGINAL_HEADERS_BYTES_MAX
+        bytes_left = ORIGINAL_HEADERS_BYTES_MAX
         for name, value in self.original_headers:
-            kept = f"original.{name}"
-            left -= len(kept.encode()) + len(value)
-            if left < 0:
+            kept_name = f"original.{name}"
+            bytes_left -= len(kept_name.encode()) + len(value)
+            if bytes_left < 0:
                 yield "original_headers_cut", b"1"
                 return
-            yield kept, value
+            yield kept_name, value

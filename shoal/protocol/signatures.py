@@ -90,8 +90,10 @@ def read_keys(file: Path) -> list[bytes]:
 
 
 def read_client_key(template: Path | None, client: str) -> bytes | None:
-    """The key that a client signs its updates with; None without a file for keys. Raises
-    `SettingsError`."""
+    """The key that a client signs its updates with; None without a file for keys.
+
+    Raises `SettingsError`.
+    """
     if template is None:
         return None
     file = client_file(template, client)
@@ -99,16 +101,19 @@ def read_client_key(template: Path | None, client: str) -> bytes | None:
 
 
 def write_keys(file: Path, keys: list[bytes]) -> None:
-    """Write secrets to a file that only its owner may read, whole or not at all. Raises
-    `SettingsError`."""
+    """Write secrets to a file that only its owner may read, whole or not at all.
+
+    Raises `SettingsError`.
+    """
     if len(keys) > KEYS_MAX:
         raise SettingsError(
             f"signing key {file} holds {KEYS_MAX} keys already; remove the last lines, the oldest "
             "keys"
         )
     try:
+        lines = "".join(f"{key.hex()}\n" for key in keys)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_secret(file, "".join(f"{key.hex()}\n" for key in keys).encode("ascii"), replace=True)
+        write_secret(file, lines.encode("ascii"), replace=True)
     except OSError as error:
         raise SettingsError(
             f"signing key {file} cannot be made: {error.strerror}; name a folder that this user "
@@ -117,8 +122,10 @@ def write_keys(file: Path, keys: list[bytes]) -> None:
 
 
 class RequestSigner:
-    """Signs requests as an operator, or as the server; without keys in the settings it does not
-    sign."""
+    """Signs requests as an operator, or as the server.
+
+    Without keys in the settings it does not sign.
+    """
 
     def __init__(self, settings: ServerSettings, *, as_server: bool = False) -> None:
         """Raises `SettingsError` for a private key that is missing or cannot be read."""
@@ -126,21 +133,29 @@ class RequestSigner:
         self._key = None
         if settings.operator_keys is None:
             return
-        name = "signing_key_file" if as_server else "operator_key_file"
-        file: Path | None = getattr(settings, name)
+        if as_server:
+            signer = "server"
+            name = "signing_key_file"
+            file = settings.signing_key_file
+        else:
+            signer = "operator"
+            name = "operator_key_file"
+            file = settings.operator_key_file
         if file is None:
-            made_by = "server" if as_server else "operator"
             raise SettingsError(
                 f"[server] operator_keys says that requests are signed: set {name} in [server] "
-                f"and make it with `shoal keys {made_by}`"
+                f"and make it with `shoal keys {signer}`"
             )
-        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - a client without a key needs none of it
+        # Loaded only here: a client without a key needs none of it.
+        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415
 
         self._key = read_private_key(file)
 
     def headers(self, topic: str, value: bytes, kind: str) -> Headers:
-        """The header to add to a request. Raises `SettingsError` for a secret that cannot be read
-        or made."""
+        """The header to add to a request.
+
+        Raises `SettingsError` for a secret that cannot be read or made.
+        """
         if self._key is not None:
             return ((HEADER, self._key.sign(_start(topic, kind) + value)),)
         if self._folder is None:
@@ -152,57 +167,66 @@ class RequestSigner:
 
 
 class ServerKeys:
-    """All that a server checks signatures with: of clients, and of the requests of operators and
-    servers.
+    """All that a server checks signatures with, of clients and of requests.
 
-    A changed file of an operator counts at the next start.
+    Requests are those of operators and servers. A changed file of an operator counts at the next
+    start.
     """
 
     def __init__(self, settings: ServerSettings, server_keys: Path | None = None) -> None:
-        """`server_keys` is that of `[log]`: a rebuild finds requests that the server signed with an
-        earlier key.
+        """`server_keys` is that of `[log]`, with the server's earlier keys.
 
-        Raises `SettingsError` for keys that cannot be read.
+        A rebuild finds requests that were signed with them. Raises `SettingsError` for keys that
+        cannot be read.
         """
-        self._clients = None if settings.client_keys is None else ClientKeys(settings.client_keys)
+        self._clients: ClientKeys | None = None
+        if settings.client_keys is not None:
+            self._clients = ClientKeys(settings.client_keys)
         self._public: PublicKeys | None = None
         if settings.operator_keys is not None:
-            from shoal.protocol.ed25519 import (  # noqa: PLC0415 - a server without operators' keys needs none of it
+            # Loaded only here: a server without keys of operators needs none of it.
+            from shoal.protocol.ed25519 import (  # noqa: PLC0415
                 PublicKeys,
                 read_private_key,
                 read_public_keys,
             )
 
-            own = (
-                []
-                if settings.signing_key_file is None
-                else [read_private_key(settings.signing_key_file).public]
-            )
-            earlier = [] if server_keys is None else read_public_keys(server_keys)
-            self._public = PublicKeys([*read_public_keys(settings.operator_keys), *own, *earlier])
+            accepted = list(read_public_keys(settings.operator_keys))
+            if settings.signing_key_file is not None:
+                accepted.append(read_private_key(settings.signing_key_file).public)
+            if server_keys is not None:
+                accepted += read_public_keys(server_keys)
+            self._public = PublicKeys(accepted)
 
     def check_client(
         self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE
     ) -> None:
-        """Raises `MessageRejected` ("signature") unless this client signed this message, if clients
-        do."""
+        """Raises `MessageRejected` ("signature") unless this client signed this message.
+
+        Nothing is checked where clients do not sign.
+        """
         if self._clients is not None:
             self._clients.check(client, topic, value, headers, kind)
 
     def check_request(self, topic: str, value: bytes, headers: Headers, kind: str) -> None:
-        """Raises `MessageRejected` ("signature") unless an operator or the server signed this
-        request, if they do."""
+        """Raises `MessageRejected` ("signature") unless an operator or the server signed it.
+
+        Nothing is checked where they do not sign.
+        """
         if self._public is None:
             self.check_client(OPERATOR, topic, value, headers, kind)
-        elif not self._public.have_signed(
-            _start(topic, kind) + value, dict(headers).get(HEADER, b"")
-        ):
+            return
+        signature_ = dict(headers).get(HEADER, b"")
+        if not self._public.have_signed(_start(topic, kind) + value, signature_):
             raise MessageRejected("signature", "it is not signed with a key of an operator")
 
 
 class ClientKeys:
-    """The server's folder of secrets, one file per client. A file that is added, changed or removed
-    counts at once."""
+    """The server's folder of secrets, one file per client.
+
+    A file that is added, changed or removed counts at once: a client whose key is removed must not
+    be learnt from until the server is started anew.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises `SettingsError` when there is no such folder, or a file in it is not a key."""
@@ -218,21 +242,24 @@ class ClientKeys:
     def check(
         self, client: str, topic: str, value: bytes, headers: Headers, kind: str = Update.TYPE
     ) -> None:
-        """Raises `MessageRejected` ("signature") unless this client signed this message of this
-        kind."""
-        given = dict(headers).get(HEADER)
-        if given is None:
+        """Raises `MessageRejected` ("signature") unless this client signed this message."""
+        sent = dict(headers).get(HEADER)
+        if sent is None:
             raise MessageRejected("signature", "it is not signed")
-        keys = self._keys_of(client)
-        # All keys are compared, so that the time it takes does not tell which one matched.
-        if not sum(hmac.compare_digest(given, signature(key, topic, value, kind)) for key in keys):
+        is_signed = False
+        # All keys are compared, and each in constant time: how long it takes does not tell which
+        # one matched, nor how many bytes of a forged signature are right.
+        for key in self._keys_of(client):
+            is_signed |= hmac.compare_digest(sent, signature(key, topic, value, kind))
+        if not is_signed:
             raise MessageRejected("signature", "it is not signed with a key of the client it names")
 
     def _keys_of(self, client: str) -> list[bytes]:
         file = server_file(self._folder, client)
         try:
-            found = file.stat()
-            version = (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
+            status = file.stat()
+            # All of these: a file that is replaced within a tick of the clock has another inode.
+            version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
             if client not in self._known or self._known[client][0] != version:
                 self._known[client] = (version, read_keys(file))
         except FileNotFoundError:

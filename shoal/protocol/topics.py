@@ -1,4 +1,4 @@
-"""The topics of a federation, and those on a client's own site: their names, and how each is kept."""
+"""The topics of a federation and of a client's own site: their names, and how each is kept."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ def ensure_local_topics(log: Log, client: ClientSettings) -> None:
 
 
 def ensure_label_topics(log: Log) -> None:
-    """Create the topics of labels, and of what is found in them, in a client's own log. Raises as
-    the log does."""
+    """Create the topics of labels, and of what is found in them, in a client's own log.
+
+    Raises as the log does.
+    """
     log.ensure(LABELS, LOCAL_SETTINGS)
     log.ensure(SITE_EVENTS, LOCAL_SETTINGS)
 
@@ -78,7 +80,7 @@ def declared_topics(
         retain_bytes=log.updates_retention_bytes or None,
         record_bytes_max=log.update_bytes_max,
     )
-    return {
+    topics = {
         contract.updates_topic: updates,
         contract.snapshots_topic: TopicSettings(
             compact=True, record_bytes_max=log.snapshot_bytes_max
@@ -92,9 +94,13 @@ def declared_topics(
             retain_bytes=log.rejected_retention_bytes,
             record_bytes_max=log.update_bytes_max + COPY_BYTES,
         ),
-        **({contract.labels_topic: published} if labels else {}),
-        **({contract.contributions_topic: replace(updates, partitions=1)} if upstream else {}),
     }
+    if labels:
+        topics[contract.labels_topic] = published
+    if upstream:
+        # One partition: they are passed on in the order in which they were made.
+        topics[contract.contributions_topic] = replace(updates, partitions=1)
+    return topics
 
 
 def ensure_topics(
@@ -104,12 +110,11 @@ def ensure_topics(
     labels: bool = False,
     upstream: bool = False,
 ) -> None:
-    """Create the federation's topics where they are missing. Raises `LogError` when one has other
-    settings.
+    """Create the federation's topics where they are missing.
 
-    `labels`: that of published labels too; `upstream`: that of contributions too.
+    `labels`: that of published labels too; `upstream`: that of contributions too. Raises `LogError`
+    when one has other settings.
     """
-    for name, topic in declared_topics(
-        contract, settings or LogSettings(), labels, upstream
-    ).items():
+    topics = declared_topics(contract, settings or LogSettings(), labels, upstream)
+    for name, topic in topics.items():
         log.ensure(name, topic)

@@ -34,8 +34,8 @@ REACH_SLACK = 1e-9
 class Validator:
     """Checks messages against one contract.
 
-    It keeps no state: the result depends on the message and the contract alone. A message of an earlier contract of the federation is checked against that one, if its model is
-    still there.
+    It keeps no state: the result depends on the message and the contract alone. A message of an
+    earlier contract of the federation is checked against that one, if its model is still there.
 
     Each check raises `MessageRejected` with one of `shoal.protocol.rejected.REASONS`.
     """
