@@ -285,6 +285,22 @@ class NamedFloats:
         return arrays
 
 
+@dataclass(frozen=True)
+class NamedArrays:
+    """Arrays of finite numbers by name, of any names, types and shapes."""
+
+    def read(self, name: str, value: Any, sizes: Sizes) -> dict[str, AnyArray]:
+        if not isinstance(value, Mapping):
+            raise InvalidState(f"{name} must consist of arrays")
+        arrays = {}
+        for array_name, array in value.items():
+            is_numbers = isinstance(array, np.ndarray) and array.dtype.kind in "fiub"
+            if not is_numbers or not np.isfinite(array).all():
+                raise InvalidState(f"{array_name} must be an array of finite numbers")
+            arrays[str(array_name)] = array.copy()
+        return arrays
+
+
 # What annotations without a rule mean.
 
 

@@ -264,7 +264,7 @@ class RoundState:
             "params": None if self.params is None else dict(self.params),
             "request": None if self.request is None else asdict(self.request),
             "participation": self.participation.state(),
-            "policy_state": self.policy_state.state(),
+            "policy_state": self.policy_state.saved(),
             "quarantined": sorted(self.quarantined),
         }
 
@@ -279,7 +279,7 @@ def restore_round_state(saved: Mapping[str, Any]) -> RoundState:
         "phase": Phase(saved["phase"]),
         "request": None if saved["request"] is None else RoundRequest(**saved["request"]),
         "participation": restore_participation(saved["participation"]),
-        "policy_state": PolicyState.restored(saved["policy_state"]),
+        "policy_state": PolicyState.read(saved["policy_state"]),
         "quarantined": frozenset(saved["quarantined"]),
     }
     return RoundState(**{**saved, **made})

@@ -258,7 +258,7 @@ def test_the_order_in_which_answers_arrive_does_not_change_a_bit(
         Policy(kind), PolicyState(), [answers[place] for place in order], 0
     )
     assert bits(algorithm.combine(params, counted)) == bits(algorithm.combine(params, recounted))
-    assert pack(state.state()) == pack(shuffled.state())
+    assert pack(state.saved()) == pack(shuffled.saved())
 
 
 @laws
@@ -492,16 +492,16 @@ def test_the_state_of_a_policy_is_saved_and_restored_to_the_bit(case: Case, kind
         for i, part in enumerate(np.array_split(rows, 4))
     ]
     state, _ = select_answers(Policy(kind), PolicyState(), answers[:3], 1)
-    again = PolicyState.restored(unpack(pack(state.state())))
+    again = PolicyState.read(unpack(pack(state.saved())))
     for version in (2, 3):
         more = [Answer(answer.client, version, answer.stats) for answer in answers[1:]]
         state, counted = select_answers(Policy(kind), state, more, version)
         again, recounted = select_answers(Policy(kind), again, more, version)
         assert [bits(stats) for stats in counted] == [bits(stats) for stats in recounted]
-    assert pack(state.state()) == pack(again.state())
+    assert pack(state.saved()) == pack(again.saved())
     for name in ("version", "newest_answered", "sums", "cached"):
         with pytest.raises(InvalidState):
-            PolicyState.restored({**state.state(), name: "something else"})
+            PolicyState.read({**state.saved(), name: "something else"})
 
 
 # All laws ran.

@@ -9,6 +9,7 @@ features on there would be more cells than windows can fill.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Final, Self
 
@@ -75,14 +76,18 @@ class Grid:
     def touching(self) -> Ints:
         """(e, 2) every two cells that touch each other, at corners too."""
         number = np.arange(self.cells).reshape((self.along,) * self.d)
-        found = []
+        pairs = []
         for step in itertools.product((-1, 0, 1), repeat=self.d):
             # One of two opposite steps, or each pair would be there twice.
             if step > (0,) * self.d:
-                here = number[tuple(slice(max(0, -one), self.along - max(0, one)) for one in step)]
-                there = number[tuple(slice(max(0, one), self.along - max(0, -one)) for one in step)]
-                found.append(np.stack([here.ravel(), there.ravel()], axis=1))
-        return np.concatenate(found)
+                here = number[self._shifted(-by for by in step)]
+                there = number[self._shifted(step)]
+                pairs.append(np.stack([here.ravel(), there.ravel()], axis=1))
+        return np.concatenate(pairs)
+
+    def _shifted(self, step: Iterable[int]) -> tuple[slice, ...]:
+        """The cells from which a step back along each feature leads to another cell."""
+        return tuple(slice(max(0, by), self.along + min(0, by)) for by in step)
 
     def certain(
         self, counts: Floats, windows: float, variance: float, least: Floats | float = 0.0
@@ -93,7 +98,8 @@ class Grid:
         Where noise is below `least` (cells,), the cell must hold more readings than that itself.
         """
         noise = SIGNIFICANCE**2 * max(windows, FEW_WINDOWS) * variance
-        around, cells_around = map(self.with_neighbours, (counts, np.ones(self.cells)))
+        around = self.with_neighbours(counts)
+        cells_around = self.with_neighbours(np.ones(self.cells))
         beyond: Bools = counts > np.maximum(np.sqrt(noise), least)
         nearby: Bools = (around > np.sqrt(cells_around * noise)) & (np.sqrt(noise) >= least)
         return beyond | nearby
@@ -140,11 +146,13 @@ class NetCounts:
         before = self._counts.pop(client, np.zeros(self._grid.cells, dtype=np.int64))
         net = before + counts
         possible = self._are_possible(net, windows)
-        self._windows[client], self._counts[client] = (
-            (windows, net) if possible else (windows - 1, before)
-        )
-        for oldest in list(self._counts)[: max(0, len(self._counts) - CLIENTS_KEPT)]:
-            del self._windows[oldest], self._counts[oldest]
+        # Both were popped: a client that has sent comes last, whether its window counts or not.
+        self._windows[client] = windows if possible else windows - 1
+        self._counts[client] = net if possible else before
+        while len(self._counts) > CLIENTS_KEPT:
+            oldest = next(iter(self._counts))
+            del self._windows[oldest]
+            del self._counts[oldest]
         return possible
 
     def owners(self) -> Ints:
@@ -213,36 +221,38 @@ class NetCounts:
         return found
 
 
-def links(grid: Grid, held: Floats, owners: Ints) -> Bools:
-    """Cells in which one client alone would connect parts of the space that others have readings
-    in.
+def links(grid: Grid, readings: Floats, owners: Ints) -> Bools:
+    """Cells in which one client alone would connect parts of the space that others fill.
 
-    held (cells,) readings in each cell, owners (cells,) as of `NetCounts.owners` -> (cells,)
+    readings (cells,), owners (cells,) as of `NetCounts.owners` -> (cells,)
 
     Touching cells of one owner, or of none, are a piece. For each client, touching pieces that it
     does not own are a part of others. A piece of its own may be near one part, that with most cells
     of the piece nearby; its cells near a further part are links.
     """
-    some = held > 0.0
+    filled = readings > 0.0
     linking: Bools = np.zeros(grid.cells, dtype=np.bool_)
-    if not (some & (owners != NO_CLIENT)).any():
+    owned = filled & (owners != NO_CLIENT)
+    if not owned.any():
         return linking
-    a, b = grid.touching[some[grid.touching].all(axis=1)].T
-    piece = components(grid.cells, np.stack([a, b], axis=1)[owners[a] == owners[b]])
-    beside = np.unique(np.stack([piece[a], piece[b]], axis=1)[owners[a] != owners[b]], axis=0)
+    touching = grid.touching[filled[grid.touching].all(axis=1)]
+    a, b = touching.T
+    piece = components(grid.cells, touching[owners[a] == owners[b]])
+    beside = np.unique(piece[touching[owners[a] != owners[b]]], axis=0)
     owner = np.full(int(piece.max()) + 1, NO_CLIENT)
     owner[piece] = owners
-    for client in np.unique(owners[some & (owners != NO_CLIENT)]).tolist():
-        part = components(len(owner), beside[(owner[beside] != client).all(axis=1)])[piece]
-        others = some & (owners != client)
-        own = np.flatnonzero(some & (owners == client))
-        mass = np.bincount(part[others], held[others])
-        large = np.flatnonzero(mass > LINKED_MASS * held.sum()).tolist()
+    for client in np.unique(owners[owned]).tolist():
+        of_others = (owner[beside] != client).all(axis=1)
+        part = components(len(owner), beside[of_others])[piece]
+        others = filled & (owners != client)
+        own = np.flatnonzero(filled & (owners == client))
+        mass = np.bincount(part[others], readings[others])
+        large = np.flatnonzero(mass > LINKED_MASS * readings.sum()).tolist()
         # A client joins nothing where the readings of others are one part.
         if len(large) < 2:
             continue
-        near = np.array([grid.near(others & (part == one))[own] for one in large])
-        cells_near = np.array([np.bincount(piece[own], one, len(owner)) for one in near])
+        near = np.array([grid.near(others & (part == number))[own] for number in large])
+        cells_near = np.array([np.bincount(piece[own], cells, len(owner)) for cells in near])
         # Near the part that most of its cells are near a piece may be: only what leads to a further
         # part is a link.
         near &= np.arange(len(large))[:, None] != cells_near.argmax(axis=0)[piece[own]]

@@ -143,10 +143,12 @@ class CountOptions:
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
         """Split a mapping into these options and all others."""
-        own = {
-            name: options[name] for name in ("noise_variance", "window_readings") if name in options
-        }
-        return cls(**own), {name: value for name, value in options.items() if name not in own}
+        others = dict(options)
+        own = cls(
+            others.pop("noise_variance", cls.noise_variance),
+            others.pop("window_readings", cls.window_readings),
+        )
+        return own, others
 
 
 class GridServer:
@@ -184,7 +186,10 @@ class GridServer:
         """(cells,) rows learnt from each"""
         self._windows = 0.0
         """windows whose noise the sum has; one that counts in part has the square of that part"""
-        self._readings = self._learnt_at = self._portions = 0
+        self._readings = 0
+        self._learnt_at = 0
+        """readings when rows were learnt last"""
+        self._portions = 0
 
     @property
     def half(self) -> str:
@@ -199,21 +204,27 @@ class GridServer:
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add private counts in the order given; nothing is random, so `key` is not used. Raises
         `InvalidData`."""
-        for one in contributions:
-            if one.arrays["count"].shape != self._total.shape:
+        for contribution in contributions:
+            if contribution.arrays["count"].shape != self._total.shape:
                 raise InvalidData(
-                    f"contribution of {one.client}: its counts are not those of the grid"
+                    f"contribution of {contribution.client}: its counts are not those of the grid"
                 )
-        for one in contributions:
-            if not self._net.take(one.client, one.arrays["count"]):
-                continue
-            places = int(one.arrays["places"][0])
-            part = self._shares.admit(one.client, float(places))
-            self._total = self._total + part * one.arrays["count"]
-            self._windows += part**2
-            self._readings += places
-            if self._readings - self._learnt_at >= min(LEARN_READINGS, self._learnt_at / 4):
-                self._learn()
+        for contribution in contributions:
+            self._add(contribution)
+
+    def _add(self, contribution: Contribution) -> None:
+        """Add the counts of one window, and learn rows if that is due."""
+        counts = contribution.arrays["count"]
+        if not self._net.take(contribution.client, counts):
+            return
+        places = int(contribution.arrays["places"][0])
+        part = self._shares.admit(contribution.client, float(places))
+        self._total = self._total + part * counts
+        # Variances add up: noise in proportion to `part` has its square of the variance.
+        self._windows += part**2
+        self._readings += places
+        if self._readings - self._learnt_at >= min(LEARN_READINGS, self._learnt_at / 4):
+            self._learn()
 
     def _learn(self) -> None:
         """Learn the rows that the sums are worth by now and that have not been learnt yet."""
@@ -247,14 +258,17 @@ class GridServer:
         if float(total.sum()) <= FOUND_SIGNIFICANCE * math.sqrt(len(total) * noise):
             return np.zeros(len(total))
         certain = self._grid.certain(total, self._windows, self._count_options.noise_variance)
-        held = np.where(certain, np.maximum(total, 0.0), 0.0)
-        readings = float(held.sum())
-        return held * (readings / max(readings + float((held > 0.0).sum()) * noise, 1.0))
+        kept = np.where(certain, np.maximum(total, 0.0), 0.0)
+        readings = float(kept.sum())
+        cells = float((kept > 0.0).sum())
+        return kept * (readings / max(readings + cells * noise, 1.0))
 
     def _rows(self, new: Ints) -> Rows:
         """Numbers of new rows (cells,) -> rows (n, d), spread evenly over their cells, the cells
         mixed evenly."""
         cell = np.repeat(np.arange(len(new)), new)
+        # The number of each row among the new ones of its cell; those learnt before go on counting,
+        # so that no row is made twice.
         place = np.arange(len(cell)) - (np.cumsum(new) - new)[cell]
         step = EVEN_STEPS[self._grid.d] ** -np.arange(1.0, self._grid.d + 1.0)
         phase = (cell * GOLDEN) % 1.0

@@ -8,22 +8,18 @@ clusters of absent clients: `decay` and `cache` keep earlier answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
-
-import numpy as np
+from typing import Annotated, ClassVar, Final
 
 from shoal.algorithms.options import Options
 from shoal.algorithms.rounds.base import Params, RoundsAlgorithm, Stats
 from shoal.algorithms.rounds.robust import METHODS, RobustForm, combine_robustly
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import State
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import SettingsError
+from shoal.saved_state import NamedArrays, SavedState, require
 
 KINDS: Final = ("fresh", "decay", "cache")
-STATE_VERSION: Final = 1
 
 
 @dataclass(frozen=True)
@@ -77,24 +73,30 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(SavedState):
     """One client's answer to the request of one round."""
 
     client: str
     round: int
-    stats: Stats
+    stats: Annotated[Stats, NamedArrays()]
 
 
 @dataclass(frozen=True)
-class PolicyState:
-    """Memory of a policy from round to round."""
+class PolicyState(SavedState):
+    """Memory of a policy from round to round, which is its saved state too."""
 
-    newest_answered: Mapping[str, int] = field(default_factory=dict)
+    version: ClassVar[int] = 1
+
+    newest_answered: dict[str, int] = field(default_factory=dict)
     """the newest round that each client has answered; a repeated answer does not count twice"""
-    sums: Stats | None = None
+    sums: Annotated[Stats | None, NamedArrays()] = None
     """decay: the decayed sum of all answers so far"""
-    cached: Mapping[str, Answer] = field(default_factory=dict)
+    cached: dict[str, Answer] = field(default_factory=dict)
     """cache: by client, its last answer"""
+
+    def check(self) -> None:
+        for client, answer in self.cached.items():
+            require(answer.client == client, "an answer is cached for another client")
 
     def without(self, client: str) -> PolicyState:
         """State without anything of this client.
@@ -121,38 +123,6 @@ class PolicyState:
         for answer in self.cached.values():
             size += sum(array.nbytes for array in answer.stats.values())
         return size
-
-    def state(self) -> State:
-        """Plain values and arrays of everything, for `shoal.protocol.codec.pack`."""
-        return {
-            "version": STATE_VERSION,
-            "newest_answered": dict(self.newest_answered),
-            "sums": None if self.sums is None else dict(self.sums),
-            "cached": [
-                [answer.client, answer.round, dict(answer.stats)] for answer in self.cached.values()
-            ],
-        }
-
-    @classmethod
-    def restored(cls, state: State) -> PolicyState:
-        """The one that `state` was made of. Raises `InvalidState`."""
-        StateReader(state, STATE_VERSION)
-        newest = state.get("newest_answered")
-        sums = state.get("sums")
-        cached = state.get("cached")
-        if not (isinstance(newest, dict) and all(_is_round(number) for number in newest.values())):
-            raise InvalidState("newest_answered must be round numbers by client")
-        if not (sums is None or _is_arrays(sums)):
-            raise InvalidState("sums must be named arrays")
-        if not (isinstance(cached, list) and all(_is_cached(answer) for answer in cached)):
-            raise InvalidState(
-                "cached must be answers, each of a client, a round number and named arrays"
-            )
-        return cls(
-            newest,
-            sums,
-            {client: Answer(client, number, stats) for client, number, stats in cached},
-        )
 
 
 def select_answers(
@@ -246,25 +216,3 @@ def _decayed_sum(
 
 def _scaled(stats: Stats, factor: float) -> Stats:
     return {name: factor * array for name, array in stats.items()}
-
-
-def _is_round(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_arrays(value: object) -> bool:
-    return isinstance(value, dict) and all(_is_finite(array) for array in value.values())
-
-
-def _is_finite(array: object) -> bool:
-    return isinstance(array, np.ndarray) and bool(np.isfinite(array).all())
-
-
-def _is_cached(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 3
-        and isinstance(value[0], str)
-        and _is_round(value[1])
-        and _is_arrays(value[2])
-    )
