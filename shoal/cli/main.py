@@ -33,7 +33,10 @@ SECTIONS = {
 }
 """heading of the help text -> its commands; those of other packages come last, as `OTHERS`"""
 OTHERS = "Others"
-STATUS = "A server shows its state on its page and at /v1/status, `shoal check FILE --log` that of the models."
+STATUS = (
+    "A server shows its state on its page and at /v1/status, `shoal check FILE --log` that of the "
+    "models."
+)
 """hint for those who look for a command of that name"""
 VARIABLE = "SHOAL"
 INTERRUPTED = 130
@@ -42,6 +45,7 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 """number of threads of NumPy's matrix products, unless the variable is set. Processes share the
 work of a federation, and the products are so small that threads wait for each other longer than
 they compute, on a busy machine 100 times"""
+IN_SECTIONS = [name for section in SECTIONS.values() for name in section]
 EXIT_CODES = (
     "Exit codes: 0 success, 1 unexpected error, 2 settings or usage, 3 invalid data or message, "
     "4 log, 5 checkpoint or lease, 130 interrupted."
@@ -53,27 +57,24 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = {point.name for point in entry_points(group=GROUP)}
-        ordered = [name for some in SECTIONS.values() for name in some]
-        return [name for name in ordered if name in names] + sorted(names - set(ordered))
+        return [name for name in IN_SECTIONS if name in names] + sorted(names - set(IN_SECTIONS))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
-        known = [name for some in SECTIONS.values() for name in some]
-        for title, some in (
-            *SECTIONS.items(),
-            (OTHERS, [name for name in names if name not in known]),
-        ):
-            found = [(name, self.get_command(ctx, name)) for name in names if name in some]
-            # The terminal's width less the column of names and the margins, as click has it.
-            limit = formatter.width - 6 - max(map(len, names), default=0)
-            rows = [
-                (name, command.get_short_help_str(limit))
-                for name, command in found
-                if command is not None
-            ]
+        sections = dict(SECTIONS)
+        sections[OTHERS] = tuple(name for name in names if name not in IN_SECTIONS)
+        width = max(map(len, names), default=0)
+        # The terminal's width less the column of names and the margins, as click has it.
+        limit = formatter.width - 6 - width
+        for title, section in sections.items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name) if name in section else None
+                if command is not None:
+                    rows.append((name, command.get_short_help_str(limit)))
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl(rows, col_max=max(map(len, names)), col_spacing=2)
+                    formatter.write_dl(rows, col_max=width, col_spacing=2)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for point in entry_points(group=GROUP):
@@ -89,8 +90,12 @@ class Commands(click.Group):
         except click.UsageError as unknown:
             from difflib import get_close_matches  # noqa: PLC0415 - loaded only for a mistake
 
+            hint = ""
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = STATUS if args[0] == "status" else f"Did you mean {near[0]!r}?" if near else ""
+            if args[0] == "status":
+                hint = STATUS
+            elif near:
+                hint = f"Did you mean {near[0]!r}?"
             raise click.UsageError(f"{unknown.message} {hint}".rstrip(), ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -125,7 +130,7 @@ def _load(point: EntryPoint, group: str, prefix: str) -> click.Command:
             f"the entry point {point.name} of the group {group} does not lead to a click.Command"
         )
     if EXIT_CODES not in (command.epilog or ""):
-        command.epilog = f"{command.epilog} {EXIT_CODES}" if command.epilog else EXIT_CODES
+        command.epilog = f"{command.epilog or ''} {EXIT_CODES}".lstrip()
     own_group = f"{group}.{point.name}"
     own_prefix = f"{prefix}_{point.name}"
     if isinstance(command, click.Group):
@@ -221,10 +226,9 @@ def _run() -> NoReturn:
             # A group without a subcommand: newer versions of click raise its help as an error.
             click.echo(message, err=True)
             sys.exit(error.exit_code)
-        _fail(
-            error.exit_code,
-            f"{message}{'' if message.endswith(('.', '?')) else '.'} Try '{command} --help'.",
-        )
+        if not message.endswith((".", "?")):
+            message += "."
+        _fail(error.exit_code, f"{message} Try '{command} --help'.")
     except click.ClickException as error:
         _fail(error.exit_code, error.format_message())
     except (click.Abort, KeyboardInterrupt):
@@ -236,8 +240,8 @@ def _fail(exit_code: int, message: str) -> NoReturn:
     if "--json" in sys.argv:
         line = json.dumps({"error": message, "exit_code": exit_code})
     else:
-        line = "shoal: " + "\n  ".join(
-            " ".join(part.split()) for part in message.strip().split("\n  ")
-        )
+        # One line for each fault, whatever breaks of lines a message has of others.
+        lines = [" ".join(part.split()) for part in message.strip().split("\n  ")]
+        line = "shoal: " + "\n  ".join(lines)
     click.echo(line, err=True)
     sys.exit(exit_code)

@@ -58,34 +58,31 @@ def report(
         raise click.UsageError(
             "--readings and --windows are two ways to say how many readings a person has; give one"
         )
-    found = privacy_report(contract)
+    guarantee = privacy_report(contract)
     unit = contract.mode.unit
     window_readings = config.contract.privacy.window_readings
     if windows:
         # A user spends once for each window, however many readings are in it.
-        readings = windows * (1 if unit.is_user else window_readings)
-    ledgers = {
-        client: read_spending(path)
-        for client, path in _ledgers(config.readings_folder, name).items()
-    }
+        readings = windows if unit.is_user else windows * window_readings
+    ledgers = {}
+    for client, path in _ledgers(config.readings_folder, name).items():
+        ledgers[client] = read_spending(path)
     federation = config.contract.federation
     if as_json:
-        clients = {
-            client: _spent(found, account(client, federation), readings)
-            for client, found in ledgers.items()
-        }
-        click.echo(json.dumps({**found, "clients": clients}, indent=2, ensure_ascii=False))
+        clients = {}
+        for client, accounts in ledgers.items():
+            clients[client] = _spent(accounts, account(client, federation), readings)
+        click.echo(json.dumps({**guarantee, "clients": clients}, indent=2, ensure_ascii=False))
         return
-    whose = "all these readings" if readings is None else _number(readings, "reading")
-    whose = _number(windows, "window") + " in a row" if windows else whose
-    click.echo(
-        "\n".join(
-            [
-                *_guarantee_lines(found, unit),
-                *_ledger_lines(ledgers, federation, readings, whose, unit),
-            ]
-        )
-    )
+    if windows:
+        whose = f"{_number(windows, 'window')} in a row"
+    elif readings is None:
+        whose = "all these readings"
+    else:
+        whose = _number(readings, "reading")
+    lines = _guarantee_lines(guarantee, unit)
+    lines += _ledger_lines(ledgers, federation, readings, whose, unit)
+    click.echo("\n".join(lines))
 
 
 def _number(number: int, noun: str) -> str:
@@ -123,7 +120,7 @@ def _account(spending: Spending) -> dict[str, Any]:
     return {
         "models": [model._asdict() for model in spending.models],
         "rows": None if spending.rows is None else spending.rows._asdict(),
-        "masked": [one._asdict() for one in spending.masked],
+        "masked": [model._asdict() for model in spending.masked],
     }
 
 
@@ -132,20 +129,17 @@ def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
     return math.fsum(spending.of_person(readings) for spending in accounts.values())
 
 
-def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
-    lines = [
-        f"privacy     {found['title']}",
-        *(f"            {sentence}" for sentence in found["sentences"]),
-    ]
-    for feature in found["bounds"]:
+def _guarantee_lines(guarantee: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
+    lines = [f"privacy     {guarantee['title']}"]
+    lines += [f"            {sentence}" for sentence in guarantee["sentences"]]
+    for feature in guarantee["bounds"]:
+        ends = f"{feature['low']:g} to {feature['high']:g} {feature['unit']}"
+        lines.append(f"bounds      {feature['name']}  {ends}".rstrip())
+    lines += [_model_line(model) for model in guarantee["models"]]
+    if guarantee["epsilon"] is not None:
         lines.append(
-            f"bounds      {feature['name']}  {feature['low']:g} to {feature['high']:g} {feature['unit']}".rstrip()
-        )
-    lines += [_model_line(model) for model in found["models"]]
-    if found["epsilon"] is not None:
-        lines.append(
-            f"sum         epsilon {found['epsilon']:g} per {unit.phrase} in all models, by the "
-            f"noise tables {found['epsilon_spent']:.6g}; noisy rows count once, so does each "
+            f"sum         epsilon {guarantee['epsilon']:g} per {unit.phrase} in all models, by the "
+            f"noise tables {guarantee['epsilon_spent']:.6g}; noisy rows count once, so does each "
             "stream of counts"
         )
     if unit.is_user:
@@ -153,7 +147,7 @@ def _guarantee_lines(found: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
             f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in "
             "a window"
         )
-    return lines + [f"not covered {sentence}" for sentence in found["not_covered"]]
+    return lines + [f"not covered {sentence}" for sentence in guarantee["not_covered"]]
 
 
 def _model_line(model: Mapping[str, Any]) -> str:
@@ -177,9 +171,9 @@ def _ledger_lines(
     lines = []
     for client, accounts in ledgers.items():
         for owner, spending in accounts.items():
-            lines += _account_lines(
-                client if owner == account(client, federation) else owner, spending, unit
-            )
+            # An account of another federation has the name of that.
+            is_own = owner == account(client, federation)
+            lines += _account_lines(client if is_own else owner, spending, unit)
         also = f" in {len(accounts)} federations" if len(accounts) > 1 else ""
         lines.append(
             f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at "
@@ -192,23 +186,24 @@ def _ledger_lines(
 
 
 def _account_lines(name: str, spending: Spending, unit: PrivacyUnit) -> list[str]:
-    one = "one user in a window" if unit.is_user else "one"
-    lines = [
-        f"spent       {name}  {model.model}  {model.windows} windows, {model.releases} releases, "
-        f"{model.places} readings, epsilon {model.epsilon:g} at most for {one}"
-        for model in spending.models
-    ]
+    protected = "one user in a window" if unit.is_user else "one"
+    lines = []
+    for model in spending.models:
+        lines.append(
+            f"spent       {name}  {model.model}  {model.windows} windows, {model.releases} "
+            f"releases, {model.places} readings, epsilon {model.epsilon:g} at most for {protected}"
+        )
     if spending.rows is not None:
         rows = spending.rows
         lines.append(
             f"spent       {name}  noisy rows  {rows.places} readings, epsilon {rows.epsilon:g} "
             "for one"
         )
-    lines += [
-        f"spent       {name}  {one.model}  {one.windows} windows of masked counts, rho "
-        f"{one.rho / NANO:g}"
-        for one in spending.masked
-    ]
+    for masked in spending.masked:
+        lines.append(
+            f"spent       {name}  {masked.model}  {masked.windows} windows of masked counts, rho "
+            f"{masked.rho / NANO:g}"
+        )
     if spending.masked:
         lines.append(
             f"spent       {name}  masked counts  epsilon {spending.of_masked:.3g} at delta 1e-6 "

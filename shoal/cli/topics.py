@@ -44,14 +44,10 @@ def ensure(file: Path, as_json: bool) -> None:
         declared = declared_topics(config.contract, config.log, *chosen)
         bounds = {name: log.bounds(name) for name in declared}
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    name: [ends[partition] for partition in sorted(ends)]
-                    for name, ends in bounds.items()
-                }
-            )
-        )
+        by_topic = {}
+        for name, ends in bounds.items():
+            by_topic[name] = [ends[partition] for partition in sorted(ends)]
+        click.echo(json.dumps(by_topic))
         return
     for name, ends in bounds.items():
         offsets = sum(end - first for first, end in ends.values())
@@ -107,10 +103,10 @@ def show(file: Path, origin: str, raw: bool) -> None:
     for name, value in record.headers:
         click.echo(f"{name}: {_text(value)}")
     value = record.value or b""
-    click.echo(
-        f"value: {len(value)} bytes, "
-        f"{value[:BYTES_SHOWN].hex(' ')}{' ...' if len(value) > BYTES_SHOWN else ''}"
-    )
+    shown = value[:BYTES_SHOWN].hex(" ")
+    if len(value) > BYTES_SHOWN:
+        shown += " ..."
+    click.echo(f"value: {len(value)} bytes, {shown}")
 
 
 @rejected.command()
@@ -136,14 +132,13 @@ def requeue(file: Path, origin: str) -> None:
                 f"{origin}: its value was too large to be kept, so it cannot be published as it was"
             )
         topic, partition = _parse_origin(config, origin)
-        headers = tuple(
-            (n.removeprefix(ORIGINAL), value)
-            for n, value in record.headers
-            if n.startswith(ORIGINAL)
-        )
-        # The process that published it may have ended: it must not seem to publish again.
-        headers = tuple(one for one in headers if one[0] != INCARNATION_HEADER)
-        log.publish(topic, record.value, kept.get("key") or None, headers, partition)
+        headers = []
+        for name, value in record.headers:
+            original = name.removeprefix(ORIGINAL)
+            # The process that published it may have ended: it must not seem to publish again.
+            if original not in {name, INCARNATION_HEADER}:
+                headers.append((original, value))
+        log.publish(topic, record.value, kept.get("key") or None, tuple(headers), partition)
         # In this order a failure between the two leaves it on the list, and a repeated update
         # changes nothing.
         log.flush()
@@ -162,18 +157,19 @@ def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
 
 def _rejected_records(config: Config, log: Log) -> dict[str, Record]:
     """Origin -> the rejected record, oldest first."""
-    found = latest(log, config.contract.rejected_topic)
+    records = latest(log, config.contract.rejected_topic)
     # A compacted topic gives its keys in no order; the offset is that of their newest record.
-    return {_text(key): found[key] for key in sorted(found, key=lambda key: found[key].offset)}
+    by_age = sorted(records.items(), key=lambda item: item[1].offset)
+    return {_text(key): record for key, record in by_age}
 
 
 def _find(config: Config, log: Log, origin: str) -> Record:
-    found = _rejected_records(config, log).get(origin)
-    if found is None:
+    record = _rejected_records(config, log).get(origin)
+    if record is None:
         raise LogError(
             f"{origin}: not among the rejected messages; `shoal rejected list` prints them"
         )
-    return found
+    return record
 
 
 def _parse_origin(config: Config, origin: str) -> tuple[str, int]:
@@ -198,7 +194,7 @@ def _header(record: Record, name: str) -> str:
 
 def _text(value: bytes) -> str:
     """The value as text without control characters, so that it cannot act on a terminal."""
-    return "".join(
-        c if c.isprintable() else f"\\x{ord(c):02x}"
-        for c in value.decode(errors="backslashreplace")
-    )
+    shown = ""
+    for letter in value.decode(errors="backslashreplace"):
+        shown += letter if letter.isprintable() else f"\\x{ord(letter):02x}"
+    return shown

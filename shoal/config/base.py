@@ -98,18 +98,18 @@ def parse_table(form: type[T], table: dict[str, Any], source: str) -> T:
         details = error.errors(include_url=False, include_input=False)
         # When the only entry of a list is wrong the list also counts as too short: the error of the
         # entry is enough.
-        parents = {
-            detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))
-        }
-        lines = [
-            _place(detail["loc"]) + error_message(detail)
-            for detail in details
-            if detail["loc"] not in parents
-        ]
-        more = (
-            f"; and {len(lines) - ERRORS_SHOWN_MAX} more" if len(lines) > ERRORS_SHOWN_MAX else ""
-        )
-        raise SettingsError(f"{source}: " + "; ".join(lines[:ERRORS_SHOWN_MAX]) + more) from None
+        parents: set[tuple[int | str, ...]] = set()
+        for detail in details:
+            place = detail["loc"]
+            parents.update(place[:depth] for depth in range(len(place)))
+        lines = []
+        for detail in details:
+            if detail["loc"] not in parents:
+                lines.append(_place(detail["loc"]) + error_message(detail))
+        shown = "; ".join(lines[:ERRORS_SHOWN_MAX])
+        if len(lines) > ERRORS_SHOWN_MAX:
+            shown += f"; and {len(lines) - ERRORS_SHOWN_MAX} more"
+        raise SettingsError(f"{source}: {shown}") from None
 
 
 def resolve_path(path: Path, file: Path) -> Path:
@@ -126,10 +126,11 @@ def resolve_path(path: Path, file: Path) -> Path:
 
 def resolve_paths(section: Section, file: Path) -> Section:
     """The section with all its paths resolved."""
-    values = {name: getattr(section, name) for name in type(section).model_fields}
-    paths = {
-        name: resolve_path(value, file) for name, value in values.items() if isinstance(value, Path)
-    }
+    paths = {}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Path):
+            paths[name] = resolve_path(value, file)
     return section.model_copy(update=paths)
 
 
@@ -164,7 +165,9 @@ def client_name_of(text: str) -> str:
 def given_client_name(text: str) -> str:
     """The valid name of the client that a person calls `text`; unlike data, people also give names
     with a digest."""
-    return text if re.fullmatch(NAME_PATTERN, text) else client_name_of(text)
+    if re.fullmatch(NAME_PATTERN, text):
+        return text
+    return client_name_of(text)
 
 
 def similar_name(text: str) -> str:
@@ -198,8 +201,16 @@ def error_message(detail: ErrorDetails) -> str:
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    names = {"federation": "federation.name"}
-    place = "".join(
-        f"[{part + 1}]" if isinstance(part, int) else f".{names.get(part, part)}" for part in path
-    )
-    return f"{place.removeprefix('.')}: " if place else ""
+    """Where in a file a value is, such as "models[2].name: "; positions of entries begin at 1."""
+    if not path:
+        return ""
+    place = ""
+    for part in path:
+        if isinstance(part, int):
+            place += f"[{part + 1}]"
+        elif part == "federation":
+            # A field of a contract, and in a file the name in its own table.
+            place += ".federation.name"
+        else:
+            place += f".{part}"
+    return f"{place.removeprefix('.')}: "

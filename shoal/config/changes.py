@@ -51,11 +51,13 @@ def common_places(before: Contract, after: Contract) -> CommonPlaces:
     """The features of the same name, unit and kind in both contracts."""
     # By name: a feature may have another position after a change.
     at = {feature.name: place for place, feature in enumerate(before.features)}
-    pairs = [
-        (at[feature.name], place)
-        for place, feature in enumerate(after.features)
-        if feature.name in at and _measure(feature) == _measure(before.features[at[feature.name]])
-    ]
+    pairs: list[tuple[int, int]] = []
+    for place, feature in enumerate(after.features):
+        earlier = at.get(feature.name)
+        if earlier is None:
+            continue
+        if _measure(feature) == _measure(before.features[earlier]):
+            pairs.append((earlier, place))
     old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     low = before.bounds.low[old]
     high = before.bounds.high[old]
@@ -87,14 +89,16 @@ class ContractChange:
         new = _terms(self.after)
         kept = same_features(self.before, self.after)
         later = {model["name"]: model for model in new["models"]}
-        return {
-            model["name"]: "gone"
-            if model["name"] not in later
-            else "same"
-            if kept and later[model["name"]] == model
-            else "anew"
-            for model in old["models"]
-        }
+        standing: dict[str, Standing] = {}
+        for model in old["models"]:
+            name = model["name"]
+            if name not in later:
+                standing[name] = "gone"
+            elif kept and later[name] == model:
+                standing[name] = "same"
+            else:
+                standing[name] = "anew"
+        return standing
 
     @property
     def added(self) -> list[str]:
@@ -103,7 +107,7 @@ class ContractChange:
 
     def models(self, standing: Standing) -> list[str]:
         """The models of the earlier contract that stand so."""
-        return [name for name, one in self.standing.items() if one == standing]
+        return [name for name in self.standing if self.standing[name] == standing]
 
     def refused(self, earlier: Sequence[Contract] = ()) -> list[str]:
         """Why the later contract cannot follow; `earlier`: those before both. Empty: it can."""
@@ -112,55 +116,57 @@ class ContractChange:
         old = _terms(before)
         new = _terms(after)
         start = "start a federation of another name"
-        found: list[str] = []
+        reasons: list[str] = []
         if before.federation != after.federation:
-            found.append(
+            reasons.append(
                 f"[federation] name: the log is that of {before.federation}; {start} in another "
                 "folder"
             )
         if old["privacy"] != new["privacy"]:
-            found.append(
+            reasons.append(
                 "[privacy]: what has been published was promised under the terms of before; "
                 f"{start}"
             )
         elif before.privacy.helpers:
-            found.append(
+            reasons.append(
                 f"masked counts: their helpers have agreed to this contract alone; {start}"
             )
         for model in after.models:
             own = before.model(model.name)
             if own is not None and own.algorithm != model.algorithm:
-                found.append(
+                reasons.append(
                     f"models.{model.name}: give a model with another algorithm another name"
                 )
         if not len(common_places(before, after).before):
-            found.append(
+            reasons.append(
                 f"[[features]]: no feature of before is left, so no place means the same; {start}"
             )
-        if any(one.digest == after.digest for one in earlier):
-            found.append(
+        if after.digest in [contract.digest for contract in earlier]:
+            # Messages made under either could not be told apart: they have the same digest.
+            reasons.append(
                 "the federation has had this contract before: count up `revision` in "
                 "[federation], which tells what was published then from what comes now"
             )
         if len(earlier) + 1 >= CHANGES_MAX:
-            found.append(
+            reasons.append(
                 f"a federation can have {CHANGES_MAX} contracts, one after the other; {start}"
             )
-        return found
+        return reasons
 
     def lines(self) -> Iterator[str]:
         """What becomes of each model and feature, one line each, for people."""
-        earlier = {one.name: one for one in self.before.features}
+        earlier = {feature.name: feature for feature in self.before.features}
         for feature in self.after.features:
             own = earlier.get(feature.name)
             if own is None:
                 yield f"feature {feature.name}: new"
             elif (own.low, own.high) != (feature.low, feature.high):
-                yield f"feature {feature.name}: {feature.low:g} to {feature.high:g}, {own.low:g} to {own.high:g} before"
-        common = {
-            self.after.features[place].name
-            for place in common_places(self.before, self.after).after.tolist()
-        }
+                yield (
+                    f"feature {feature.name}: {feature.low:g} to {feature.high:g}, "
+                    f"{own.low:g} to {own.high:g} before"
+                )
+        places = common_places(self.before, self.after).after.tolist()
+        common = {self.after.features[place].name for place in places}
         for feature in self.before.features:
             if feature.name not in common:
                 yield f"feature {feature.name}: places on it are no longer known"
@@ -172,8 +178,8 @@ class ContractChange:
 
 MEANINGS: Final[Mapping[Standing, str]] = {
     "same": "as before, with all that it has learnt",
-    "anew": "begins anew and learns the readings from now on; its clusters keep identity, name and history by where "
-    "they lie",
+    "anew": "begins anew and learns the readings from now on; its clusters keep identity, name and "
+    "history by where they lie",
     "gone": "removed, with its snapshots and history",
 }
 
@@ -183,9 +189,8 @@ def changed_text(change: ContractChange, refused: Sequence[str]) -> str:
     be."""
     name = change.after.federation
     if refused:
-        return f"the contract of {name} was changed in a way that cannot be kept:\n" + _indented(
-            refused
-        )
+        reasons = _indented(refused)
+        return f"the contract of {name} was changed in a way that cannot be kept:\n{reasons}"
     return (
         f"the contract of {name} has changed:\n{_indented(change.lines())}\n  To go on so, start "
         "the server once with --accept-changes, then give every client the new federation file; "
@@ -202,18 +207,21 @@ def standing_of(contracts: Sequence[Contract]) -> list[Mapping[str, Standing]]:
 
     A model that was removed and came back is another one.
     """
-    left: Mapping[str, Standing] = {model.name: "same" for model in contracts[-1].models}
-    found: list[Mapping[str, Standing]] = []
+    newest: Mapping[str, Standing] = {model.name: "same" for model in contracts[-1].models}
+    standings: list[Mapping[str, Standing]] = []
     # From the newest back: what a model has become by then is what earlier contracts have of it.
     for change in reversed([ContractChange(*pair) for pair in pairwise(contracts)]):
-        left = {name: _worse(one, left.get(name, "gone")) for name, one in change.standing.items()}
-        found.append(left)
-    return found[::-1]
+        own: dict[str, Standing] = {}
+        for name, standing in change.standing.items():
+            own[name] = _worse(standing, newest.get(name, "gone"))
+        standings.append(own)
+        newest = own
+    return standings[::-1]
 
 
-def _worse(one: Standing, other: Standing) -> Standing:
+def _worse(first: Standing, second: Standing) -> Standing:
     order: Sequence[Standing] = ("same", "anew", "gone")
-    return order[max(order.index(one), order.index(other))]
+    return order[max(order.index(first), order.index(second))]
 
 
 def _terms(contract: Contract) -> dict[str, Any]:

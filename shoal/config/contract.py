@@ -275,9 +275,10 @@ class Privacy(Table):
     @property
     def helper_terms(self) -> tuple[Helper, ...]:
         """The helpers with their public keys."""
-        return tuple(
-            Helper(one.name, bytes.fromhex(one.key), one.region or "") for one in self.helpers
-        )
+        terms = []
+        for helper in self.helpers:
+            terms.append(Helper(helper.name, bytes.fromhex(helper.key), helper.region or ""))
+        return tuple(terms)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -382,11 +383,13 @@ class Model(Table):
     @field_validator("options", mode="before")
     @classmethod
     def _are_plain_values(cls, options: object) -> object:
-        for name, value in options.items() if isinstance(options, dict) else ():
-            if not isinstance(value, bool | int | float | str) or (
-                isinstance(value, float) and not math.isfinite(value)
-            ):
+        if not isinstance(options, dict):
+            return options  # refused by its type
+        for name, value in options.items():
+            is_plain = isinstance(value, bool | int | float | str)
+            if not is_plain or (isinstance(value, float) and not math.isfinite(value)):
                 raise ValueError(f"{name} must be true or false, a finite number, or a text")
+            # Readers of a contract in other languages have floats only.
             if isinstance(value, int) and abs(value) > WHOLE_MAX:
                 raise ValueError(f"{name} must be a number of at most 2^53")
         return options
@@ -416,15 +419,8 @@ class Contract(Table):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        for kind, names in (
-            ("feature", [f.name for f in self.features]),
-            ("model", [m.name for m in self.models]),
-        ):
-            repeated = sorted(name for name, times in Counter(names).items() if times > 1)
-            if repeated:
-                raise ValueError(
-                    f"there are two {kind}s {repeated[0]!r}; give each a name of its own"
-                )
+        _check_unique("feature", [feature.name for feature in self.features])
+        _check_unique("model", [model.name for model in self.models])
         return self
 
     @property
@@ -435,10 +431,10 @@ class Contract(Table):
     @property
     def bounds(self) -> Bounds:
         """The declared bounds of all features."""
+        low = [feature.low for feature in self.features]
+        high = [feature.high for feature in self.features]
         circular = [feature.kind == "circular" for feature in self.features]
-        return Bounds(
-            [one.low for one in self.features], [one.high for one in self.features], circular
-        )
+        return Bounds(low, high, circular)
 
     @property
     def steps(self) -> Floats:
@@ -447,9 +443,11 @@ class Contract(Table):
         Those of a category are spread over a part of the distance of two of them: equal values at
         equal distances would be taken for a coarse scale, and the gaps between them filled.
         """
-        return np.array(
-            [CATEGORY_STEP if one.kind == "category" else one.step for one in self.features]
-        )
+        steps = [feature.step for feature in self.features]
+        for place, feature in enumerate(self.features):
+            if feature.kind == "category":
+                steps[place] = CATEGORY_STEP
+        return np.array(steps)
 
     @property
     def learns_gaps(self) -> bool:
@@ -468,15 +466,18 @@ class Contract(Table):
 
     def agreed_json(self) -> str:
         """What is agreed on, as JSON: equal texts mean equal contracts."""
-        agreed = self.model_dump(mode="json", exclude={"revision"} if self.revision == 1 else None)
+        agreed = self.model_dump(mode="json")
+        # What has its default is left out, so that a setting that a later version adds does not
+        # change the digest of contracts that do not use it.
+        if self.revision == 1:
+            del agreed["revision"]
         for feature in agreed["features"]:
             for name in ("step", "kind", "period", "values"):
                 if feature[name] in (Feature.model_fields[name].default, []):
                     del feature[name]
         for model, written in zip(self.models, agreed["models"], strict=True):
-            written["options"] = {
-                name: _whole_as_int(value) for name, value in written["options"].items()
-            }
+            for name, value in written["options"].items():
+                written["options"][name] = _whole_as_int(value)
             if model.readings_max == READINGS_MAX:
                 del written["readings_max"]
             # The server decides and clients follow its round requests, so defaults need not be
@@ -487,11 +488,10 @@ class Contract(Table):
             for name in ("counts_epsilon", "source"):
                 if getattr(model, name) is None:
                     del written[name]
-        agreed["privacy"]["helpers"] = [
-            one.model_dump(exclude_none=True) for one in self.privacy.helpers
-        ]
-        for name, one in Privacy.model_fields.items():
-            if getattr(self.privacy, name) == one.default:
+        helpers = [helper.model_dump(exclude_none=True) for helper in self.privacy.helpers]
+        agreed["privacy"]["helpers"] = helpers
+        for name, setting in Privacy.model_fields.items():
+            if getattr(self.privacy, name) == setting.default:
                 del agreed["privacy"][name]
         return json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
@@ -539,16 +539,26 @@ class Contract(Table):
         return next((model for model in self.models if model.name == name), None)
 
 
+def _check_unique(kind: str, names: Sequence[str]) -> None:
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise ValueError(f"there are two {kind}s {repeated[0]!r}; give each a name of its own")
+
+
 def parse_contract(tables: dict[str, Any], source: str = "the federation file") -> Contract:
     """The tables [federation], [[features]], [privacy] and [[models]] -> the contract. Raises
     `SettingsError`."""
     federation = tables.get("federation", {})
     if not isinstance(federation, dict) or set(federation) - {"name", "revision"}:
         raise SettingsError(f"{source}: [federation] holds `name`, `revision` and nothing else")
-    agreed: dict[str, Any] = {
-        key: tables[key] for key in ("features", "privacy", "models") if key in tables
-    }
-    agreed |= {"federation" if key == "name" else key: value for key, value in federation.items()}
+    agreed: dict[str, Any] = {}
+    for key in ("features", "privacy", "models"):
+        if key in tables:
+            agreed[key] = tables[key]
+    if "name" in federation:
+        agreed["federation"] = federation["name"]
+    if "revision" in federation:
+        agreed["revision"] = federation["revision"]
     return parse_table(Contract, agreed, source)
 
 
@@ -558,7 +568,9 @@ def load_contract(path: Path) -> Contract:
 
 
 def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def rounded(values: Sequence[float], feature: Feature) -> list[str]:
@@ -567,23 +579,25 @@ def rounded(values: Sequence[float], feature: Feature) -> list[str]:
     if feature.kind == "category":
         return [category_text(value, feature) for value in values]
     digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
-    turned = [
-        round(value, digits) % feature.period if feature.period else value for value in values
-    ]
-    return [f"{round(value, digits) + 0.0:.{digits}f}" for value in turned]
+    texts = []
+    for value in values:
+        # A value just below the period rounds to it, which is 0 again.
+        shown = round(value, digits) % feature.period if feature.period else value
+        # Plus 0: a small negative number is shown as 0, not -0.
+        texts.append(f"{round(shown, digits) + 0.0:.{digits}f}")
+    return texts
 
 
 def within(value: float, feature: Feature) -> float:
     """The nearest value that a feature can have."""
-    return (
-        value % feature.period
-        if feature.kind == "circular"
-        else min(max(value, feature.low), feature.high)
-    )
+    if feature.kind == "circular":
+        return value % feature.period
+    return min(max(value, feature.low), feature.high)
 
 
 def _with_unit(text: str, feature: Feature) -> str:
-    return f"{text}{'' if feature.unit == '°' else ' '}{feature.unit}".rstrip()
+    space = "" if feature.unit == "°" else " "
+    return f"{text}{space}{feature.unit}".rstrip()
 
 
 def category_text(value: float, feature: Feature) -> str:
@@ -604,13 +618,12 @@ def range_text(low: float, high: float, feature: Feature) -> str:
 def ends_text(low: float, high: float, feature: Feature) -> str:
     """Both ends without unit."""
     first, last = rounded((low, high), feature)
+    if first == last:
+        return first
+    if feature.kind == "category":
+        return f"{first} or {last}"
     # A minus sign before the upper end would read like two dashes, and on a circle it may be the
     # smaller number.
-    joint = (
-        " or "
-        if feature.kind == "category"
-        else " to "
-        if "-" in first + last or feature.period
-        else "-"
-    )
-    return first if first == last else f"{first}{joint}{last}"
+    if "-" in first + last or feature.period:
+        return f"{first} to {last}"
+    return f"{first}-{last}"

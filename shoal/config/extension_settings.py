@@ -105,12 +105,11 @@ def with_transport(section: type[S], address: str) -> type[S]:
 def transport_part(section: Settings, transport: TransportSettings) -> Settings:
     """The settings of the transport alone, as `section` has them; defaults for those it does not
     have."""
-    given = {
-        name: getattr(section, name)
-        for name in transport.settings.model_fields
-        if hasattr(section, name)
-    }
-    return transport.settings.model_validate(given)
+    own = {}
+    for name in transport.settings.model_fields:
+        if hasattr(section, name):
+            own[name] = getattr(section, name)
+    return transport.settings.model_validate(own)
 
 
 @cache

@@ -26,6 +26,12 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
     mode = contract.mode
     spent, _ = contract.epsilon_spent
     description = mode.describe()
+    bounds = []
+    for feature in contract.features:
+        bounds.append(feature.model_dump(include={"name", "low", "high", "unit"}))
+    models = []
+    for model in contract.models.values():
+        models.append({**_model_report(contract, model), "epsilon_spent": model.epsilon_spent})
     return {
         "mode": mode.name,
         "formal": mode.formal,
@@ -34,14 +40,8 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
         **mode.unit.statement(),
         "epsilon": contract.total_epsilon,
         "epsilon_spent": spent if math.isfinite(spent) else None,
-        "bounds": [
-            {"name": feature.name, "low": feature.low, "high": feature.high, "unit": feature.unit}
-            for feature in contract.features
-        ],
-        "models": [
-            {**_model_report(contract, model), "epsilon_spent": model.epsilon_spent}
-            for model in contract.models.values()
-        ],
+        "bounds": bounds,
+        "models": models,
         "not_covered": list(description.not_covered),
     }
 
@@ -53,16 +53,19 @@ def models_report(contract: ResolvedContract) -> list[dict[str, Any]]:
 
 
 def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str, Any]:
-    privacy = contract.contract.privacy
-    counted = model.counts is not None
-    return {
+    report = {
         "name": model.name,
         "algorithm": model.algorithm.name,
-        "learns_from": "counts" if counted else "rows",
+        "learns_from": "rows",
         **model.statement,
-        "window_readings": privacy.window_readings if counted else None,
-        "window_s": privacy.window_s if counted else None,
+        "window_readings": None,
+        "window_s": None,
     }
+    if model.counts is not None:
+        report["learns_from"] = "counts"
+        report["window_readings"] = contract.contract.privacy.window_readings
+        report["window_s"] = contract.contract.privacy.window_s
+    return report
 
 
 class DaySpending(NamedTuple):
@@ -91,9 +94,13 @@ def spent_in_a_day(
     where = ""
     if contract.mode.unit.is_user:
         privacy = contract.contract.privacy
-        closed = DAY_S / privacy.window_s
-        if not contract.mode.unit.hides_presence:
-            closed = max(closed, readings / privacy.window_readings) if windows is None else windows
+        by_the_clock = DAY_S / privacy.window_s
+        if contract.mode.unit.hides_presence:
+            closed = by_the_clock
+        elif windows is None:
+            closed = max(by_the_clock, readings / privacy.window_readings)
+        else:
+            closed = windows
         units = min(readings, closed)
         where = f" in {_number(units)} windows"
     epsilon = contract.total_epsilon * units
@@ -120,14 +127,14 @@ def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | N
         return None
     windows = DAY_S / privacy.window_s
     places = privacy.window_readings
-    charged = (contract.total_epsilon or 0.0) * windows * (1 if unit.is_user else places)
-    # Readings at random times fall into places as balls do into urns.
+    units_per_window = 1 if unit.is_user else places
+    charged = (contract.total_epsilon or 0.0) * windows * units_per_window
+    # Readings at random times fall into places as n balls do into k urns, of which k (1 - (1 -
+    # 1/k)^n) are then not empty.
     expected = readings / windows
-    lost = (
-        1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected
-        if places > 1
-        else 1.0
-    )
+    lost = 1.0
+    if places > 1:
+        lost = 1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected
     return (
         f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger "
         f"charges each as full: epsilon {_number(charged)} a day. Of {_number(readings)} readings "
@@ -160,29 +167,32 @@ def needs_of(
     Only for masked counts and density_tree, on which the figures rest.
     """
     mode = contract.mode
-    if not isinstance(mode, Masked) or all(
-        model.algorithm.name != DENSITY_TREE.name for model in contract.counted
-    ):
+    names = {model.algorithm.name for model in contract.counted}
+    if not isinstance(mode, Masked) or DENSITY_TREE.name not in names:
         return []
     privacy = contract.contract.privacy
     window_s = min(privacy.window_s, privacy.window_readings / readings_per_day * DAY_S)
-    least = CLIENTS_ADVISED * (1 + (contract.width >= MANY_FEATURES))
-    found = []
+    readings_per_window = window_s * readings_per_day / DAY_S
+    least = CLIENTS_ADVISED
+    if contract.width >= MANY_FEATURES:
+        least *= 2
+    needs = []
     for number in CLIENTS_SHOWN if clients is None else (clients,):
-        windows = mode.windows_needed(number, contract.width, window_s * readings_per_day / DAY_S)
+        windows = mode.windows_needed(number, contract.width, readings_per_window)
         days = windows * window_s / DAY_S
-        text = f"{number} clients: {_number(windows)} windows of each, {_number(days)} days at [client] readings_per_day"
+        text = (
+            f"{number} clients: {_number(windows)} windows of each, {_number(days)} days at "
+            "[client] readings_per_day"
+        )
         if window_s == privacy.window_s:
-            text += f"; window_s closes them with about {_number(window_s * readings_per_day / DAY_S)} readings"
-        if (
-            mode.span_nano is not None
-            and windows * len(contract.counted) * mode.window_nano > mode.span_nano
-        ):
+            text += f"; window_s closes them with about {_number(readings_per_window)} readings"
+        cost_nano = windows * len(contract.counted) * mode.window_nano
+        if mode.span_nano is not None and cost_nano > mode.span_nano:
             text += ", more than its budget allows in one span"
         if number < least:
             text += f". Advised against: take {least} clients or more"
-        found.append(Need(number, windows, days, number >= least, text))
-    return found
+        needs.append(Need(number, windows, days, number >= least, text))
+    return needs
 
 
 ROWS_EPSILON_MIN: Final = 100.0
@@ -209,11 +219,10 @@ class Advice(NamedTuple):
 def advice_on(contract: ResolvedContract) -> list[Advice]:
     """Advice on each model, in their order; without a guarantee, on regimes alone, as their
     clusters are no place."""
-    return [
-        Advice(model.name, text)
-        for model in contract.models.values()
-        for text in _on_model(contract, model)
-    ]
+    advice = []
+    for model in contract.models.values():
+        advice += [Advice(model.name, text) for text in _on_model(contract, model)]
+    return advice
 
 
 def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
@@ -224,30 +233,26 @@ def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     assert model.epsilon is not None, "a formal mode has an epsilon for every model"
     if model.counts is None:
         return _on_rows(contract, model.epsilon)
-    return _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon) + _on_need(
-        contract, model
-    )
+    on_counts = _on_counts(contract.contract.privacy, model.counts.algorithm, model.epsilon)
+    return on_counts + _on_need(contract, model)
 
 
 def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     assert model.counts is not None
     algorithm = model.counts.algorithm
-    needed = (
-        0.0
-        if algorithm.readings_needed is None
-        else algorithm.readings_needed(model.options, contract.width)
-    )
+    if algorithm.readings_needed is None:
+        return []
+    needed = algorithm.readings_needed(model.options, contract.width)
     if needed <= NEEDED_MANY:
         return []
-    less = "" if contract.width == 1 else ", or fewer features"
-    terms = (
-        "a larger epsilon or a smaller clip"
-        if contract.mode.masked
-        else "a larger epsilon, larger window_readings"
-    )
+    cure = "a larger epsilon, larger window_readings"
+    if contract.mode.masked:
+        cure = "a larger epsilon or a smaller clip"
+    if contract.width > 1:
+        cure += ", or fewer features"
     return [
         f"{algorithm.name} takes about {_number(needed)} readings of all clients until it shows "
-        f"anything: take {terms}{less}"
+        f"anything: take {cure}"
     ]
 
 
@@ -263,47 +268,45 @@ def _on_regimes(contract: ResolvedContract) -> list[str]:
 
 
 def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
-    found = []
+    advice = []
     if epsilon < ROWS_EPSILON_MIN:
-        grid = (
-            ", or cluster_tree_from_counts for clusters of any shape"
-            if contract.width <= FEATURES_MAX
-            else ""
-        )
-        found.append(
+        grid = ""
+        if contract.width <= FEATURES_MAX:
+            grid = ", or cluster_tree_from_counts for clusters of any shape"
+        advice.append(
             f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take "
             f"density_tree{grid}, which find them in private counts at an epsilon of 1 to 4, or "
             f"an epsilon of {ROWS_EPSILON_MIN:g} and more"
         )
     counted = [other.name for other in contract.counted]
     if counted and epsilon > WEAK_EPSILON:
-        found.append(
+        advice.append(
             f"noisy rows at epsilon {epsilon:g} give away what the counts of {', '.join(counted)} "
             "protect: without models that learn from rows, a reading would cost only what counts "
             "cost"
         )
-    return found
+    return advice
 
 
 def _on_counts(privacy: Privacy, algorithm: CountingAlgorithm, epsilon: float) -> list[str]:
-    found = []
+    advice = []
     window = privacy.window_readings
     unit = privacy.privacy_unit
     least = algorithm.epsilon_advised * unit.readings_max
     if epsilon < least:
-        found.append(
+        advice.append(
             f"{algorithm.name} at epsilon {epsilon:g} needs very many readings until it finds "
             f"clusters: take density_tree, or an epsilon of {least:g} and more"
         )
     if WINDOW_READINGS_MIN <= window < WINDOW_READINGS_MIN * unit.readings_max:
-        found.append(
+        advice.append(
             f"noise for {unit.readings_max} readings of a user is more than the readings of a "
             f"window of {window}: take a smaller readings_per_window_max, or window_readings of "
             f"{WINDOW_READINGS_MIN * unit.readings_max} and more"
         )
     if window < WINDOW_READINGS_MIN:
-        found.append(
+        advice.append(
             f"windows of {window} readings have more noise than readings: take window_readings of "
             f"{WINDOW_READINGS_MIN} and more, 400 if readings come fast enough"
         )
-    return found
+    return advice

@@ -36,6 +36,10 @@ GIVEN_BY_CONTRACT: Final = {
 follow from"""
 
 
+NOISY_ROWS: Final = ""
+"""what is published for all models of noisy rows, beside the names of streams of counts"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CountTerms:
     """The terms of a model that learns from private counts."""
@@ -133,10 +137,9 @@ class ResolvedModel:
             return None
         if self.counts is None or self.mode.masked:
             return self.mode.epsilon_spent()[0]
-        noise = self.counts.noise
-        return (
-            None if noise is None else certified_count_epsilon(noise, self.mode.unit.readings_max)
-        )
+        if self.counts.noise is None:
+            return None
+        return certified_count_epsilon(self.counts.noise, self.mode.unit.readings_max)
 
 
 @dataclass(frozen=True)
@@ -183,17 +186,16 @@ class ResolvedContract:
 
     def __reduce__(self) -> tuple[Callable[..., ResolvedContract], tuple[Contract, list[Contract]]]:
         """It travels between processes as its contracts, which are resolved again."""
-        return resolve, (self.contract, [one.agreed for one in self.earlier.values()])
+        return resolve, (self.contract, [generation.agreed for generation in self.earlier.values()])
 
     def after(self, earlier: Sequence[Contract]) -> ResolvedContract:
         """The same after other contracts of the federation, oldest first."""
         if not earlier:
             return self
         standings = standing_of([*earlier, self.contract])
-        generations = {
-            one.digest: Generation(one, standing)
-            for one, standing in zip(earlier, standings, strict=True)
-        }
+        generations = {}
+        for agreed, standing in zip(earlier, standings, strict=True):
+            generations[agreed.digest] = Generation(agreed, standing)
         return replace(self, earlier=generations)
 
     def standing(self, digest: str, model: str) -> Standing | None:
@@ -202,8 +204,9 @@ class ResolvedContract:
         contract of this federation."""
         if digest == self.digest:
             return "same" if model in self.models else None
-        generation = self.earlier.get(digest)
-        return None if generation is None else generation.standing.get(model, "gone")
+        if digest not in self.earlier:
+            return None
+        return self.earlier[digest].standing.get(model, "gone")
 
     @property
     def federation(self) -> str:
@@ -258,20 +261,22 @@ class ResolvedContract:
 
         None without a guarantee.
         """
-        parts = {
-            model.counts.stream if model.counts else "": model.epsilon
-            for model in self.models.values()
-        }
-        known = [epsilon for epsilon in parts.values() if epsilon is not None]
-        return self.mode.sum_of_epsilons(known) if len(known) == len(parts) else None
+        # By what is published: models share the noisy rows, and some a stream of counts.
+        parts: dict[str, float | None] = {}
+        for model in self.models.values():
+            published = NOISY_ROWS if model.counts is None else model.counts.stream
+            parts[published] = model.epsilon
+        epsilons = [epsilon for epsilon in parts.values() if epsilon is not None]
+        if len(epsilons) < len(parts):
+            return None
+        return self.mode.sum_of_epsilons(epsilons)
 
     @property
     def experimental(self) -> dict[str, str]:
         """Name of each model with an algorithm that may still change -> what the algorithm says of
         that."""
-        return {
-            name: model.experimental for name, model in self.models.items() if model.experimental
-        }
+        texts = {name: model.experimental for name, model in self.models.items()}
+        return {name: text for name, text in texts.items() if text}
 
     @cached_property
     def epsilon_spent(self) -> tuple[float, float]:
@@ -283,14 +288,13 @@ class ResolvedContract:
         if not self.mode.formal:
             return math.inf, math.inf
         # Declared terms of rows count even where no model learns from rows.
-        rows = self.mode.epsilon_spent()[0] if self.mode.epsilon_per_reading() is not None else 0.0
-        streams = {
-            model.counts.stream: model.epsilon_spent
-            for model in self.counted
-            if model.counts is not None
-        }
-        spent = [epsilon for epsilon in streams.values() if epsilon is not None]
-        return self.mode.sum_of_epsilons([rows, *spent]), self.total_epsilon or 0.0
+        parts = {NOISY_ROWS: 0.0}
+        if self.mode.epsilon_per_reading() is not None:
+            parts[NOISY_ROWS] = self.mode.epsilon_spent()[0]
+        for model in self.counted:
+            if model.counts is not None and model.epsilon_spent is not None:
+                parts[model.counts.stream] = model.epsilon_spent
+        return self.mode.sum_of_epsilons(list(parts.values())), self.total_epsilon or 0.0
 
 
 def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedContract:
@@ -302,11 +306,12 @@ def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedCon
     bounds = contract.bounds
     shares = [feature.share for feature in contract.features]
     kind = load_mode(privacy.mode)
-    masking = (
-        {"helpers": privacy.helper_terms, "window_readings": privacy.window_readings}
-        if kind.masked
-        else {}
-    )
+    masking: dict[str, Any] = {}
+    if kind.masked:
+        masking = {
+            "helpers": privacy.helper_terms,
+            "window_readings": privacy.window_readings,
+        }
     mode = kind(
         bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking
     )
@@ -356,7 +361,9 @@ def _resolve_counting(
     contract: Contract, mode: PrivacyMode, declared: Model, algorithm: CountingAlgorithm
 ) -> ResolvedModel:
     privacy = contract.privacy
-    epsilon = privacy.counts_epsilon if declared.counts_epsilon is None else declared.counts_epsilon
+    epsilon = declared.counts_epsilon
+    if epsilon is None:
+        epsilon = privacy.counts_epsilon
     noise = mode.count_noise(epsilon)
     if privacy.window_readings > declared.readings_max:
         raise SettingsError(
@@ -379,11 +386,10 @@ def _resolve_counting(
         options["circular"] = ",".join(map(str, mode.bounds.circular))
     algorithm.server(options, contract.width)
     algorithm.counter(options, contract.width)
-    # No model has a name with a colon, so a shared stream is never taken for the stream of one
-    # model. Exact: two epsilons that are printed alike at six digits have noise of their own.
-    shared = f"{algorithm.stream}:{'none' if epsilon is None else repr(float(epsilon)).removesuffix('.0')}"
-    # In rounds of its own every model asks for counts of its own.
-    stream = declared.name if algorithm.stream is None or mode.masked else shared
+    stream = declared.name
+    # In rounds of its own, as masked counts have, every model asks for counts of its own.
+    if algorithm.stream is not None and not mode.masked:
+        stream = _shared_stream(algorithm.stream, epsilon)
     return ResolvedModel(
         declared=declared,
         algorithm=algorithm,
@@ -393,6 +399,17 @@ def _resolve_counting(
         mode=mode,
         counts=CountTerms(algorithm=algorithm, stream=stream, noise=noise),
     )
+
+
+def _shared_stream(name: str, epsilon: float | None) -> str:
+    """The stream of all models whose algorithms count alike at this epsilon.
+
+    No model has a name with a colon, so it is never taken for the stream of one model.
+    """
+    if epsilon is None:
+        return f"{name}:none"
+    # Exact: two epsilons that are printed alike at six digits have noise of their own.
+    return f"{name}:{repr(float(epsilon)).removesuffix('.0')}"
 
 
 def _resolve_rounds(
@@ -406,10 +423,12 @@ def _resolve_rounds(
     if target is not None and contract.learns_gaps:
         raise SettingsError(
             f"{declared.algorithm} predicts a feature, and cannot learn it from readings that may "
-            "lack it: take "
-            'missing = "drop" or "hold" in [privacy]'
+            'lack it: take missing = "drop" or "hold" in [privacy]'
         )
-    kind = rounds.between or ("decay" if algorithm.additive else "cache")
+    kind = rounds.between
+    if not kind:
+        # On a stream the answers of one round alone lose the clusters of clients that are absent.
+        kind = "decay" if algorithm.additive else "cache"
     policy = Policy(kind, rounds.decay, rounds.cache_rounds, rounds.late_rounds, rounds.robust)
     policy.check(algorithm, options)
     clusters = options.get("clusters", algorithm.options.defaults().get("clusters"))
@@ -446,9 +465,8 @@ def _target(contract: Contract, declared: Model, algorithm: RoundsAlgorithm) -> 
         raise SettingsError(
             f"{declared.algorithm} predicts one feature from others, and there is only one"
         )
-    return algorithm.regression.target(
-        declared.options, contract.width, [one.name for one in contract.features]
-    )
+    names = [feature.name for feature in contract.features]
+    return algorithm.regression.target(declared.options, contract.width, names)
 
 
 def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Model) -> None:
@@ -456,14 +474,12 @@ def _check_learns_from_rows(contract: Contract, mode: PrivacyMode, declared: Mod
     if mode.masked:
         raise SettingsError(
             f'{declared.algorithm} learns from rows, and with mode = "{mode.name}" only sums of '
-            "counts leave a client: "
-            "take models that learn from counts, such as density_tree"
+            "counts leave a client: take models that learn from counts, such as density_tree"
         )
     if contract.privacy.unit == "user":
         raise SettingsError(
             f"{declared.algorithm} learns from noisy rows, which protect readings one by one: "
-            'with unit = "user" take '
-            "models that learn from counts, such as density_tree"
+            'with unit = "user" take models that learn from counts, such as density_tree'
         )
     if contract.privacy.hide_presence:
         raise SettingsError(
@@ -493,25 +509,23 @@ def _check_start(model: ResolvedModel, models: Mapping[str, ResolvedModel]) -> N
         return
     source = model.declared.source
     clusters = model.rounds.clusters
-    found = [name for name, other in models.items() if not other.family.in_rounds]
-    named = " or ".join(f'"{name}"' for name in found)
+    sources = [name for name, other in models.items() if not other.family.in_rounds]
+    named = " or ".join(f'"{name}"' for name in sources)
     if source is not None:
-        if model.rounds.clusters is None:
+        if clusters is None:
             raise SettingsError(
                 f"{model.declared.algorithm} starts from no other model; leave out source"
             )
-        if source not in found:
+        if source not in sources:
             raise SettingsError(
                 f'source = "{source}", must be a streaming model of this file: '
                 f"{named or 'there is none'}"
             )
     elif model.rounds.starts_from_another:
-        add = (
-            f"name it: source = {named}"
-            if found
-            else f"add one of {', '.join(streaming_names())} and name it as source"
-        )
+        cure = f"add one of {', '.join(streaming_names())} and name it as source"
+        if sources:
+            cure = f"name it: source = {named}"
         raise SettingsError(
-            f'clusters = "{clusters}" starts from the clusters of another model: {add}; or give a '
+            f'clusters = "{clusters}" starts from the clusters of another model: {cure}; or give a '
             "number"
         )

@@ -362,34 +362,36 @@ def _split_events(tables: Mapping[str, object]) -> tuple[object, dict[str, objec
     written = tables.get("events", {})
     if not isinstance(written, dict):
         return written, {}
-    sinks = {
-        name: value
-        for name, value in written.items()
-        if isinstance(value, dict) or name in SINKS.names()
-    }
-    return {name: value for name, value in written.items() if name not in sinks}, sinks
+    own: dict[str, object] = {}
+    sinks: dict[str, object] = {}
+    for name, value in written.items():
+        # Tables of unknown names too: they are misspelt sinks, and are refused as such.
+        is_sink = isinstance(value, dict) or name in SINKS.names()
+        (sinks if is_sink else own)[name] = value
+    return own, sinks
 
 
 def _sink_settings(written: Mapping[str, object], path: Path) -> dict[str, SinkSettings]:
     """The sections of sinks that the file or the environment has; a sink that neither names is not
     imported."""
-    if unknown := sorted(set(written) - set(SINKS.names() if written else ())):
+    # Their names are looked up only where one is used: that takes the metadata of all packages.
+    unknown = sorted(set(written) - set(SINKS.names())) if written else []
+    if unknown:
         known = ", ".join(f"[events.{name}]" for name in SINKS.names())
         raise SettingsError(f"{path}: unknown section [events.{unknown[0]}]; there are {known}")
     prefix = variable_prefix("events")
-    variables = [name for name, value in os.environ.items() if value and name.startswith(prefix)]
-    chosen = set(written) | {
-        sink for variable in variables if (sink := _sink_of(variable)) is not None
-    }
-    return {
-        name: _section(
-            SINKS.load(name).settings,
-            {f"events.{name}": written.get(name, {})},
-            f"events.{name}",
-            path,
-        )
-        for name in sorted(chosen)
-    }
+    chosen = set(written)
+    for variable, value in os.environ.items():
+        if value and variable.startswith(prefix):
+            sink = _sink_of(variable)
+            if sink is not None:
+                chosen.add(sink)
+    settings = {}
+    for name in sorted(chosen):
+        section = f"events.{name}"
+        tables = {section: written.get(name, {})}
+        settings[name] = _section(SINKS.load(name).settings, tables, section, path)
+    return settings
 
 
 def _source_settings(
@@ -397,20 +399,25 @@ def _source_settings(
 ) -> dict[str, SourceSettings]:
     """The sections of sources that the file or the environment has; a source that neither names is
     not imported."""
-    found = {}
+    settings = {}
     for name in SOURCES.names():
-        prefix = variable_prefix(name)
-        if name in tables or any(
-            variable.startswith(prefix) and os.environ[variable] for variable in os.environ
-        ):
-            form = SOURCES.load(name).settings
-            if form is not None:
-                found[name] = _section(form, tables, name, path)
-                try:
-                    found[name].check(contract)
-                except SettingsError as wrong:
-                    raise SettingsError(f"{path}: {wrong}") from None
-    return found
+        if name not in tables and not _is_in_environment(name):
+            continue
+        form = SOURCES.load(name).settings
+        if form is None:
+            continue
+        settings[name] = _section(form, tables, name, path)
+        try:
+            settings[name].check(contract)
+        except SettingsError as wrong:
+            raise SettingsError(f"{path}: {wrong}") from None
+    return settings
+
+
+def _is_in_environment(section: str) -> bool:
+    """Whether any variable of the environment sets something of a section."""
+    prefix = variable_prefix(section)
+    return any(value and name.startswith(prefix) for name, value in os.environ.items())
 
 
 def _section(form: type[Section], tables: Mapping[str, object], name: str, path: Path) -> Section:
@@ -419,11 +426,11 @@ def _section(form: type[Section], tables: Mapping[str, object], name: str, path:
     written = tables.get(name, {})
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
-    given = environment_settings(os.environ, name, form)
-    variables = f" and {variable_prefix(name)}..." if given else ""
-    return resolve_paths(
-        parse_table(form, {**written, **given}, f"{path}: [{name}]{variables}"), path
-    )
+    from_environment = environment_settings(os.environ, name, form)
+    source = f"{path}: [{name}]"
+    if from_environment:
+        source += f" and {variable_prefix(name)}..."
+    return resolve_paths(parse_table(form, {**written, **from_environment}, source), path)
 
 
 def _addressed_section(
@@ -432,13 +439,12 @@ def _addressed_section(
     """The section as `_section` reads it, with the keys of the transport that the section's address
     names."""
     written = tables.get(name, {})
-    in_file = written.get("address") if isinstance(written, dict) else None
-    address = (
-        os.environ.get(f"SHOAL_{name.upper()}_ADDRESS")
-        or in_file
-        or form.model_fields["address"].default
-    )
-    # an address of another type is an error of the section
+    address: object = os.environ.get(f"SHOAL_{name.upper()}_ADDRESS")
+    if not address and isinstance(written, dict):
+        address = written.get("address")
+    if not address:
+        address = form.model_fields["address"].default
+    # An address of another type is an error of the section, which says so.
     if not address or not isinstance(address, str):
         return _section(form, tables, name, path)
     try:

@@ -82,18 +82,21 @@ def _common_models(region: Contract, above: ResolvedContract) -> Iterator[str]:
 
 def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[str]:
     """Differences in features and privacy, in words."""
-    own, other = ({one.name: one for one in contract.features} for contract in (region, above))
+    own = {feature.name: feature for feature in region.features}
+    other = {feature.name: feature for feature in above.features}
     if list(own) != list(other):
         yield f"its features are {', '.join(own)}, there they are {', '.join(other)}"
     else:
-        for name in own:
+        for name, feature in own.items():
             yield from _fields_that_differ(
-                f"feature {name}", own[name].model_dump(), other[name].model_dump()
+                f"feature {name}", feature.model_dump(), other[name].model_dump()
             )
-    terms = [one.privacy.model_dump() for one in (region, above.contract)]
+    own_terms = region.privacy.model_dump()
+    terms_above = above.contract.privacy.model_dump()
     if above.mode.masked and region.privacy.mode == above.mode.name:
-        yield from _helpers_that_differ(region, terms[0].pop("helpers"), terms[1].pop("helpers"))
-    yield from _fields_that_differ("[privacy]", *terms)
+        helpers = own_terms.pop("helpers")
+        yield from _helpers_that_differ(region, helpers, terms_above.pop("helpers"))
+    yield from _fields_that_differ("[privacy]", own_terms, terms_above)
 
 
 def _helpers_that_differ(
@@ -101,15 +104,17 @@ def _helpers_that_differ(
 ) -> Iterator[str]:
     """Helpers that the region's clients trust and the upstream federation does not name, in
     words."""
-    if any(one["region"] is not None for one in own):
+    if any(helper["region"] is not None for helper in own):
         yield "it has regions itself, and with masked counts a region has clients alone"
     name = region.federation
-    trusted = {(one["name"], one["key"]) for one in own}
-    if trusted != {(one["name"], one["key"]) for one in above if one["region"] == name}:
+    trusted = {(helper["name"], helper["key"]) for helper in own}
+    of_region = [helper for helper in above if helper["region"] == name]
+    if trusted != {(helper["name"], helper["key"]) for helper in of_region}:
+        names = sorted(helper_name for helper_name, _ in trusted)
         yield (
             f'[[privacy.helpers]] there with region = "{name}" must be those of {name}, which are '
-            f"{', '.join(sorted(one for one, _ in trusted))}: with the same names and keys, so "
-            "that the upstream contract names whom the clients of the region trust"
+            f"{', '.join(names)}: with the same names and keys, so that the upstream contract "
+            "names whom the clients of the region trust"
         )
 
 
@@ -117,7 +122,9 @@ def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[st
     """Differences in the models of both, in words."""
     names = list(_common_models(region, above))
     if not names:
-        yield "no model has the same name in both; the region contributes to models of the same name"
+        yield (
+            "no model has the same name in both; the region contributes to models of the same name"
+        )
     for name in names:
         own = region.model(name)
         other = above.models[name].declared
@@ -132,12 +139,15 @@ def _model_differences(region: Contract, above: ResolvedContract) -> Iterator[st
         if own.rounds.robust != "none":
             yield (
                 f'model {name}: robust is "{own.rounds.robust}", but a region adds up the answers '
-                "of its clients; "
-                "leave it out, and set it in the upstream federation, where it compares regions"
+                "of its clients; leave it out, and set it in the upstream federation, where it "
+                "compares regions"
             )
         yield from _fields_that_differ(f"model {name}", _agreed(own), _agreed(other))
         if own.readings_max > other.readings_max:
-            yield f"model {name}: readings_max is {own.readings_max}, above {other.readings_max} there"
+            yield (
+                f"model {name}: readings_max is {own.readings_max}, above {other.readings_max} "
+                "there"
+            )
 
 
 def _agreed(model: Model) -> dict[str, object]:
