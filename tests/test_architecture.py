@@ -27,10 +27,11 @@ helper_node | producers client_nodes server_node | onebox reproduction
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from
 those before."""
 SERVER_LAYERS = """
-history | report models | regions | ingest | outputs | monitoring | lease node
+history | report | models | regions | ingest | outputs | monitoring | lease node
 bootstrap replicas | server_command
 """
-"""the same for the folders of `server_node` and the files beside them"""
+"""the same for the folders of `server_node` and the files beside them: no two folders import each
+other"""
 CLONE_ONLY = {"reproduction"}
 """packages that are in a clone and in the source distribution, and not in the wheel"""
 PROCESSES = {"producers", "client_nodes", "server_node"}
@@ -169,7 +170,7 @@ def test_a_file_of_the_server_imports_from_no_later_layer_of_it() -> None:
     layer_of_part = numbered(SERVER_LAYERS)
     parts = {part_of_server(name_of(path)) for path in FILES}
     assert parts - {None, "__init__"} == set(layer_of_part)
-    upward = []
+    upward: list[str] = []
     for path in FILES:
         own = part_of_server(name_of(path))
         if own is None or own == "__init__":

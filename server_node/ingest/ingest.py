@@ -287,6 +287,8 @@ class Unlearned(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class UnlearningState(SavedState):
+    """Saved state of `Unlearning`."""
+
     until: list[list[int]]
     """[partition, how far the log had been read]"""
 

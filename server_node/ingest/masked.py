@@ -29,6 +29,8 @@ MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedRoundsState(SavedState):
+    """Saved state of `MaskedRounds`."""
+
     version: ClassVar[int] = 3
 
     rounds: dict[str, ModelRoundState]

@@ -67,6 +67,8 @@ COUNT_DEVIATIONS: Final = 12.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRoundState(SavedState):
+    """Saved state of `ModelRound`: messages as they travelled, and decisions by the clock."""
+
     number: Annotated[int, Whole(least=1)]
     announced: int
     answered: dict[str, int]

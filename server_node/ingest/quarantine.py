@@ -36,6 +36,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveState(SavedState):
+    """A client in quarantine, as it is saved."""
+
     model: str
     client: str
     since: float
@@ -44,6 +46,8 @@ class ActiveState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class UnlearnedState(SavedState):
+    """The newest request to unlearn a client, as it is saved."""
+
     model: str
     client: str
     partition: int
@@ -52,6 +56,8 @@ class UnlearnedState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class SeenState(SavedState):
+    """What came of a client while it was in quarantine, as it is saved."""
+
     model: str
     client: str
     number: int
@@ -60,6 +66,8 @@ class SeenState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantineState(SavedState):
+    """Saved state of `QuarantineRegister`."""
+
     active: list[ActiveState]
     unlearned: list[UnlearnedState]
     seen: list[SeenState]

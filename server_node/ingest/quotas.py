@@ -51,6 +51,8 @@ def _restored(saved: list[list[float]]) -> _Buckets:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestQuotasState(SavedState):
+    """Saved state of the quotas of requests; those of clients are saved in groups."""
+
     requests: dict[str, dict[str, list[list[float]]]]
     """type of request -> model -> [partition, tokens, newest] of each bucket"""
 

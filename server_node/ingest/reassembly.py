@@ -32,6 +32,8 @@ STALE_AFTER_CHUNKS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingState(SavedState):
+    """An update that waits for some of its chunks, as it is saved."""
+
     model: str
     client: str
     newest: int
@@ -45,6 +47,8 @@ class WaitingState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class ReassemblyState(SavedState):
+    """Saved state of `Reassembly`."""
+
     received: int
     waiting: list[WaitingState]
 

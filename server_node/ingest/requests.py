@@ -39,6 +39,8 @@ every checkpoint"""
 
 @dataclass(frozen=True, kw_only=True)
 class TakenRequestsState(SavedState):
+    """Saved state of `TakenRequests`."""
+
     newest: dict[str, dict[str, dict[str, float]]]
     """type of message -> model -> subject -> when the newest request was made"""
 

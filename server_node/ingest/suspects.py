@@ -44,6 +44,8 @@ from shoal.saved_state import SavedState, require
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectsState(SavedState):
+    """Saved state of `Suspects`."""
+
     clients: list[str]
     front: int
     helpers_work: bool
@@ -184,6 +186,8 @@ def is_check(clients: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class HelperCheckState(SavedState):
+    """Saved state of `HelperCheck`."""
+
     secrets: dict[str, bytes]
     wrong: dict[str, str]
     voids: int

@@ -36,12 +36,16 @@ class Topic(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressState(SavedState):
+    """How far one sink has come, as it is saved."""
+
     positions: list[list[int]]
     delivered: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForwarderState(SavedState):
+    """Saved state of `Forwarder`."""
+
     sinks: dict[str, ProgressState]
 
 

@@ -54,6 +54,8 @@ RECORDS_MAX: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class BridgeState(SavedState):
+    """Saved state of `Bridge`, beside the digests of what it has published."""
+
     positions: list[list[int]]
     """of the region's contributions"""
 

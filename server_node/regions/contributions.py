@@ -39,12 +39,16 @@ from shoal.transports.base import Log, latest
 
 @dataclass(frozen=True, kw_only=True)
 class RegionState(SavedState):
+    """A region, as it is saved."""
+
     path: str
     clients: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegionsState(SavedState):
+    """Saved state of `Regions`."""
+
     trees: dict[str, list[RegionState]]
     """by the client that the tree is of"""
 
@@ -108,6 +112,8 @@ class RegionContribution(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SequencesState(SavedState):
+    """Saved state of `RegionUpdates`."""
+
     sequences: dict[str, int]
     """model -> number of the newest update"""
 
@@ -220,6 +226,8 @@ STATE_VERSION: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PendingState(SavedState):
+    """What a model has absorbed since it contributed last, as it is saved beside the sums."""
+
     readings: int
     made_at: float
     newest_reading_at: float | None

@@ -58,6 +58,8 @@ NO_SNAPSHOT: Final = Followed(0, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedState(SavedState):
+    """The upstream snapshot that was adopted last, as it is saved."""
+
     snapshot: int
     """its version"""
     made_at: float
@@ -73,6 +75,8 @@ class FollowedState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedSnapshotState(SavedState):
+    """Saved state of `FollowedSnapshot`, beside its arrays."""
+
     version: ClassVar[int] = 4
 
     followed: FollowedState

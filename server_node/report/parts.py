@@ -140,6 +140,8 @@ class _Nodes:
 
 @dataclass(frozen=True, kw_only=True)
 class PartState(SavedState):
+    """A part, as it is saved."""
+
     number: Annotated[int, Whole(least=1)]
     label: str
     text: str
@@ -150,6 +152,8 @@ class PartState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class PartsState(SavedState):
+    """Saved state of `Parts`."""
+
     parts: list[PartState]
     readings: int
 
