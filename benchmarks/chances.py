@@ -14,8 +14,8 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import DAY_S, FINE_S, PLACES_S
-from shoal.server_node.history.comparison import Series, difference
 from shoal.server_node.history.cycles import cycles_of
+from shoal.server_node.history.series import Series, difference
 
 SEED: Final = 7
 """not that of the choice of the method"""

@@ -17,8 +17,8 @@ from benchmarks.results import out_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, Table, read
 from shoal import ClusterTree
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.history import COARSE_S, DAY_S, BinKey, HistoryBin, HistoryPlaces, Holds
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.protocol.history import COARSE_S, DAY_S, BinKey, HistoryBin
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.unusual import LEARNT_BINS, RARE_BINS_MIN, UnusualWatch
 
 STREAMS: Final = {
@@ -75,16 +75,12 @@ class Bins:
         """Not needed."""
         return NOTHING_PUBLISHED.bin(key)
 
-    def places(self, key: BinKey) -> HistoryPlaces | None:
-        """Not needed."""
-        return NOTHING_PUBLISHED.places(key)
-
     def names(self, model: str) -> None:
         """Not needed."""
 
-    def newest(self, model: str, width_s: int, holds: Holds = "bins") -> int | None:
+    def newest(self, model: str, width_s: int) -> int | None:
         """Not needed."""
-        return NOTHING_PUBLISHED.newest(model, width_s, holds)
+        return NOTHING_PUBLISHED.newest(model, width_s)
 
 
 @click.command(context_settings={"max_content_width": 100})

@@ -19,7 +19,7 @@ from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS
-from shoal.server_node.history.summary import newest_fine_bin
+from shoal.server_node.history.shares import newest_fine_bin
 from shoal.server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
 from shoal.server_node.models.base import (
     ModelEvent,

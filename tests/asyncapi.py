@@ -53,7 +53,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "snapshots": ("snapshot", "lease", "quarantine_list", "conflicts", "contract", "open_round"),
     "events": ("cluster_event",),
-    "history": ("history_bin", "history_places", "history_names"),
+    "history": ("history_bin", "history_names"),
     "rejected": ("rejected",),
     "labels": ("label",),
     "contributions": ("region_update",),

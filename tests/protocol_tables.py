@@ -16,7 +16,7 @@ from shoal.config.contract import Contract
 from shoal.config.settings import LogSettings
 from shoal.protocol.checks import CLUSTER_NAME_CHARACTERS_MAX
 from shoal.protocol.conflicts import Conflict, ConflictList, Copy
-from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames, HistoryPlaces
+from shoal.protocol.history import FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.lease import Lease
 from shoal.protocol.masked import MASKED_MESSAGES
 from shoal.protocol.messages import (
@@ -51,7 +51,6 @@ MESSAGES: Final = (
         PublishedContract,
         Lease,
         HistoryBin,
-        HistoryPlaces,
         HistoryNames,
     ),
     *(*MASKED_MESSAGES, Reading),

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.config.resolved import resolve
 from shoal.protocol.messages import Update
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HISTORY_FILE, HistoryStore
 from shoal.server_node.ingest.outcome import history_records, snapshot_records
 from shoal.server_node.models.base import PublishedSnapshot

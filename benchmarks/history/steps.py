@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.history.plant import CONTRACT, FEATURES, MODEL, Plant
 from benchmarks.results import spread
 from shoal.server_node.history.attribution import WaitingUpdate, WaitingUpdates
-from shoal.server_node.history.places import PlacesRecorder
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, Recorder
+from shoal.server_node.history.recorder import Recorder
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.models.publisher import ModelPublisher
 
@@ -26,12 +26,11 @@ WORK: Mapping[str, tuple[tuple[type, str], ...]] = {
     ),
     "bins, names and their records": (
         *((Recorder, name) for name in ("name", "take_changed")),
-        (PlacesRecorder, "take_changed"),
         *((HistoryStore, name) for name in ("expired", "forgotten")),
         (HistoryRecord, "outbox_record"),
     ),
     "the file": ((HistoryStore, "apply"),),
-    "the checkpoint": ((Recorder, "state"), (PlacesRecorder, "state")),
+    "the checkpoint": ((Recorder, "state"),),
 }
 """what is done -> the functions that do it"""
 
@@ -115,7 +114,6 @@ def measured_spans(updates: int, together: int) -> dict[str, float]:
         recorder = Recorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
         waiting = WaitingUpdates()
         took = 0.0
-        places = PlacesRecorder(CONTRACT, MODEL, NOTHING_PUBLISHED)
         for first in range(0, updates, together):
             for number in range(first, first + together):
                 span = 3600.0 * hours
@@ -127,11 +125,8 @@ def measured_spans(updates: int, together: int) -> dict[str, float]:
                 lambda points: (6 * points[:, 0]).astype(np.int64), {n: n for n in range(6)}
             )
             assert found is not None
-            assert found.placed is not None
             recorder.count(found)
-            places.count(found.placed, recorder.client_numbers(found.placed.clients), again=False)
-            upto = first + together
-            for message in (*recorder.take_changed(upto), *places.take_changed(upto)):
+            for message in recorder.take_changed(first + together):
                 message.encode()
             took += time.process_time() - began
         spent[str(hours)] = 1000 * took / updates

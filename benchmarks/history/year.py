@@ -3,6 +3,7 @@ embedded log."""
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,12 +15,11 @@ from benchmarks.history.plant import CLIENT_NAMES, CLIENTS, CLUSTERS, CONTRACT, 
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, PLACE_UNITS, PLACES_KEPT
+from shoal.protocol.history import BINS_KEPT, COARSE_S, FINE_S, PLACE_UNITS, WITH_PLACES
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.attribution import Attribution, Placed
-from shoal.server_node.history.places import PlacesRecorder
 from shoal.server_node.history.recorder import Recorder
-from shoal.server_node.history.store import HISTORY_FILE, HistoryRecord, HistoryStore
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader, HistoryRecord, HistoryStore
 from shoal.transports.sqlite.log import SqliteLog
 
 MIB = 1024 * 1024
@@ -44,7 +44,6 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
     ):
         ensure_topics(log, CONTRACT, LogSettings())
         recorder = Recorder(CONTRACT, CONTRACT.models[0].name, store)
-        places = PlacesRecorder(CONTRACT, CONTRACT.models[0].name, store)
         centres = rng.uniform(size=(CLUSTERS, FEATURES))
         for identity in range(CLUSTERS):
             recorder.name(identity, f"cluster number {identity}", "light high, temperature low")
@@ -55,23 +54,24 @@ def measured_year(folder: Path, bins: int) -> dict[str, Any]:
                 np.put_along_axis(readings, fed, rng.poisson(rates[:, None] * shares), axis=1)
                 at = np.full(CLIENTS, float(start + part))
                 numbers = updates + 1 + np.arange(CLIENTS)
-                recorder.count(
-                    Attribution(at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings)
-                )
-                places.count(
-                    placed(at, numbers, readings, centres, rng), np.arange(CLIENTS), again=False
-                )
+                where = placed(at, numbers, readings, centres, rng)
+                identities = np.arange(CLUSTERS)
+                recorder.count(Attribution(at, CLIENT_NAMES, numbers, identities, readings, where))
                 updates += CLIENTS
-                messages = [*recorder.take_changed(updates), *places.take_changed(updates)]
-                changed = [HistoryRecord(one.record_key, one) for one in messages]
+                messages = recorder.take_changed(updates)
+                changed = [HistoryRecord(message.record_key, message) for message in messages]
                 records = [*changed, *store.expired(changed)]
                 for record in records:
                     log.publish(*record.outbox_record(CONTRACT.history_topic))
                 log.flush()
                 store.apply(records)
+    of_places = 0
+    reader = HistoryReader(folder / HISTORY_FILE)
+    for width in WITH_PLACES:
+        for counted in reader.each_bin(CONTRACT.models[0].name, width, -math.inf, math.inf):
+            of_places += 0 if counted.places is None else len(counted.places)
     with closing(sqlite3.connect(folder / HISTORY_FILE)) as file:
         lengths = {width: _length(file, f"bins_{width}") for width in BINS_KEPT}
-        of_places = sum(_length(file, f"places_{width}") for width in PLACES_KEPT)
     return {
         "bins": bins,
         "days": bins * COARSE_S / 86_400,
@@ -93,9 +93,7 @@ def placed(
     means = centres[cluster] + rng.normal(0, SPREAD, (len(update), FEATURES))
     sums = np.rint(PLACE_UNITS * means * some[:, None]).astype(np.int64)
     columns = np.column_stack([some, sums])
-    return Placed(
-        at, CLIENT_NAMES, numbers, np.arange(CLUSTERS), readings, update, cluster, columns
-    )
+    return Placed(at, numbers, update, cluster, columns)
 
 
 def _length(file: sqlite3.Connection, table: str) -> int:

@@ -63,19 +63,13 @@ class WaitingUpdate(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Places of the readings of updates. Each update is one whole, at the time of its newest
-    reading."""
+    """Where the readings of updates lay. Each update counts whole, at the time of its newest
+    reading: the mean of its points is of all of them, so parts of it would show no movement."""
 
     at: Floats
     """(w,) times of the updates, seconds since 1970, in the order in which they came"""
-    clients: Sequence[str]
-    """client of each update"""
     numbers: Ints
     """(w,) of the updates among those of the model"""
-    identities: Ints
-    """(k,) in their order, each once; `NO_CLUSTER` stands for no known cluster"""
-    readings: Ints
-    """(w, k)"""
     update: Ints
     """(r,) place among the updates"""
     cluster: Ints
@@ -145,9 +139,9 @@ class WaitingUpdates:
         """
         updates = self._updates
         self.clear()
-        return (
-            attributed(updates, predict, of_number, points_max, self._circular) if updates else None
-        )
+        if not updates:
+            return None
+        return attributed(updates, predict, of_number, points_max, self._circular)
 
     def clear(self) -> None:
         """Drop them."""
@@ -163,25 +157,25 @@ def attributed(
     circular: Sequence[int] = (),
 ) -> Attribution:
     """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
-    numbers, claimed = np.array([(one.number, one.readings) for one in updates], dtype=np.int64).T
-    having = np.array([len(one.weights) for one in updates], dtype=np.int64)
-    weights = whole_weights(np.concatenate([one.weights for one in updates]), having)
-    sample = sampled(weights, having, numbers, points_max)
+    counts = [(update.number, update.readings) for update in updates]
+    numbers, claimed = np.array(counts, dtype=np.int64).T
+    points_of = np.array([len(update.weights) for update in updates], dtype=np.int64)
+    weights = whole_weights(np.concatenate([update.weights for update in updates]), points_of)
+    sample = sampled(weights, points_of, numbers, points_max)
     identities = np.full(len(sample.place), NO_CLUSTER, dtype=np.int64)
     points = np.empty((0, 0))
     if len(identities):
         # The empty points of an update without any may have no features.
-        points = np.concatenate([one.points for one in updates if len(one.points)])[sample.place]
+        some = [update.points for update in updates if len(update.points)]
+        points = np.concatenate(some)[sample.place]
         clusters = predict(points)
         # The last place is that of the number -1: of no cluster.
         known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     names, readings = divided_readings(claimed, sample, identities)
-    at = np.array([one.at for one in updates])
-    where = placed_readings(
-        sample, points, names.searchsorted(identities), names, readings, circular
-    )
-    placed = Placed(at, [one.client for one in updates], numbers, names, readings, *where)
+    columns = names.searchsorted(identities)
+    rows = placed_readings(sample, points, columns, names, readings, circular)
+    placed = Placed(np.array([update.at for update in updates]), numbers, *rows)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
 
 
@@ -200,19 +194,17 @@ def placed_readings(
     whole numbers, so the order of points and updates changes no bit.
     """
     features = min(points.shape[1], PLACES_FEATURES_MAX)
-    circles = [each for each in circular if each < features]
+    circles = [feature for feature in circular if feature < features]
     kept = np.flatnonzero((identities[column] != NO_CLUSTER) & (sample.weight > 0))
     if not len(kept):
-        return (
-            np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int64),
-            np.empty((0, 1 + features + len(circles)), dtype=np.int64),
-        )
-    key = sample.update[kept] * len(identities) + column[kept]
-    order = np.argsort(key, kind="stable")
+        none = np.empty(0, dtype=np.int64)
+        return none, none, np.empty((0, 1 + features + len(circles)), dtype=np.int64)
+    # One number for each pair of update and cluster, so that one sort brings equal pairs together.
+    pair = sample.update[kept] * len(identities) + column[kept]
+    order = np.argsort(pair, kind="stable")
     kept = kept[order]
-    key = key[order]
-    starts = np.append(0, (key[1:] != key[:-1]).nonzero()[0] + 1)
+    pair = pair[order]
+    starts = np.append(0, (pair[1:] != pair[:-1]).nonzero()[0] + 1)
     places = points[kept, :features]
     # Whole units: sums of whole numbers are the same in every order, and rounding happens once.
     units = np.rint(np.clip(places * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
@@ -221,11 +213,13 @@ def placed_readings(
     weights = sample.weight[kept]
     masses = np.add.reduceat(weights, starts)
     means = np.add.reduceat(units * weights[:, None], starts) / masses[:, None]
-    update, of = np.divmod(key[starts], len(identities))
-    some = np.minimum(readings[update, of], READINGS_PLACED_MAX)
-    sums = np.rint(means * some[:, None]).astype(np.int64)
-    counted = some > 0
-    return update[counted], identities[of[counted]], np.column_stack([some, sums])[counted]
+    update, cluster = np.divmod(pair[starts], len(identities))
+    counts = np.minimum(readings[update, cluster], READINGS_PLACED_MAX)
+    sums = np.rint(means * counts[:, None]).astype(np.int64)
+    # A cluster whose points weigh little may have got none of the whole readings.
+    counted = counts > 0
+    table = np.column_stack([counts, sums])[counted]
+    return update[counted], identities[cluster[counted]], table
 
 
 def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints:
@@ -237,9 +231,10 @@ def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints
     circle is cut.
     """
     turns = 2.0 * np.pi * places
-    found = np.column_stack([units, np.rint(PLACE_UNITS * np.sin(turns)).astype(np.int64)])
-    found[:, circles] = np.rint(PLACE_UNITS * np.cos(turns)).astype(np.int64)
-    return found
+    sines = np.rint(PLACE_UNITS * np.sin(turns)).astype(np.int64)
+    directions = np.column_stack([units, sines])
+    directions[:, circles] = np.rint(PLACE_UNITS * np.cos(turns)).astype(np.int64)
+    return directions
 
 
 def spread(
@@ -252,28 +247,30 @@ def spread(
     `PARTS_MAX`. Like readings at equal intervals, the first part is at the oldest time and the last
     one at the newest.
     """
-    bins = np.array([one.span_s for one in updates]) // FINE_S + 1
+    at = np.array([update.at for update in updates])
+    clients = [update.client for update in updates]
+    spans = np.array([update.span_s for update in updates])
+    bins = spans // FINE_S + 1
     if (bins == 1).all():
-        at = np.array([one.at for one in updates])
-        return Attribution(at, [one.client for one in updates], numbers, identities, readings)
+        return Attribution(at, clients, numbers, identities, readings)
     parts = np.clip(np.minimum(bins, readings.sum(axis=1)), 1, PARTS_MAX).astype(np.int64)
     update = np.repeat(np.arange(len(updates)), parts)
     part = np.arange(len(update)) - np.repeat(np.cumsum(parts) - parts, parts)
-    whole = parts[update, None]
+    divisor = parts[update, None]
     total = readings[update]
     # Whole numbers, so that the parts add up; quotient and rest apart, as claims may be near the
     # largest number.
-    quotient = total // whole
-    rest = total % whole
-    counts = quotient + rest * (part[:, None] + 1) // whole - rest * part[:, None] // whole
-    newest, span = np.array([(one.at, one.span_s) for one in updates])[update].T
-    at = newest - span * (1.0 - part / np.maximum(1, parts[update] - 1)) * (parts[update] > 1)
-    return Attribution(
-        at, [updates[one].client for one in update.tolist()], numbers[update], identities, counts
-    )
+    quotient = total // divisor
+    rest = total % divisor
+    counts = quotient + rest * (part[:, None] + 1) // divisor - rest * part[:, None] // divisor
+    # The last part ends a span and the first one begins it; a single part is at the newest reading.
+    back = (1.0 - part / np.maximum(1, parts[update] - 1)) * (parts[update] > 1)
+    moments = at[update] - spans[update] * back
+    part_clients = [clients[place] for place in update.tolist()]
+    return Attribution(moments, part_clients, numbers[update], identities, counts)
 
 
-def whole_weights(weights: Floats, having: Ints) -> Ints:
+def whole_weights(weights: Floats, points_of: Ints) -> Ints:
     """weights (n,) of all updates, how many each of them has (u,) -> (n,) in whole numbers up to
     `LARGEST_WEIGHT`.
 
@@ -281,9 +278,9 @@ def whole_weights(weights: Floats, having: Ints) -> Ints:
     """
     if not len(weights):
         return np.empty(0, dtype=np.int64)
-    some = np.flatnonzero(having)
-    starts = np.cumsum(having[some]) - having[some]
-    largest = np.repeat(np.maximum.reduceat(weights, starts), having[some])
+    filled = points_of[points_of > 0]
+    starts = np.cumsum(filled) - filled
+    largest = np.repeat(np.maximum.reduceat(weights, starts), filled)
     shares = np.divide(
         weights, largest, out=np.zeros(len(weights)), where=(largest > 0) & (largest < math.inf)
     )
@@ -291,7 +288,7 @@ def whole_weights(weights: Floats, having: Ints) -> Ints:
     return whole
 
 
-def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Sample:
+def sampled(weights: Ints, points_of: Ints, numbers: Ints, points_max: int) -> Sample:
     """weights (n,) of the points of all updates, how many each of them has (u,), numbers (u,) of
     the updates.
 
@@ -301,16 +298,17 @@ def sampled(weights: Ints, having: Ints, numbers: Ints, points_max: int) -> Samp
     of the update, so that over many updates points with small weights get their shares too. Of the
     others all points, with their own weights.
     """
-    update = np.repeat(np.arange(len(having)), having)
-    ends = np.cumsum(having)
+    update = np.repeat(np.arange(len(points_of)), points_of)
+    ends = np.cumsum(points_of)
     reached = np.append(0, np.cumsum(weights))
-    before = reached[ends - having]
+    before = reached[ends - points_of]
     total = reached[ends] - before
-    many = np.flatnonzero((having > points_max) & (total > 0))
-    whole = np.flatnonzero(having[update] <= points_max)
+    many = np.flatnonzero((points_of > points_max) & (total > 0))
+    whole = np.flatnonzero(points_of[update] <= points_max)
     begin = numbers[many] * GOLDEN % 1.0
     steps = (np.arange(points_max) + begin[:, None]) * (total[many, None] / points_max)
-    # Rounding must not lead beyond the last point.
+    # Each whole number below the sum lies in the weight of exactly one point. Rounding must not
+    # lead beyond the last point.
     steps = np.minimum(steps.astype(np.int64), total[many, None] - 1) + before[many, None]
     kept = reached[1:].searchsorted(steps.ravel(), side="right")
     return Sample(

@@ -8,14 +8,14 @@ published before.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from shoal.config.contract import Contract, category_text
+from shoal.config.contract import Contract, Feature, category_text
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.events import duration
@@ -29,12 +29,12 @@ from shoal.protocol.history import (
     PLACES_S,
     HistoryBin,
     HistoryNames,
-    HistoryPlaces,
     cells_table,
     readings_table,
 )
-from shoal.server_node.history.comparison import Series, difference, unrolled
-from shoal.server_node.history.summary import client_name
+from shoal.server_node.history.series import Series, difference, unrolled
+from shoal.server_node.history.shares import client_name
+from shoal.server_node.history.sources import HistorySource
 
 CHANCE: Final = 0.01
 """chance below which a difference is shown, by default"""
@@ -43,28 +43,6 @@ FINE_SPAN_S: Final = BINS_KEPT[FINE_S] * FINE_S
 """spans that begin within this time, for which fine bins are kept, are compared in these"""
 LINEAGE: Final = ("birth", "parted", "merged", "gone", "quiet")
 """kinds of events that say how a cluster began or ended"""
-
-
-class HistorySource(Protocol):
-    """Place from which the bins of a model's history are read."""
-
-    def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
-        """The starts of the oldest and the newest bin of this width; None if there is none."""
-        ...
-
-    def each_bin(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryBin]:
-        """The bins of this width that start from `first` to `last`, oldest first."""
-        ...
-
-    def places(
-        self, model: str, width_s: int, first: float, last: float
-    ) -> Iterator[HistoryPlaces]:
-        """Those that hold places."""
-        ...
-
-    def names(self, model: str) -> HistoryNames | None:
-        """The clients and clusters that the bins name by number; None before the first bin."""
-        ...
 
 
 class Span(NamedTuple):
@@ -96,7 +74,7 @@ class PastEvent(NamedTuple):
     other: int | None
 
 
-Found = TypeVar("Found", "Moved", "ShareMoved")
+Movement = TypeVar("Movement", "Moved", "ShareMoved")
 ByClient = list[tuple[str, float]]
 
 
@@ -209,11 +187,12 @@ def spans_of(
         first = oldest + (end - oldest) / 2
     until = first if before[1] is None else before[1]
     since = max(oldest, until - (end - first)) if before[0] is None else before[0]
-    for name, one in (("earlier", (since, until)), ("later", (first, end))):
-        if one[0] >= one[1]:
-            raise SettingsError(
-                f"the {name} span is empty; {model} has a history from {utc_text(oldest)} to {utc_text(newest)} (UTC)"
-            )
+    if since >= until or first >= end:
+        name = "earlier" if since >= until else "later"
+        raise SettingsError(
+            f"the {name} span is empty; {model} has a history from {utc_text(oldest)} to"
+            f" {utc_text(newest)} (UTC)"
+        )
     if until > first:
         raise SettingsError(
             "the spans overlap: the earlier one must end before the later one begins"
@@ -229,30 +208,32 @@ def spans_of(
 def find_changes(
     source: HistorySource, contract: Contract, model: str, spans: Spans, events: Iterable[PastEvent]
 ) -> Changes:
-    """Changes between two spans of a model's history; `events` of its clusters, the oldest first."""
-    counts = [_counts(source, model, span, spans.width_s) for span in spans[:2]]
-    places = [
-        list(source.places(model, spans.width_s, span.first, span.end - 1)) for span in spans[:2]
+    """Changes between two spans of a model's history.
+
+    `events` are those of its clusters, the oldest first.
+    """
+    width = spans.width_s
+    bins = [
+        list(source.each_bin(model, width, span.first, span.end - 1))
+        for span in (spans.before, spans.after)
     ]
+    counts = [_counts(of_span) for of_span in bins]
+    totals = [_totals(of_span) for of_span in counts]
+    pairs = [_pairs(of_span) for of_span in bins]
     names = source.names(model)
     titles = _Titles(names)
-    pairs = [
-        _pairs(source, model, span, spans.width_s, held)
-        for span, held in zip(spans[:2], places, strict=True)
-    ]
     clients = [] if names is None else names.clients
-    shares = _shares_moved(counts, spans.width_s, titles, pairs, clients)
-    moved = _moved(places, spans.width_s, contract, titles)
+    shares = _shares_moved(counts, width, titles, pairs, clients)
+    moved = _moved(bins, width, contract, titles)
     # What could not be judged was no comparison, and corrects none.
-    compared = sum(one.chance < 1 for one in shares) + sum(one.chance < 1 for one in moved)
-    totals = [_totals(each) for each in counts]
-    new, gone = _begun_and_ended(totals, pairs, clients, titles, _lineage(events, spans))
+    compared = sum(share.chance < 1 for share in shares) + sum(mean.chance < 1 for mean in moved)
+    lineage = _lineage(events, spans)
     return Changes(
         model,
         spans,
         (totals[0].total(), totals[1].total()),
-        new,
-        gone,
+        _begun(totals, pairs[1], clients, titles, lineage),
+        _ended(totals, titles, lineage),
         _corrected(moved, compared),
         _corrected(shares, compared),
         compared,
@@ -275,29 +256,33 @@ class _Titles:
         if identity is None:
             return ""
         name, label = self._names.get(identity, ("", ""))
-        quoted = f' "{name}"' if name else f" ({label})" if label else ""
-        return f"cluster {identity}{quoted}"
+        if name:
+            return f'cluster {identity} "{name}"'
+        return f"cluster {identity} ({label})" if label else f"cluster {identity}"
 
 
-def _counts(source: HistorySource, model: str, span: Span, width: int) -> Counts:
-    """Those of no known cluster are left out: while a model begins, all are, and shares would move
-    by that alone."""
-    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    finest = FINE_S if width == FINE_S else COARSE_S
-    for one in source.each_bin(model, finest, span.first, span.end - 1):
+def _counts(bins: Iterable[HistoryBin]) -> Counts:
+    """The readings of known clusters in each bin.
+
+    Those of no known cluster are left out: while a model begins, all are, and shares would move by
+    that alone.
+    """
+    counts: Counts = {}
+    for counted in bins:
         known = {
             identity: n
-            for identity, n in readings_table(one.clusters).tolist()
+            for identity, n in readings_table(counted.clusters).tolist()
             if identity != NO_CLUSTER and n
         }
-        counts[one.start // width * width].update(known)
-    return {start: count for start, count in sorted(counts.items()) if count}
+        if known:
+            counts[counted.start] = Counter(known)
+    return counts
 
 
 def _totals(counts: Counts) -> Counter[int]:
     total: Counter[int] = Counter()
-    for one in counts.values():
-        total.update(one)
+    for of_bin in counts.values():
+        total.update(of_bin)
     return total
 
 
@@ -305,22 +290,14 @@ Pairs = Mapping[tuple[int, int], int]
 """number of a client and identity -> readings"""
 
 
-def _pairs(
-    source: HistorySource, model: str, span: Span, width: int, held: Sequence[HistoryPlaces]
-) -> Pairs | None:
+def _pairs(bins: Sequence[HistoryBin]) -> Pairs | None:
     """The readings by client and cluster in a span; None where bins lack them."""
-    if width == FINE_S:
-        tables = [
-            cells_table(one.cells)
-            for one in source.each_bin(model, FINE_S, span.first, span.end - 1)
-        ]
-    elif not held or any(one.cells == EMPTY[3] for one in held):
+    # A bin of six hours has all pairs or, where these were too many, none.
+    if not all(counted.width_s == FINE_S or counted.cells != EMPTY[3] for counted in bins):
         return None
-    else:
-        tables = [cells_table(one.cells) for one in held]
     pairs: Counter[tuple[int, int]] = Counter()
-    for table in tables:
-        for client, identity, readings in table.tolist():
+    for counted in bins:
+        for client, identity, readings in cells_table(counted.cells).tolist():
             pairs[client, identity] += readings
     return pairs
 
@@ -333,33 +310,24 @@ def _shares_moved(
     clients: Sequence[str],
 ) -> list[ShareMoved]:
     """The difference of each cluster's share."""
-    present = [set(_totals(each)) for each in counts]
-    identities = sorted(present[0] & present[1])
+    before, after = counts
+    identities = sorted(_totals(before).keys() & _totals(after).keys())
     if not identities:
         return []
-    found = difference(
-        _share_series(counts[0], identities), _share_series(counts[1], identities), width
-    )
-    columns = zip(identities, found.before, found.after, found.moved, found.chance, strict=True)
-    return [
-        ShareMoved(
-            identity,
-            titles(identity),
-            float(before),
-            float(after),
-            float(by),
-            float(chance),
-            _by_client_moved(identity, pairs, clients, float(after - before)),
-        )
-        for identity, before, after, by, chance in columns
-    ]
+    both = difference(_share_series(before, identities), _share_series(after, identities), width)
+    columns = zip(identities, both.before, both.after, both.moved, both.chance, strict=True)
+    moved = []
+    for identity, share_before, share_after, by, chance in columns:
+        by_client = _by_client_moved(identity, pairs, clients, float(share_after - share_before))
+        shares = (float(share_before), float(share_after), float(by))
+        moved.append(ShareMoved(identity, titles(identity), *shares, float(chance), by_client))
+    return moved
 
 
 def _share_series(counts: Counts, identities: Sequence[int]) -> Series:
-    table = np.array(
-        [[one[identity] for identity in identities] for one in counts.values()], dtype=np.float64
-    )
-    totals = np.array([one.total() for one in counts.values()], dtype=np.float64)
+    rows = [[of_bin[identity] for identity in identities] for of_bin in counts.values()]
+    table = np.array(rows, dtype=np.float64)
+    totals = np.array([of_bin.total() for of_bin in counts.values()], dtype=np.float64)
     return Series(np.array(list(counts), dtype=np.int64), table / totals[:, None], totals)
 
 
@@ -369,134 +337,143 @@ def _by_client_moved(
     before, after = pairs
     if before is None or after is None:
         return []
-    totals = [
-        max(1, sum(n for (_, one), n in each.items() if one != NO_CLUSTER))
-        for each in (before, after)
-    ]
-    numbers = sorted({client for each in (before, after) for client, of in each if of == identity})
-    added = {
-        client: after.get((client, identity), 0) / totals[1]
-        - before.get((client, identity), 0) / totals[0]
-        for client in numbers
-    }
-    # Clients whose share went the other way do not explain the difference.
-    with_it = [client for client in numbers if added[client] * by > 0]
+    share_before = _client_shares(identity, before)
+    share_after = _client_shares(identity, after)
+    added = {}
+    for client in sorted(share_before.keys() | share_after.keys()):
+        moved = share_after.get(client, 0) - share_before.get(client, 0)
+        # Clients whose share went the other way do not explain the difference.
+        if moved * by > 0:
+            added[client] = moved
     # Stable: of equal shares the client with the smaller number, in every run.
-    ordered = sorted(with_it, key=lambda client: -abs(added[client]))
-    return [
-        (client_name(client, list(clients)), added[client])
-        for client in ordered[:CLIENTS_NAMED_MAX]
-    ]
+    ordered = sorted(added, key=lambda client: -abs(added[client]))
+    return [(client_name(client, clients), added[client]) for client in ordered[:CLIENTS_NAMED_MAX]]
+
+
+def _client_shares(identity: int, pairs: Pairs) -> dict[int, float]:
+    """The readings of each client in a cluster, as a share of those of all known clusters."""
+    total = max(1, sum(n for (_, cluster), n in pairs.items() if cluster != NO_CLUSTER))
+    return {client: n / total for (client, cluster), n in pairs.items() if cluster == identity}
 
 
 def _moved(
-    places: Sequence[Sequence[HistoryPlaces]], width: int, contract: Contract, titles: _Titles
+    bins: Sequence[Sequence[HistoryBin]], width: int, contract: Contract, titles: _Titles
 ) -> list[Moved]:
     """The difference of each feature of each cluster that has readings in both spans."""
-    earlier, later = (_place_series(each) for each in places)
+    earlier, later = (_place_series(of_span) for of_span in bins)
     moved = []
     for identity in sorted(earlier.keys() & later.keys()):
         pair = unrolled(earlier[identity], later[identity], contract.bounds.circular)
-        found = difference(*pair, width)
-        for j, feature in enumerate(contract.features[: len(found.moved)]):
-            scale = feature.high - feature.low
-            before, after = (
-                feature.low + scale * float(each[j]) for each in (found.before, found.after)
-            )
-            if feature.kind == "circular":
-                before = before % feature.period
-                after = after % feature.period
-            moved_by = float(found.moved[j])
+        both = difference(*pair, width)
+        for j, feature in enumerate(contract.features[: len(both.moved)]):
+            before = _in_unit(float(both.before[j]), feature)
+            after = _in_unit(float(both.after[j]), feature)
+            turned = float(both.moved[j])
             if feature.kind == "circular":  # the shorter way round
-                moved_by -= round(moved_by)
-            by = scale * moved_by
-            chance = float(found.chance[j])
-            names = (
-                (category_text(before, feature), category_text(after, feature))
-                if feature.values
-                else None
-            )
-            facts = (feature.name, feature.unit, before, after, by, chance, names)
+                turned -= round(turned)
+            by = (feature.high - feature.low) * turned
+            values = None
+            if feature.values:
+                values = (category_text(before, feature), category_text(after, feature))
+            facts = (feature.name, feature.unit, before, after, by, float(both.chance[j]), values)
             moved.append(Moved(identity, titles(identity), *facts))
     return moved
 
 
-def _place_series(places: Sequence[HistoryPlaces]) -> dict[int, Series]:
+def _in_unit(place: float, feature: Feature) -> float:
+    """A place in unit coordinates -> in the feature's unit, of a circular one in its period."""
+    value = feature.low + (feature.high - feature.low) * place
+    return value % feature.period if feature.kind == "circular" else value
+
+
+def _place_series(bins: Sequence[HistoryBin]) -> dict[int, Series]:
     rows: defaultdict[int, list[tuple[int, Ints]]] = defaultdict(list)
-    for one in places:
-        for row in one.table():
-            rows[int(row[0])].append((one.start, row[1:]))
-    return {identity: _series_of(some) for identity, some in rows.items()}
+    for counted in bins:
+        for row in counted.place_table():
+            rows[int(row[0])].append((counted.start, row[1:]))
+    return {identity: _series_of(of_cluster) for identity, of_cluster in rows.items()}
 
 
-def _series_of(some: Sequence[tuple[int, Ints]]) -> Series:
-    starts = np.array([start for start, _ in some], dtype=np.int64)
-    table: Floats = np.array([row for _, row in some], dtype=np.float64)
+def _series_of(rows: Sequence[tuple[int, Ints]]) -> Series:
+    starts = np.array([start for start, _ in rows], dtype=np.int64)
+    table: Floats = np.array([row for _, row in rows], dtype=np.float64)
     return Series(starts, table[:, :-1] / PLACE_UNITS, table[:, -1])
 
 
-def _corrected(found: Sequence[Found], compared: int) -> list[Found]:
+def _corrected(movements: Sequence[Movement], compared: int) -> list[Movement]:
     """Chances of any of all that were compared, the least likely first."""
     # Bonferroni: among many comparisons some are rare by chance alone.
-    raised = [replace(one, chance=min(1.0, one.chance * max(1, compared))) for one in found]
-    return sorted(raised, key=lambda one: (one.chance, -abs(one.by), one.cluster))
+    raised = [
+        replace(movement, chance=min(1.0, movement.chance * max(1, compared)))
+        for movement in movements
+    ]
+    return sorted(raised, key=lambda moved: (moved.chance, -abs(moved.by), moved.cluster))
 
 
 def _lineage(events: Iterable[PastEvent], spans: Spans) -> dict[int, dict[str, PastEvent]]:
     """identity -> kind -> the newest event that says how it began or ended, from the earlier span
     to the later one."""
-    found: defaultdict[int, dict[str, PastEvent]] = defaultdict(dict)
+    lineage: defaultdict[int, dict[str, PastEvent]] = defaultdict(dict)
     for event in events:
         # Oldest first, so the newest event of a kind is the one that stays.
         if event.kind in LINEAGE and spans.before.first <= event.at <= spans.after.end:
-            found[event.cluster][event.kind] = event
-    return found
+            lineage[event.cluster][event.kind] = event
+    return lineage
 
 
-def _begun_and_ended(
+def _begun(
     totals: Sequence[Counter[int]],
-    pairs: Sequence[Pairs | None],
+    pairs: Pairs | None,
     clients: Sequence[str],
     titles: _Titles,
     lineage: Mapping[int, Mapping[str, PastEvent]],
-) -> tuple[list[Begun], list[Ended]]:
-    """Clusters with readings in one of the spans only, the largest first."""
+) -> list[Begun]:
+    """Clusters with readings in the later span only, the largest first."""
     before, after = totals
-    sums = [max(1, each.total()) for each in totals]
-    new = []
-    gone = []
-    # By identity where readings are equal, so that two runs list them alike.
-    for identity in sorted(after.keys() - before.keys(), key=lambda one: (-after[one], one)):
+    begun = []
+    for identity in _largest_first(after, after.keys() - before.keys()):
         parted = lineage.get(identity, {}).get("parted")
-        kind, other = ("new", "") if parted is None else ("parted", titles(parted.other))
-        share = after[identity] / sums[1]
-        new.append(
-            Begun(
-                identity,
-                titles(identity),
-                kind,
-                other,
-                share,
-                _by_client(identity, pairs[1], clients),
-            )
-        )
-    for identity in sorted(before.keys() - after.keys(), key=lambda one: (-before[one], one)):
-        found = lineage.get(identity, {})
+        kind = "new" if parted is None else "parted"
+        other = "" if parted is None else titles(parted.other)
+        share = after[identity] / max(1, after.total())
+        by_client = _by_client(identity, pairs, clients)
+        begun.append(Begun(identity, titles(identity), kind, other, share, by_client))
+    return begun
+
+
+def _ended(
+    totals: Sequence[Counter[int]],
+    titles: _Titles,
+    lineage: Mapping[int, Mapping[str, PastEvent]],
+) -> list[Ended]:
+    """Clusters with readings in the earlier span only, the largest first."""
+    before, after = totals
+    ended = []
+    for identity in _largest_first(before, before.keys() - after.keys()):
+        events = lineage.get(identity, {})
+        other = ""
+        kind = "gone" if "gone" in events else "quiet"
         # A merge first: of a cluster that merged, "gone" would hide into which one.
-        kind = next((kind for kind in ("merged", "gone") if kind in found), "quiet")
-        other = titles(found[kind].other) if kind == "merged" else ""
-        gone.append(Ended(identity, titles(identity), kind, other, before[identity] / sums[0]))
-    return new, gone
+        if "merged" in events:
+            kind = "merged"
+            other = titles(events["merged"].other)
+        share = before[identity] / max(1, before.total())
+        ended.append(Ended(identity, titles(identity), kind, other, share))
+    return ended
+
+
+def _largest_first(readings: Counter[int], keys: Iterable[int]) -> list[int]:
+    """Keys by readings, then by number, so that two runs list equal ones alike."""
+    return sorted(keys, key=lambda key: (-readings[key], key))
 
 
 def _by_client(identity: int, pairs: Pairs | None, clients: Sequence[str]) -> ByClient:
-    own = {client: n for (client, of), n in (pairs or {}).items() if of == identity and n > 0}
-    total = sum(own.values())
-    ordered = sorted(own, key=lambda client: (-own[client], client))
-    return [
-        (client_name(client, list(clients)), own[client] / total)
-        for client in ordered[:CLIENTS_NAMED_MAX]
-    ]
+    own: Counter[int] = Counter()
+    for (client, cluster), readings in (pairs or {}).items():
+        if cluster == identity and readings > 0:
+            own[client] = readings
+    named = _largest_first(own, own)[:CLIENTS_NAMED_MAX]
+    return [(client_name(client, clients), own[client] / own.total()) for client in named]
 
 
 def utc_text(at: float) -> str:

@@ -14,18 +14,22 @@ neighbours, n of them are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. C
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats
-from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryPlaces
-from shoal.server_node.history.changes import HistorySource
-from shoal.server_node.history.comparison import ROUNDING, careful_correlation
+from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryBin
+from shoal.server_node.history.series import (
+    ROUNDING,
+    careful_correlation,
+    gamma_tail,
+    inflation_of,
+)
+from shoal.server_node.history.sources import HistorySource
 
 WEEK_S: Final = 7 * DAY_S
 MONDAY_S: Final = 4 * DAY_S
@@ -36,7 +40,15 @@ PERIODS_MIN: Final = 8
 """whole periods from which on one is looked for"""
 CHANCE: Final = 0.01
 """chance below which a cycle counts as one"""
-_LAGUERRE: Final = np.polynomial.laguerre.laggauss(48)
+WEEKDAYS: Final = (
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+)
 
 
 @dataclass(frozen=True)
@@ -61,26 +73,25 @@ class Cycle:
 
     def text(self) -> str:
         """The cycle in a sentence."""
-        low = int(np.argmin(self.profile))
-        high = int(np.argmax(self.profile))
-        unit = f" {self.unit}" if self.unit else ""
-        ends = (
-            f"{phase_text(self.period, one)} ({self.profile[one]:.4g}{unit})" for one in (low, high)
-        )
+        lowest = self._phase_text(int(np.argmin(self.profile)))
+        highest = self._phase_text(int(np.argmax(self.profile)))
         what = {"day": "time of the day", "week": "day of the week"}[self.period]
         chance = "below 0.1 %" if self.chance < 1e-3 else f"{100 * self.chance:.1g} %"
         share = "less than 1 %" if self.share < 0.01 else f"{100 * self.share:.0f} %"
-        lowest, highest = ends
         return (
             f"{self.feature}: {share} of its variance is the {what}: lowest {lowest}, highest "
             f"{highest}; chance {chance}"
         )
 
+    def _phase_text(self, phase: int) -> str:
+        value = f"{self.profile[phase]:.4g} {self.unit}".rstrip()
+        return f"{phase_text(self.period, phase)} ({value})"
+
 
 def phase_text(period: str, phase: int) -> str:
     """The name of a phase."""
     if period == "week":
-        return ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")[phase]
+        return WEEKDAYS[phase]
     return f"{6 * phase:02d}:00 to {6 * (phase + 1):02d}:00"
 
 
@@ -90,53 +101,56 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
     Empty while the history is short.
     """
     extent = source.extent(model, COARSE_S)
-    bins = list(source.places(model, PLACES_S, extent[0] - PLACES_S, extent[1])) if extent else []
-    if not bins:
+    if extent is None:
         return []
-    found = []
+    bins = list(source.each_bin(model, PLACES_S, extent[0] - PLACES_S, extent[1]))
+    cycles = []
     for period, (phase_s, period_s, origin) in PERIODS.items():
         means = _means(bins, phase_s)
+        if not means:
+            continue
+        # From the start of a whole period on, so that phases have their places.
         first = (min(means) - origin) // period_s * period_s + origin
         number = (max(means) - first) // phase_s + 1
         series = np.full((number, len(next(iter(means.values())))), np.nan)
         for start, mean in means.items():
             series[(start - first) // phase_s] = mean
-        found += _described(series, period, period_s // phase_s, contract)
-    corrected = [
-        Cycle(**(asdict(one) | {"chance": min(1.0, one.chance * len(found))})) for one in found
-    ]
-    return sorted(corrected, key=lambda one: (-one.share, one.chance, one.feature))
+        cycles += _described(series, period, period_s // phase_s, contract)
+    # Bonferroni: of many features and periods some show a cycle by chance alone.
+    corrected = [replace(cycle, chance=min(1.0, cycle.chance * len(cycles))) for cycle in cycles]
+    return sorted(corrected, key=lambda cycle: (-cycle.share, cycle.chance, cycle.feature))
 
 
-def lines_of(model: str, found: Sequence[Cycle], chance: float = CHANCE) -> list[str]:
+def lines_of(model: str, cycles: Sequence[Cycle], chance: float = CHANCE) -> list[str]:
     """The cycles with a chance below `chance` as text, a line for each."""
-    if not found:
+    if not cycles:
         return [
-            f"{model}: nothing is known of cycles. It takes {PERIODS_MIN} whole days with an update in every six "
-            "hours; an update counts at the time of its newest reading, so in a replay make publish_readings smaller."
+            f"{model}: nothing is known of cycles. It takes {PERIODS_MIN} whole days with an update"
+            " in every six hours; an update counts at the time of its newest reading, so in a"
+            " replay make publish_readings smaller."
         ]
-    lines = [one.text() for one in found if one.chance < chance]
-    looked = ", ".join(
-        f"{one.periods} {one.period}s" for one in {one.period: one for one in found}.values()
-    )
+    lines = [cycle.text() for cycle in cycles if cycle.chance < chance]
+    periods = {cycle.period: cycle.periods for cycle in cycles}
+    looked = ", ".join(f"{number} {period}s" for period, number in periods.items())
+    other = "other " if lines else ""
     return [
         f"{model}: times are UTC; {looked} were looked at",
         *lines,
-        f"No {'other ' * bool(lines)}cycle has a chance below {100 * chance:.2g} %.",
+        f"No {other}cycle has a chance below {100 * chance:.2g} %.",
     ]
 
 
-def _means(bins: Iterable[HistoryPlaces], phase_s: int) -> dict[int, Floats]:
-    """Start of each phase that has readings -> (f,) means of all its readings, in unit coordinates."""
+def _means(bins: Iterable[HistoryBin], phase_s: int) -> dict[int, Floats]:
+    """Start of each phase that has readings -> (f,) means of all its readings, in unit
+    coordinates."""
     sums: dict[int, Floats] = {}
-    for one in bins:
-        table = one.table().astype(np.float64)
+    for counted in bins:
+        table = counted.place_table().astype(np.float64)
         if len(table):
             readings = table[:, -1:]
-            start = one.start // phase_s * phase_s
-            added = np.concatenate(
-                [(table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS, readings.sum(axis=0)]
-            )
+            start = counted.start // phase_s * phase_s
+            places = (table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS
+            added = np.concatenate([places, readings.sum(axis=0)])
             sums[start] = sums[start] + added if start in sums else added
     return {start: total[:-1] / total[-1] for start, total in sums.items() if total[-1] > 0}
 
@@ -181,34 +195,38 @@ def cycles_of(series: Floats, phases: int) -> Profiles | None:
 
 
 def _described(series: Floats, period: str, phases: int, contract: Contract) -> list[Cycle]:
-    found = cycles_of(series, phases)
-    if found is None:
+    profiles = cycles_of(series, phases)
+    if profiles is None:
         return []
     level = np.nanmean(series, axis=0)
     cycles = []
     for j, feature in enumerate(contract.features[: series.shape[1]]):
-        # the mean of a category, or across the cut of a circle, is no value of it
+        # The mean of a category, or across the cut of a circle, is no value of it.
         if feature.kind != "number":
             continue
         span = feature.high - feature.low
-        profile = feature.low + span * (level[j] + found.means[:, j])
-        spread = span * found.spreads[:, j]
-        share = float(found.shares[j])
-        chance = float(found.chances[j])
-        values = profile.tolist(), spread.tolist(), share, found.periods, chance
-        cycles.append(Cycle(feature.name, feature.unit, period, *values))
+        cycles.append(
+            Cycle(
+                feature.name,
+                feature.unit,
+                period,
+                profile=(feature.low + span * (level[j] + profiles.means[:, j])).tolist(),
+                spread=(span * profiles.spreads[:, j]).tolist(),
+                share=float(profiles.shares[j]),
+                periods=profiles.periods,
+                chance=float(profiles.chances[j]),
+            )
+        )
     return cycles
 
 
 def _less_trend(series: Floats, phases: int) -> Floats:
     """The series without its centred moving average over one period; NaN where a value of that is
     missing."""
-    even = phases % 2 == 0
-    weights = (
-        np.concatenate([[0.5], np.ones(phases - 1), [0.5]]) / phases
-        if even
-        else np.full(phases, 1 / phases)
-    )
+    weights = np.full(phases, 1 / phases)
+    if phases % 2 == 0:
+        # One phase more than the period, so that the average has a middle: both ends are half.
+        weights = np.concatenate([[0.5], np.ones(phases - 1), [0.5]]) / phases
     half = len(weights) // 2
     rest = np.full(series.shape, np.nan)
     if len(series) >= len(weights):
@@ -221,14 +239,13 @@ def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
     """(f,) part of the variance of the series that the profiles explain, less what they would by
     chance."""
     number, phases, _ = whole.shape
-    left = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
-    explained = (profiles**2).sum(axis=0) / phases - left * (phases - 1) / (phases * number)
+    rest = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
+    explained = (profiles**2).sum(axis=0) / phases - rest * (phases - 1) / (phases * number)
     variance = np.nanvar(series, axis=0)
+    shares = np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0)
     # What chance explains is taken off, which can leave less than nothing.
-    shares: Floats = np.clip(
-        np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0), 0.0, 1.0
-    )
-    return shares
+    clipped: Floats = np.clip(shares, 0.0, 1.0)
+    return clipped
 
 
 def _chances(whole: Floats, means: Floats) -> Floats:
@@ -246,33 +263,21 @@ def _chances(whole: Floats, means: Floats) -> Floats:
     both = np.full(len(squares), 2.0 / phases)  # a coefficient and its conjugate
     scales = both.copy()
     if phases % 2 == 0:
-        both[-1], scales[-1] = 1.0 / phases, 2.0 / phases
+        both[-1] = 1.0 / phases
+        scales[-1] = 2.0 / phases
     mean = both @ squares
     scale = (scales[:, None] * squares).max(axis=0)
-    found = (means**2).sum(axis=0) / _inflation(whole - means)
-    some = (found > 0) & (scale > 0)
-    chances = np.ones(len(found))
-    chances[some] = gamma_tail(mean[some] / scale[some], found[some] / scale[some])
+    size = (means**2).sum(axis=0) / _inflation(whole - means)
+    judged = (size > 0) & (scale > 0)
+    chances = np.ones(len(size))
+    chances[judged] = gamma_tail(mean[judged] / scale[judged], size[judged] / scale[judged])
     return chances
 
 
-def gamma_tail(shape: Floats, x: Floats) -> Floats:
-    """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
-    # The integral is less exact below the mean, where the chance is large anyway: there it is that
-    # of the mean.
-    x = np.maximum(x, shape)
-    inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
-    log = np.array([math.lgamma(each) for each in shape])
-    tail: Floats = np.minimum(1.0, np.exp((shape - 1.0) * np.log(x) - x - log) * inner)
-    return tail
-
-
-def _inflation(left: Floats) -> Floats:
+def _inflation(rest: Floats) -> Floats:
     """(f,) factor by which the variance of a mean of periods exceeds that of independent ones; at
     least 1."""
-    squares = (left**2).sum(axis=(0, 1))
-    products = (left[1:] * left[:-1]).sum(axis=(0, 1))
+    squares = (rest**2).sum(axis=(0, 1))
+    products = (rest[1:] * rest[:-1]).sum(axis=(0, 1))
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
-    correlation = careful_correlation(raw, len(left) - 1)
-    inflation: Floats = (1 + correlation) / (1 - correlation)
-    return inflation
+    return inflation_of(careful_correlation(raw, len(rest) - 1))

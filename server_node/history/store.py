@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,14 +22,11 @@ from shoal.errors import LogUnavailable, MessageRejected, SettingsError
 from shoal.files import NO_ACCESS, primary_code, writing
 from shoal.protocol.history import (
     BINS_KEPT,
-    HISTORY_MESSAGES,
-    PLACES_KEPT,
+    WITH_PLACES,
     BinKey,
     HistoryBin,
     HistoryMessage,
     HistoryNames,
-    HistoryPlaces,
-    Holds,
     key_of,
 )
 from shoal.runtime.checkpoint import OutboxRecord
@@ -38,7 +35,7 @@ from shoal.transports.base import Log, Positions, Record, beginning
 
 @dataclass(frozen=True)
 class HistoryRecord:
-    """A record of the topic: a bin, the names of a model, or None for a bin that is kept no longer."""
+    """A record of the topic: a bin, the names of a model, or None for a bin kept no longer."""
 
     key: bytes
     message: HistoryMessage | None
@@ -50,55 +47,60 @@ class HistoryRecord:
 
     def outbox_record(self, topic: str) -> OutboxRecord:
         """The record to publish; a tombstone for a bin that is kept no longer."""
-        return OutboxRecord(
-            topic, self.value, self.key, () if self.message is None else self.message.headers()
-        )
+        headers = () if self.message is None else self.message.headers()
+        return OutboxRecord(topic, self.value, self.key, headers)
 
 
 def decode_record(record: Record, contract: ResolvedContract) -> HistoryRecord | None:
     """The content of a record of the topic; None for one that is not of this contract's history.
 
-    Of a model that began anew the history goes on, but not where its clusters lay: the features are
+    Of a model that began anew the counts go on, but not where its clusters lay: the features are
     others.
     """
     if record.key is None:
         return None
     if record.value is None:
         return HistoryRecord(record.key, None)
-    named = dict(record.headers).get("type", b"")
-    form = next((form for form in HISTORY_MESSAGES if form.TYPE.encode() == named), HistoryBin)
-    try:
-        message: HistoryMessage = form.decode(record.value, record.headers)
-    except MessageRejected:
+    message = _decoded_message(record)
+    if message is None or message.federation != contract.federation:
         return None
     standing = contract.standing(message.contract, message.model)
-    goes_on = standing == "same" or (standing == "anew" and not isinstance(message, HistoryPlaces))
-    if not goes_on or (message.federation, message.record_key) != (contract.federation, record.key):
+    # A record under the key of another would take its place.
+    if message.record_key != record.key or standing not in {"same", "anew"}:
         return None
+    if isinstance(message, HistoryBin) and standing == "anew":
+        message = message.without_places()
     return HistoryRecord(record.key, message)
+
+
+def _decoded_message(record: Record) -> HistoryMessage | None:
+    """The message of a record; None for one that cannot be read."""
+    assert record.value is not None
+    named = dict(record.headers).get("type", b"").decode(errors="replace")
+    form = HistoryNames if named == HistoryNames.TYPE else HistoryBin
+    try:
+        return form.decode(record.value, record.headers)
+    except MessageRejected:
+        return None
 
 
 HISTORY_FILE = "history.db"
 """name of the file in the server's folder"""
-FORMAT = 4
+FORMAT = 5
+"""version of the tables; a file of another one is made again from the topic"""
 STARTS_AT_ONCE = 500
 """bins that are asked for together: SQLite takes no more than some values in a query"""
 EXPIRED_MAX = 100
 """bins removed at once; later ones follow with the next snapshot"""
-WIDTHS: Final[Mapping[Holds, Mapping[int, int]]] = {"bins": BINS_KEPT, "places": PLACES_KEPT}
-"""contents of bins -> width in seconds -> how many are kept"""
-BIN_TABLES: Final = [f"{holds}_{width}" for holds, widths in WIDTHS.items() for width in widths]
+BIN_TABLES: Final = [f"bins_{width}" for width in BINS_KEPT]
+_BIN_TABLE: Final = "(model TEXT, start INTEGER, value BLOB NOT NULL, PRIMARY KEY (model, start))"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS names (model TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     # A table for each width: small bins that stay for a year, between large ones that are removed
     # after two days, would leave most of their pages empty. With row ids, as else a value of a
     # quarter of a page has pages of its own.
-    *(
-        f"CREATE TABLE IF NOT EXISTS {table} (model TEXT, start INTEGER, value BLOB NOT NULL, "
-        "PRIMARY KEY (model, start))"
-        for table in BIN_TABLES
-    ),
+    *(f"CREATE TABLE IF NOT EXISTS {table} {_BIN_TABLE}" for table in BIN_TABLES),
 )
 
 
@@ -124,14 +126,6 @@ class HistoryReader:
         with self._opened() as file:
             yield from _bins(file, model, width_s, first, last)
 
-    def places(
-        self, model: str, width_s: int, first: float, last: float
-    ) -> Iterator[HistoryPlaces]:
-        """The bins of this width that hold places and start from `first` to `last`, oldest first.
-        Raises as `bins`."""
-        with self._opened() as file:
-            yield from _places(file, model, width_s, first, last)
-
     def newest_bins(self, model: str, width_s: int, limit: int) -> list[HistoryBin]:
         """The newest bins of this width, the newest first."""
         query = f"SELECT value FROM bins_{width_s} WHERE model = ? ORDER BY start DESC LIMIT ?"
@@ -140,10 +134,8 @@ class HistoryReader:
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins of this width that start at these times, as many as there are."""
-        places = ", ".join("?" * len(starts))
-        query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
         with self._opened() as file:
-            return list(_decoded(file.execute(query, (model, *starts))))
+            return list(_bins_at(file, model, width_s, starts))
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
         """The starts of the oldest and the newest bin of this width; None if there is none."""
@@ -195,30 +187,25 @@ class HistoryStore:
         identity = log.identity(self._topic).hex()
         at = beginning(log, self._topic)
         with self._used() as file:
-            saved = dict(file.execute("SELECT name, value FROM about").fetchall())
-        if saved.get("log") == identity:
-            kept = {
-                int(partition): offset
-                for partition, offset in json.loads(saved.get("positions", "[]"))
-            }
-            at = {
-                partition: max(first, kept.get(partition, first)) for partition, first in at.items()
-            }
+            about = dict(file.execute("SELECT name, value FROM about").fetchall())
+        if about.get("log") == identity:
+            read_to = dict(json.loads(about.get("positions", "[]")))
+            for partition, first in at.items():
+                at[partition] = max(first, read_to.get(partition, first))
         else:
             with self._transaction() as file:
                 for table in (*BIN_TABLES, "names", "about"):
                     file.execute(f"DELETE FROM {table}")
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
         with self._transaction() as file:  # of models that are gone
-            there = ", ".join("?" * len(self._contract.models))
-            file.execute(
-                f"DELETE FROM names WHERE model NOT IN ({there})", list(self._contract.models)
-            )
+            values = ", ".join("?" * len(self._contract.models))
+            query = f"DELETE FROM names WHERE model NOT IN ({values})"
+            file.execute(query, list(self._contract.models))
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = log.read(self._topic, at)
             decoded = (decode_record(record, self._contract) for record in records)
-            self._apply([one for one in decoded if one is not None], at)
+            self._apply([record for record in decoded if record is not None], at)
 
     def apply(self, records: Sequence[HistoryRecord]) -> None:
         """Take in records that have just been published."""
@@ -227,80 +214,74 @@ class HistoryStore:
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width
         that are too old."""
-        bins = [
-            one.message for one in records if isinstance(one.message, HistoryBin | HistoryPlaces)
-        ]
-        # In the order of time: the last one of a key is the newest.
-        newest = {
-            one.key._replace(start=0): one.start for one in sorted(bins, key=lambda one: one.start)
-        }
+        newest: dict[tuple[str, int], int] = {}
+        for record in records:
+            message = record.message
+            if isinstance(message, HistoryBin):
+                key = (message.model, message.width_s)
+                newest[key] = max(message.start, newest.get(key, message.start))
+        removed = []
         with self._used() as file:
-            return [
-                HistoryRecord(of._replace(start=start).encode(), None)
-                for of, end in newest.items()
-                for (start,) in file.execute(
-                    f"SELECT start FROM {_table(of)} WHERE model = ? AND start <= ? ORDER BY start LIMIT ?",
-                    (of.model, end - WIDTHS[of.holds][of.width_s] * of.width_s, EXPIRED_MAX),
+            for (model, width), end in newest.items():
+                rows = file.execute(
+                    f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ?"
+                    " ORDER BY start LIMIT ?",
+                    (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
                 )
-            ]
+                removed += [_tombstone(model, width, start) for (start,) in rows]
+        return removed
 
     def forgotten(
-        self,
-        models: Sequence[str],
-        records: Iterable[HistoryRecord] = (),
-        of: Collection[Holds] = ("bins", "places"),
+        self, models: Sequence[str], records: Iterable[HistoryRecord] = ()
     ) -> list[HistoryRecord]:
         """The bins to remove of models whose history begins again with `records`."""
-        kept = {one.key for one in records}
-        every = (
-            BinKey(model, width, 0, holds)
-            for model in models
-            for holds in of
-            for width in WIDTHS[holds]
-        )
+        kept = {record.key for record in records}
+        removed = []
         with self._used() as file:
-            keys = [
-                key._replace(start=start).encode()
-                for key in every
-                for (start,) in file.execute(
-                    f"SELECT start FROM {_table(key)} WHERE model = ? ORDER BY start", [key.model]
-                )
-            ]
-        return [HistoryRecord(key, None) for key in keys if key not in kept]
+            for model in models:
+                for width in BINS_KEPT:
+                    query = f"SELECT start FROM bins_{width} WHERE model = ? ORDER BY start"
+                    rows = file.execute(query, [model])
+                    removed += [_tombstone(model, width, start) for (start,) in rows]
+        return [record for record in removed if record.key not in kept]
+
+    def without_places(self, models: Sequence[str]) -> list[HistoryRecord]:
+        """The bins that hold places, without these: of models that have other features by now."""
+        stripped = []
+        with self._used() as file:
+            for model in models:
+                for width in WITH_PLACES:
+                    query = f"SELECT value FROM bins_{width} WHERE model = ? ORDER BY start"
+                    for held in _decoded(file.execute(query, (model,))):
+                        if held.places is not None:
+                            bare = held.without_places()
+                            stripped.append(HistoryRecord(bare.record_key, bare))
+        return stripped
 
     def bin(self, key: BinKey) -> HistoryBin | None:
         """The newest version of a bin; None if there is none."""
         with self._used() as file:
             return next(_bins(file, key.model, key.width_s, key.start, key.start), None)
 
-    def places(self, key: BinKey) -> HistoryPlaces | None:
-        """The newest version of a bin that holds places; None if there is none."""
-        with self._used() as file:
-            return next(_places(file, key.model, key.width_s, key.start, key.start), None)
-
     def names(self, model: str) -> HistoryNames | None:
         """The newest names of a model; None if there are none."""
         with self._used() as file:
             return _names(file, model)
 
-    def newest(self, model: str, width_s: int, holds: Holds = "bins") -> int | None:
+    def newest(self, model: str, width_s: int) -> int | None:
         """The start of the newest bin of this width; None if there is none."""
-        query = f"SELECT max(start) FROM {holds}_{width_s} WHERE model = ?"
+        query = f"SELECT max(start) FROM bins_{width_s} WHERE model = ?"
         with self._used() as file:
             newest: tuple[int | None] = file.execute(query, (model,)).fetchone()
         return newest[0]
 
     def bins_at(self, model: str, width_s: int, starts: Sequence[int]) -> list[HistoryBin]:
         """The bins of this width that start at these times, as many as there are."""
-        found: list[HistoryBin] = []
+        bins: list[HistoryBin] = []
         with self._used() as file:
-            for some in (
-                starts[at : at + STARTS_AT_ONCE] for at in range(0, len(starts), STARTS_AT_ONCE)
-            ):
-                places = ", ".join("?" * len(some))
-                query = f"SELECT value FROM bins_{width_s} WHERE model = ? AND start IN ({places})"
-                found += _decoded(file.execute(query, (model, *some)))
-        return found
+            for first in range(0, len(starts), STARTS_AT_ONCE):
+                bins += _bins_at(file, model, width_s, starts[first : first + STARTS_AT_ONCE])
+        return bins
 
     def close(self) -> None:
         """Close the file. Closing twice has no effect."""
@@ -335,10 +316,10 @@ class HistoryStore:
             file.execute("PRAGMA synchronous=NORMAL")
             file.execute("PRAGMA cache_size=-512")
             (version,) = file.execute("PRAGMA user_version").fetchone()
-            if version not in (0, FORMAT) or file.execute("PRAGMA quick_check(1)").fetchall() != [
-                ("ok",)
-            ]:
-                raise sqlite3.DatabaseError("written by another version, or damaged")
+            if version not in (0, FORMAT):
+                raise sqlite3.DatabaseError("written by another version")
+            if file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError("damaged")
             for table in _SCHEMA:
                 file.execute(table)
             file.execute(f"PRAGMA user_version={FORMAT}")
@@ -352,23 +333,7 @@ class HistoryStore:
             return
         with self._transaction() as file:
             for record in records:
-                message = record.message
-                if isinstance(message, HistoryNames):
-                    file.execute(
-                        "INSERT OR REPLACE INTO names VALUES (?, ?)", (message.model, record.value)
-                    )
-                elif message is not None:
-                    # In its place, so that the bins of a year stay side by side.
-                    file.execute(
-                        f"INSERT INTO {_table(message.key)} VALUES (?, ?, ?) "
-                        "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
-                        (message.model, message.start, record.value),
-                    )
-                elif (gone := key_of(record.key)) is not None and gone.width_s in WIDTHS[
-                    gone.holds
-                ]:
-                    where = gone.model, gone.start
-                    file.execute(f"DELETE FROM {_table(gone)} WHERE model = ? AND start = ?", where)
+                _apply_record(file, record)
             if at is not None:
                 saved = json.dumps(sorted(at.items()))
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
@@ -384,6 +349,30 @@ class HistoryStore:
             yield file
 
 
+def _apply_record(file: sqlite3.Connection, record: HistoryRecord) -> None:
+    message = record.message
+    if isinstance(message, HistoryNames):
+        row = (message.model, record.value)
+        file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", row)
+    elif message is not None:
+        # In its place, so that the bins of a year stay side by side.
+        file.execute(
+            f"INSERT INTO bins_{message.width_s} VALUES (?, ?, ?) "
+            "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
+            (message.model, message.start, record.value),
+        )
+    else:
+        gone = key_of(record.key)
+        # Anybody who may write to the topic may write a key; only those of bins have a table.
+        if gone is not None and gone.width_s in BINS_KEPT:
+            query = f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?"
+            file.execute(query, (gone.model, gone.start))
+
+
+def _tombstone(model: str, width: int, start: int) -> HistoryRecord:
+    return HistoryRecord(BinKey(model, width, start).encode(), None)
+
+
 def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Iterator[HistoryBin]:
     query = (
         f"SELECT value FROM bins_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
@@ -391,19 +380,12 @@ def _bins(file: sqlite3.Connection, model: str, width: int, *span: float) -> Ite
     return _decoded(file.execute(query, (model, *span)))
 
 
-def _places(
-    file: sqlite3.Connection, model: str, width: int, *span: float
-) -> Iterator[HistoryPlaces]:
-    query = (
-        f"SELECT value FROM places_{width} WHERE model = ? AND start BETWEEN ? AND ? ORDER BY start"
-    )
-    rows = file.execute(query, (model, *span))
-    return (HistoryPlaces.decode(value, HistoryPlaces.headers()) for (value,) in rows)
-
-
-def _table(key: BinKey) -> str:
-    """The table of the bins that hold the same, of the same width."""
-    return f"{key.holds}_{key.width_s}"
+def _bins_at(
+    file: sqlite3.Connection, model: str, width: int, starts: Sequence[int]
+) -> Iterator[HistoryBin]:
+    values = ", ".join("?" * len(starts))
+    query = f"SELECT value FROM bins_{width} WHERE model = ? AND start IN ({values})"
+    return _decoded(file.execute(query, (model, *starts)))
 
 
 def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[HistoryBin]:
@@ -425,7 +407,8 @@ def _file_errors(path: Path | None) -> Iterator[None]:
         raise
     except (sqlite3.Error, OSError, MessageRejected) as error:
         raise LogUnavailable(
-            f"{path}: cannot be read or written ({error}); make room, or delete it: the server makes it again"
+            f"{path}: cannot be read or written ({error}); make room, or delete it: the server"
+            " makes it again"
         ) from None
 
 
@@ -439,6 +422,6 @@ def _rights_errors(path: Path | None) -> Iterator[None]:
         if isinstance(error, sqlite3.Error) and primary_code(error) not in NO_ACCESS:
             raise
         raise SettingsError(
-            f"{path}: cannot be written ({error}); it must be a file that this user may write, in a folder that this "
-            "user may write"
+            f"{path}: cannot be written ({error}); it must be a file that this user may write, in a"
+            " folder that this user may write"
         ) from None

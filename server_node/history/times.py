@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.history import COARSE_S, NO_CLUSTER, readings_table
-from shoal.runtime.checkpoint import SavedFields
-from shoal.server_node.history.recorder import PublishedHistory
+from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, SavedState, Whole
+from shoal.server_node.history.sources import PublishedHistory
 
 FALSE_NAMES_MAX: Final = 0.05
 """chance that a model whose clusters do not depend on time ever gives one a time"""
-MOSTLY = 2 / 3
-NO_LONGER = 1 / 2
+MOSTLY: Final = 2 / 3
+NO_LONGER: Final = 1 / 2
 """share of the readings of a cluster, were all hours alike in number, at which a time is given, and
 taken away below"""
 TIMES_AS_OFTEN: Final = 2.0
@@ -65,12 +65,15 @@ OF_THE_DAY: Final = (
 )
 OF_THE_WEEK: Final = (Time("at weekends", (1,), 2 / 7), Time("on weekdays", (0,), 5 / 7, 5 / 7))
 TIMES: Final = OF_THE_DAY + OF_THE_WEEK
-WORDS: Final = {
-    " ".join(filter(None, both)): both
-    for both in product(
-        ("", *(time.words for time in OF_THE_DAY)), ("", *(time.words for time in OF_THE_WEEK))
-    )
-}
+
+
+def _words_of_names() -> dict[str, tuple[str, str]]:
+    of_the_day = ["", *(time.words for time in OF_THE_DAY)]
+    of_the_week = ["", *(time.words for time in OF_THE_WEEK)]
+    return {" ".join(filter(None, both)): both for both in product(of_the_day, of_the_week)}
+
+
+WORDS: Final = _words_of_names()
 """words of a name -> the time of the day and that of the week in them; empty ones for none"""
 
 
@@ -88,10 +91,10 @@ class Evidence:
     def add(self, within: float, outside: float) -> None:
         """Add a day, unless the two shares are equal, as on a day without the cluster."""
         if within != outside:
-            self.seen = self.seen + 1
-            self.higher = self.higher + (within > outside)
-            self.within = self.within + within
-            self.outside = self.outside + outside
+            self.seen += 1
+            self.higher += within > outside
+            self.within += within
+            self.outside += outside
 
     def mostly(self, length: float) -> float:
         """Share of its readings within the time, were there equally many readings of all clusters
@@ -125,9 +128,23 @@ def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
     return float(np.exp(np.minimum(logs, 700.0)).mean())
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimesState(SavedState):
+    """What the times of a model's clusters go on from: see the fields of `Times`."""
+
+    seen: Annotated[int | None, Whole(least=-COUNT_MAX)]
+    day: int | None
+    clusters: Annotated[Ints, IntArray("e")]
+    """identities of those that there is evidence of"""
+    evidence: Annotated[Floats, FloatArray("e", len(TIMES), 4)]
+    """the fields of `Evidence`, for each of `TIMES`"""
+    week_clusters: Annotated[Ints, IntArray("w", least=NO_CLUSTER)]
+    week: Annotated[Floats, FloatArray("w", 2)]
+
+
 @dataclass
-class Times(SavedFields):
-    """The times of a model's clusters. Its fields are its state."""
+class Times:
+    """The times of a model's clusters."""
 
     seen: int | None = None
     """start of the newest half hour at the look before: older ones were published then"""
@@ -160,79 +177,75 @@ class Times(SavedFields):
         self.day = max(self.day, upto - 1)
         return given
 
-    def begin_again(self) -> None:
-        """Forget what was seen."""
-        super().restore(vars(Times()))
-
     def state(self) -> dict[str, Any]:
-        """Plain values and arrays for `restore`."""
+        """The saved state for `restore`."""
         table = [
-            [each.seen, each.higher, each.within, each.outside]
-            for one in self.evidence.values()
-            for each in one
+            [evidence.seen, evidence.higher, evidence.within, evidence.outside]
+            for of_cluster in self.evidence.values()
+            for evidence in of_cluster
         ]
-        return {
-            "seen": self.seen,
-            "day": self.day,
-            "evidence": [
-                np.array(list(self.evidence), dtype=np.int64),
-                np.array(table, dtype=np.float64),
-            ],
-            "week": [[one, *counts] for one, counts in self.week.items()],
-        }
+        return TimesState(
+            seen=self.seen,
+            day=self.day,
+            clusters=np.array(list(self.evidence), dtype=np.int64),
+            evidence=np.array(table, dtype=np.float64).reshape(-1, len(TIMES), 4),
+            week_clusters=np.array(list(self.week), dtype=np.int64),
+            week=np.array(list(self.week.values()), dtype=np.float64).reshape(-1, 2),
+        ).saved()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one. Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-        identities, table = state["evidence"]
-        rows = table.reshape(len(identities), len(TIMES), 4).tolist()
-        self.seen = state["seen"]
-        self.day = state["day"]
-        self.evidence = {
-            one: [Evidence(int(seen), int(higher), *shares) for seen, higher, *shares in row]
-            for one, row in zip(identities.tolist(), rows, strict=True)
-        }
-        self.week = {one: counts for one, *counts in state["week"]}
+        """Become the saved one. Raises `InvalidState`."""
+        saved = TimesState.read(state)
+        self.seen = saved.seen
+        self.day = saved.day
+        self.evidence = {}
+        for identity, rows in zip(saved.clusters.tolist(), saved.evidence.tolist(), strict=True):
+            self.evidence[identity] = [
+                Evidence(int(seen), int(higher), within, outside)
+                for seen, higher, within, outside in rows
+            ]
+        self.week = dict(zip(saved.week_clusters.tolist(), saved.week.tolist(), strict=True))
 
     def _look_at(
         self, day: date, published: PublishedHistory, model: str, given: Mapping[int, str]
     ) -> Mapping[int, str]:
-        self.evidence = {one: found for one, found in self.evidence.items() if one in given}
-        self.week = {
-            one: counts for one, counts in self.week.items() if one in given or one == NO_CLUSTER
-        }
-        counts = _readings_of(day, published, model)
-        for one, of_day in counts.items():
-            self.week.setdefault(one, [0.0, 0.0])[day.weekday() >= 5] += float(of_day.sum())
-        given = self._observed(OF_THE_DAY, counts, given)
+        for gone in self.evidence.keys() - given.keys():
+            del self.evidence[gone]
+        for gone in self.week.keys() - given.keys() - {NO_CLUSTER}:
+            del self.week[gone]
+        readings = _readings_of(day, published, model)
+        is_weekend = day.weekday() >= 5
+        for identity, of_day in readings.items():
+            self.week.setdefault(identity, [0.0, 0.0])[is_weekend] += float(of_day.sum())
+        given = self._observed(OF_THE_DAY, readings, given)
         # Sunday ends a week, and a week is one observation.
         if day.weekday() == 6:
-            given = self._observed(
-                OF_THE_WEEK, {one: np.array(both) for one, both in self.week.items()}, given
-            )
+            of_week = {identity: np.array(both) for identity, both in self.week.items()}
+            given = self._observed(OF_THE_WEEK, of_week, given)
             self.week = {}
         return given
 
     def _observed(
-        self, times: tuple[Time, ...], counts: Mapping[int, Floats], given: Mapping[int, str]
+        self, times: tuple[Time, ...], readings: Mapping[int, Floats], given: Mapping[int, str]
     ) -> Mapping[int, str]:
         """Add readings by segment (s,) of each cluster, those of all under `NO_CLUSTER` -> the
         words from now on."""
         words = dict(given)
         first = TIMES.index(times[0])
-        for one in sorted(counts.keys() & given.keys()):
-            found = self.evidence.setdefault(one, [Evidence() for _ in TIMES])[
-                first : first + len(times)
-            ]
-            for time, evidence in zip(times, found, strict=True):
-                (own, other) = _parted(counts[one], time)
-                (within, outside) = _parted(counts[NO_CLUSTER], time)
+        for identity in sorted(readings.keys() & given.keys()):
+            of_cluster = self.evidence.setdefault(identity, [Evidence() for _ in TIMES])
+            evidence = of_cluster[first : first + len(times)]
+            for time, of_time in zip(times, evidence, strict=True):
+                own, other = _parted(readings[identity], time)
+                within, outside = _parted(readings[NO_CLUSTER], time)
                 if within and outside:
-                    evidence.add(own / within, other / outside)
-            both = list(WORDS.get(given[one], ("", "")))
-            of = int(times is OF_THE_WEEK)
+                    of_time.add(own / within, other / outside)
+            both = list(WORDS.get(given[identity], ("", "")))
+            changed = 1 if times is OF_THE_WEEK else 0
             # Shared out over all clusters and times that could get a name by chance (Bonferroni).
-            both[of] = _words(both[of], times, found, FALSE_NAMES_MAX / len(given) / len(TIMES))
-            words[one] = " ".join(filter(None, both))
+            chance = FALSE_NAMES_MAX / len(given) / len(TIMES)
+            both[changed] = _words(both[changed], times, evidence, chance)
+            words[identity] = " ".join(filter(None, both))
         return words
 
 
@@ -242,18 +255,21 @@ def _parted(counts: Floats, time: Time) -> tuple[float, float]:
     return within, float(counts.sum()) - within
 
 
-def _words(before: str, times: tuple[Time, ...], found: list[Evidence], chance: float) -> str:
+def _words(before: str, times: tuple[Time, ...], evidence: list[Evidence], chance: float) -> str:
     """The words from now on: those before while they are true, else the shortest time that is
     shown."""
-    for time, evidence in zip(times, found, strict=True):
-        if time.words == before:
-            if evidence.seen >= KEPT:
-                evidence.halve()
-            if not evidence.seen or evidence.mostly(time.length) >= NO_LONGER:
-                return before
-    shown = [
-        time for time, evidence in zip(times, found, strict=True) if evidence.shows(time, chance)
-    ]
+    for time, of_time in zip(times, evidence, strict=True):
+        if time.words != before:
+            continue
+        # Older observations count half, so that a habit that ends is noticed within weeks.
+        if of_time.seen >= KEPT:
+            of_time.halve()
+        if not of_time.seen or of_time.mostly(time.length) >= NO_LONGER:
+            return before
+    shown = []
+    for time, of_time in zip(times, evidence, strict=True):
+        if of_time.shows(time, chance):
+            shown.append(time)
     return min(shown, key=lambda time: time.length).words if shown else ""
 
 
@@ -261,17 +277,20 @@ def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int
     """identity -> readings (5,) of a day by segment, those of all under `NO_CLUSTER`; empty without
     any."""
     # By the calendar and not by 86 400 s: a day has 23 or 25 hours where clocks change.
-    first, end = (
-        int(datetime(one.year, one.month, one.day).timestamp())
-        for one in (day, day + timedelta(days=1))
-    )
+    first = _midnight(day)
+    end = _midnight(day + timedelta(days=1))
     starts = range(-(-first // COARSE_S) * COARSE_S, end, COARSE_S)
-    counts: dict[int, Floats] = {}
-    for one in published.bins_at(model, COARSE_S, starts):
-        hour = datetime.fromtimestamp(one.start).hour
+    readings: dict[int, Floats] = {}
+    for counted in published.bins_at(model, COARSE_S, starts):
+        hour = datetime.fromtimestamp(counted.start).hour
         segment = sum(hour >= end for end in SEGMENT_ENDS)
-        for identity, readings in readings_table(one.clusters).tolist():
+        for identity, n in readings_table(counted.clusters).tolist():
             # A set: readings of no cluster are a part of all once, and not twice.
-            for of in {identity, NO_CLUSTER}:
-                counts.setdefault(of, np.zeros(len(SEGMENT_ENDS) + 1))[segment] += readings
-    return counts
+            for key in {identity, NO_CLUSTER}:
+                readings.setdefault(key, np.zeros(len(SEGMENT_ENDS) + 1))[segment] += n
+    return readings
+
+
+def _midnight(day: date) -> int:
+    """The start of a day in local time, seconds since 1970."""
+    return int(datetime(day.year, day.month, day.day).timestamp())

@@ -15,14 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER, HistoryBin, readings_table
-from shoal.runtime.checkpoint import SavedFields
-from shoal.server_node.history.recorder import PublishedHistory
-from shoal.server_node.history.summary import LIKE_DAYS_MIN, like_times
+from shoal.kernels.arrays import Floats
+from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER
+from shoal.saved_state import COUNT_MAX, FloatArray, SavedState, Whole
+from shoal.server_node.history.shares import Shares, shares_of
+from shoal.server_node.history.sources import PublishedHistory
+from shoal.server_node.history.usual import LIKE_DAYS_MIN, like_times
 
 RARE_BINS: Final = 28 * DAY_S // COARSE_S
 """half hours that show how rare an unlikeness is: four weeks"""
@@ -35,18 +37,25 @@ TAIL_BINS: Final = 3 * RARE_BINS
 MONTH_BINS: Final = 30 * DAY_S // COARSE_S
 DRIFT: Final = 2.5
 """taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
-TAIL_SHARE = 0.25
-PEAKS_MIN = 8
+TAIL_SHARE: Final = 0.25
+PEAKS_MIN: Final = 8
 """highest peaks, as a share of all, that show the tail, and how many at least"""
+TAIL_MEAN_MIN: Final = 0.3
+"""mean of the tail at least: peaks that happen to lie close together do not show a thin one"""
 # A few days do not show how high sums get by chance, so only a very high one raises the alarm.
 FEW_PEAKS_THRESHOLD: Final = 10.0
-AGAIN_BINS = 12
-AGAIN_BELOW = 1.2
+AGAIN_BINS: Final = 12
+AGAIN_BELOW: Final = 1.2
 """an alarm ends once the mean of this many newest logarithms is not above that"""
 SUM_MAX: Final = 3.0
-"""thresholds that the sum reaches at most"""
+"""thresholds that the sum reaches at most: a long alarm ends as soon as a short one"""
 LOOK_BACK_S: Final = DAY_S
 """half hours that are further back than this from the newest are not looked at any more"""
+ROUNDING: Final = 1e-9
+"""two values of unlikeness are equal that differ by less: they are sums of shares, rounded"""
+
+Moment = Annotated[int | None, Whole(least=-COUNT_MAX)]
+"""start of a half hour, which may lie before 1970 where a sensor's clock says so"""
 
 
 class Finding(NamedTuple):
@@ -61,10 +70,25 @@ class Finding(NamedTuple):
     """its mean share in the same half hour of the days that it is compared with"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnusualState(SavedState):
+    """What a watch goes on from: see the fields of `UnusualWatch`."""
+
+    seen: Moment
+    at: Moment
+    unlikeness: Annotated[Floats, FloatArray("u")]
+    added_up: int
+    total: float
+    peak: float
+    peaks: Annotated[Floats, FloatArray("p", 2)]
+    newest: Annotated[Floats, FloatArray("n")]
+    unusual: bool
+    cluster: Annotated[int, Whole(least=NO_CLUSTER)]
+
+
 @dataclass
-class UnusualWatch(SavedFields):
-    """Knowledge of a model's half hours, and whether they are unusual now. Its fields are its
-    state."""
+class UnusualWatch:
+    """Knowledge of a model's half hours, and whether they are unusual now."""
 
     seen: int | None = None
     """start of the newest half hour at the look before: older ones were published then"""
@@ -105,57 +129,74 @@ class UnusualWatch(SavedFields):
         self.seen = newest
         if upto is None:
             return []
-        back = TAIL_BINS * COARSE_S if self.at is None else LOOK_BACK_S
-        first = upto - back if self.at is None else max(self.at + COARSE_S, upto - back)
-        known: dict[int, Mapping[int, float]] = {}
+        learns = self.at is None
+        if self.at is None:
+            first = upto - TAIL_BINS * COARSE_S
+        else:
+            first = max(self.at + COARSE_S, upto - LOOK_BACK_S)
         starts = range(first, upto, COARSE_S)
-        fresh = self.at is None
+        known: dict[int, Shares] = {}
         findings = []
         for start in sorted(_read(published, model, starts, known)):
-            found = self._compare(
-                start, _likes(published, model, start, known), known[start], clusters, per_month
-            )
-            findings += [] if found is None else [found]
+            days = _likes(published, model, start, known)
+            finding = self._compare(start, days, known[start], clusters, per_month)
+            if finding is not None:
+                findings.append(finding)
             self.at = start
         # Without readings so far: later half hours are compared, and these are not looked at again.
         if starts and self.at is None:
             self.at = starts[-1]
-        return [] if fresh else findings
-
-    def begin_again(self) -> None:
-        """Forget everything."""
-        super().restore(vars(UnusualWatch()))
+        return [] if learns else findings
 
     def state(self) -> dict[str, Any]:
-        """Plain values and arrays for `restore`."""
-        return {
-            **super().state(),
-            "unlikeness": np.array(self.unlikeness),
-            "peaks": np.array(self.peaks).reshape(-1, 2),
-            "newest": np.array(self.newest),
-        }
+        """The saved state for `restore`."""
+        return UnusualState(
+            seen=self.seen,
+            at=self.at,
+            unlikeness=np.array(self.unlikeness, dtype=np.float64),
+            added_up=self.added_up,
+            total=self.total,
+            peak=self.peak,
+            peaks=np.array(self.peaks, dtype=np.float64).reshape(-1, 2),
+            newest=np.array(self.newest, dtype=np.float64),
+            unusual=self.unusual,
+            cluster=self.cluster,
+        ).saved()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one. Raises `KeyError` or `AttributeError` for a damaged state."""
-        lists = {name: state[name].tolist() for name in ("unlikeness", "peaks", "newest")}
-        super().restore({**state, **lists})
+        """Become the saved one. Raises `InvalidState`."""
+        saved = UnusualState.read(state)
+        self.seen = saved.seen
+        self.at = saved.at
+        self.unlikeness = saved.unlikeness.tolist()
+        self.added_up = saved.added_up
+        self.total = saved.total
+        self.peak = saved.peak
+        self.peaks = saved.peaks.tolist()
+        self.newest = saved.newest.tolist()
+        self.unusual = saved.unusual
+        self.cluster = saved.cluster
 
     def _compare(
         self,
         start: int,
-        days: list[Mapping[int, float]],
-        now: Mapping[int, float],
+        days: list[Shares],
+        now: Shares,
         clusters: Mapping[int, bool],
         per_month: float,
     ) -> Finding | None:
+        """Add up a half hour, and report it if it begins or ends an alarm."""
         if len(days) < LIKE_DAYS_MIN:
             return None
-        present = {identity for day in (now, *days) for identity in day}
+        present = set(now)
+        for day in days:
+            present.update(day)
         identities = sorted(identity for identity in present if not clusters.get(identity))
-        usual = {
-            one: math.fsum(day.get(one, 0.0) for day in days) / len(days) for one in identities
-        }
-        apart = {one: now.get(one, 0.0) - usual[one] for one in identities}
+        usual = {}
+        apart = {}
+        for identity in identities:
+            usual[identity] = math.fsum(day.get(identity, 0.0) for day in days) / len(days)
+            apart[identity] = now.get(identity, 0.0) - usual[identity]
         # A mean of few days is further from any day than one of many.
         unlike = math.fsum(map(abs, apart.values())) / 2 / math.sqrt(1 + 1 / len(days))
         self._add_up(unlike)
@@ -165,18 +206,17 @@ class UnusualWatch(SavedFields):
         if self.unusual:
             self.total = min(self.total, SUM_MAX * threshold)
             return self._end(now, usual, threshold)
-        known = [one for one in identities if one in clusters]
-        # Of clusters equally far from what is usual the older one.
-        named = max(known, key=lambda one: (abs(apart[one]), -one), default=None)
-        if self.total <= threshold or named is None:
+        known = [identity for identity in identities if identity in clusters]
+        if self.total <= threshold or not known:
             return None
+        # Of clusters equally far from what is usual the older one.
+        named = max(known, key=lambda identity: (abs(apart[identity]), -identity))
         self.unusual = True
         self.cluster = named
         return Finding(True, named, now.get(named, 0.0), usual[named])
 
-    def _end(
-        self, now: Mapping[int, float], usual: Mapping[int, float], threshold: float
-    ) -> Finding | None:
+    def _end(self, now: Shares, usual: Shares, threshold: float) -> Finding | None:
+        """End the alarm if the newest half hours are usual."""
         if np.mean(self.newest) > AGAIN_BELOW:
             return None
         # What was unusual raises the threshold no further than to where it was.
@@ -184,18 +224,18 @@ class UnusualWatch(SavedFields):
         self.unusual = False
         self.total = 0.0
         self.peak = 0.0
-        return Finding(
-            False, self.cluster, now.get(self.cluster, 0.0), usual.get(self.cluster, 0.0)
-        )
+        share = now.get(self.cluster, 0.0)
+        return Finding(False, self.cluster, share, usual.get(self.cluster, 0.0))
 
     def _add_up(self, unlike: float) -> None:
+        """Add to the cumulative sum how rare this unlikeness is."""
         past = np.array(self.unlikeness)
         self.unlikeness = [*self.unlikeness, unlike][-RARE_BINS:]
         if len(past) < RARE_BINS_MIN:
             return
-        # The bin itself counts among the past ones, so no chance is ever 0; the slack is rounding
-        # of sums of shares.
-        rare = -math.log((1 + int((past >= unlike - 1e-9).sum())) / (1 + len(past)))
+        # The bin itself counts among the past ones, so no chance is ever 0.
+        as_unlike = 1 + int((past >= unlike - ROUNDING).sum())
+        rare = -math.log(as_unlike / (1 + len(past)))
         self.added_up += 1
         self.newest = [*self.newest, rare][-AGAIN_BINS:]
         self.total = max(0.0, self.total + rare - DRIFT)
@@ -204,7 +244,8 @@ class UnusualWatch(SavedFields):
         elif self.peak > 0:
             self.peaks.append([self.added_up, self.peak])
             self.peak = 0.0
-        self.peaks = [one for one in self.peaks if one[0] > self.added_up - TAIL_BINS]
+        oldest = self.added_up - TAIL_BINS
+        self.peaks = [peak for peak in self.peaks if peak[0] > oldest]
 
     def _threshold(self, per_month: float) -> float:
         """The sum that is exceeded `per_month` times a month where nothing is unusual."""
@@ -213,15 +254,17 @@ class UnusualWatch(SavedFields):
             return max(FEW_PEAKS_THRESHOLD, 2 * float(peaks.max(initial=0.0)))
         n = max(PEAKS_MIN, int(len(peaks) * TAIL_SHARE))
         tail = peaks[-n:]
-        mean = max(float((tail - tail[0]).mean()), 0.3) * (1 + 1 / math.sqrt(n))
+        # Mean and number a standard error higher than they were seen: of few peaks either may be
+        # too small by chance, which would give false alarms.
+        mean = max(float((tail - tail[0]).mean()), TAIL_MEAN_MIN) * (1 + 1 / math.sqrt(n))
         months = min(self.added_up, TAIL_BINS) / MONTH_BINS
         often = (n + math.sqrt(n)) / months / per_month
         return max(float(tail[0]) + mean * math.log(max(often, 1.0)), float(tail[-1]))
 
 
 def _likes(
-    published: PublishedHistory, model: str, start: int, known: dict[int, Mapping[int, float]]
-) -> list[Mapping[int, float]]:
+    published: PublishedHistory, model: str, start: int, known: dict[int, Shares]
+) -> list[Shares]:
     """The shares of the same half hour of earlier days of the same kind."""
     times = like_times(start)
     _read(published, model, times, known)
@@ -229,22 +272,13 @@ def _likes(
 
 
 def _read(
-    published: PublishedHistory,
-    model: str,
-    starts: Iterable[int],
-    known: dict[int, Mapping[int, float]],
+    published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, Shares]
 ) -> list[int]:
     """Read the shares of these half hours into `known`, and return the starts of those that have
     readings."""
-    asked = list(starts)
-    missing = [start for start in asked if start not in known]
+    searched = list(starts)
+    missing = [start for start in searched if start not in known]
     known.update({start: {} for start in missing})
-    for one in published.bins_at(model, COARSE_S, missing):
-        known[one.start] = _shares(one)
-    return [start for start in asked if known[start]]
-
-
-def _shares(one: HistoryBin) -> Mapping[int, float]:
-    table = readings_table(one.clusters)
-    total = int(table[:, 1].sum())
-    return {identity: n / total for identity, n in table.tolist() if n} if total else {}
+    for counted in published.bins_at(model, COARSE_S, missing):
+        known[counted.start] = shares_of([counted])
+    return [start for start in searched if known[start]]

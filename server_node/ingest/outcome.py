@@ -140,7 +140,7 @@ def contract_change_records(
     gone = [name for name, change in standing.items() if change == "gone"]
     anew = [name for name, change in standing.items() if change == "anew"]
     # A model that begins anew keeps its history, but its places are of other features.
-    changed = [*history.forgotten(gone), *history.forgotten(anew, of=["places"])]
+    changed = [*history.forgotten(gone), *history.without_places(anew)]
     records = [
         OutboxRecord(agreed.snapshots_topic, message.encode(), CONTRACT_KEY, message.headers())
     ]

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.protocol.validation import Validator
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.models.rounds import RoundsModel
 from shoal.server_node.models.streaming import MaskedModel, StreamingBase, StreamingModel

@@ -18,7 +18,7 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
-from shoal.protocol.history import COARSE_S, HistoryMessage
+from shoal.protocol.history import COARSE_S
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.history.attribution import (
@@ -27,12 +27,8 @@ from shoal.server_node.history.attribution import (
     WaitingUpdates,
     points_compared,
 )
-from shoal.server_node.history.places import PlacesRecorder
-from shoal.server_node.history.recorder import (
-    NOTHING_PUBLISHED,
-    PublishedHistory,
-    Recorder,
-)
+from shoal.server_node.history.recorder import Recorder
+from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.history.times import Times
 from shoal.server_node.history.unusual import UnusualWatch
 from shoal.server_node.models.base import Processed, PublishedSnapshot
@@ -166,7 +162,6 @@ class ModelPublisher:
         self._watch = UnusualWatch()
         self._times = Times()
         self._parts = Parts()
-        self._places = PlacesRecorder(self._contract, model.name, published_history)
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
         """updates that the history does not have yet; never beyond the snapshot by which they are
         counted"""
@@ -227,9 +222,6 @@ class ModelPublisher:
         found = self._uncounted.take(predict, self.lineage.of_number, points_max)
         if found is not None:
             self._recorder.count(found)
-            if found.placed is not None:
-                numbers = self._recorder.client_numbers(found.placed.clients)
-                self._places.count(found.placed, numbers, self._recorder.begins_again)
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
@@ -270,7 +262,7 @@ class ModelPublisher:
         # Until as many readings have come as it had learnt; a model in rounds finds all its
         # clusters at once.
         self.lineage = without_nodes(before.lineage, before.lineage.readings if streaming else 0)
-        self._recorder.restore(before._recorder.state())
+        self._recorder.go_on_from(before._recorder)
 
     @staticmethod
     def newest_round(state: Mapping[str, Any]) -> int:
@@ -312,9 +304,8 @@ class ModelPublisher:
         that is unlearned."""
         self._uncounted.clear()
         self._recorder.begin_again()
-        self._places.begin_again()
-        self._watch.begin_again()
-        self._times.begin_again()
+        self._watch = UnusualWatch()
+        self._times = Times()
         self._parts.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
@@ -401,16 +392,10 @@ class ModelPublisher:
         self.counts.changed = []
         self.counts.snapshot_at = now
         again = self._recorder.begins_again
-        news = self._changed_history()
+        news = self._recorder.take_changed(self.counts.updates)
         return PublishedSnapshot(
             snapshot, value, view, lineage, events, news, again, self._watch.unusual
         )
-
-    def _changed_history(self) -> list[HistoryMessage]:
-        return [
-            *self._recorder.take_changed(self.counts.updates),
-            *self._places.take_changed(self.counts.updates),
-        ]
 
     def _remember(
         self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]
@@ -528,7 +513,6 @@ class ModelPublisher:
                 lambda: [list(event) for event in self.events], self._restore_events
             ),
             "recorder": self._recorder,
-            "places": self._places,
             "unusual": self._watch,
             "times": self._times,
             "parts": self._parts,

@@ -31,7 +31,7 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     ModelEvent,
     ModelRounds,

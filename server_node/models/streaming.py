@@ -17,7 +17,7 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     COMPUTING_ERRORS,
     IncompatibleClient,

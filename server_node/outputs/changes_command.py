@@ -19,7 +19,6 @@ from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.files import atomic_file
 from shoal.protocol.events import ClusterEventMessage, duration
-from shoal.protocol.history import HistoryBin, HistoryNames, HistoryPlaces
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
@@ -34,8 +33,8 @@ from shoal.server_node.history.changes import (
     find_changes,
     spans_of,
 )
-from shoal.server_node.history.comparison import BINS_MIN
-from shoal.server_node.history.store import decode_record
+from shoal.server_node.history.logged import LoggedHistory
+from shoal.server_node.history.series import BINS_MIN
 from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.figures import (
     FORMATS,
@@ -46,7 +45,7 @@ from shoal.server_node.outputs.figures import (
     wrapped,
 )
 from shoal.server_node.outputs.history_views import changes_view
-from shoal.transports.base import Log, beginning, latest
+from shoal.transports.base import Log, beginning
 
 
 def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
@@ -238,48 +237,6 @@ def _rows(chart: Any, titles: Sequence[str], empty: str) -> None:
     chart.set_ylim(max(3, len(titles)) - 0.5, -0.5)
     if not titles:
         chart.text(0.02, 0.9, empty, transform=chart.transAxes, color=QUIET, fontsize=9)
-
-
-class LoggedHistory:
-    """The history of one model as its topic has it. A `HistorySource`."""
-
-    def __init__(self, log: Log, contract: ResolvedContract, model: str) -> None:
-        """The log has the topic. Raises as the log does."""
-        self._bins: dict[int, list[HistoryBin]] = {}
-        self._places: dict[int, list[HistoryPlaces]] = {}
-        self._names: HistoryNames | None = None
-        for record in latest(log, contract.contract.history_topic).values():
-            found = decode_record(record, contract)
-            message = None if found is None else found.message
-            if message is None or message.model != model:
-                continue
-            if isinstance(message, HistoryBin):
-                self._bins.setdefault(message.width_s, []).append(message)
-            elif isinstance(message, HistoryPlaces):
-                self._places.setdefault(message.width_s, []).append(message)
-            else:
-                self._names = message
-
-    def extent(self, model: str, width_s: int) -> tuple[int, int] | None:
-        """The starts of the oldest and the newest bin of this width; None if there is none."""
-        starts = [one.start for one in self._bins.get(width_s, ())]
-        return (min(starts), max(starts)) if starts else None
-
-    def each_bin(self, model: str, width_s: int, first: float, last: float) -> Iterator[HistoryBin]:
-        """The bins of this width that start from `first` to `last`, oldest first."""
-        within = (one for one in self._bins.get(width_s, ()) if first <= one.start <= last)
-        yield from sorted(within, key=lambda one: one.start)
-
-    def places(
-        self, model: str, width_s: int, first: float, last: float
-    ) -> Iterator[HistoryPlaces]:
-        """Those that hold places."""
-        within = (one for one in self._places.get(width_s, ()) if first <= one.start <= last)
-        yield from sorted(within, key=lambda one: one.start)
-
-    def names(self, model: str) -> HistoryNames | None:
-        """The clients and clusters that the bins name by number."""
-        return self._names
 
 
 Asked = tuple[float | None, float | None]

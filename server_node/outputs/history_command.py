@@ -6,11 +6,12 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,6 @@ from shoal.cli.options import (
     model_option,
     note_written,
 )
-from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MissingExtra, SettingsError
 from shoal.files import atomic_file, csv_cell
@@ -34,13 +34,12 @@ from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
 from shoal.server_node.history.cycles import CHANCE, find_cycles, lines_of
-from shoal.server_node.history.store import decode_record
-from shoal.server_node.history.summary import client_name
-from shoal.server_node.outputs.changes_command import LoggedHistory
+from shoal.server_node.history.logged import LoggedHistory
+from shoal.server_node.history.shares import client_name
+from shoal.server_node.outputs.encoding import as_json as encoded
 from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.history_views import cycles_view
 from shoal.transports import open_log
-from shoal.transports.base import Log, latest
 
 Row = list[Any]
 """values in the order of `COLUMNS`; the time in seconds since 1970"""
@@ -71,32 +70,23 @@ BLOCK_ROWS = 10_000
 SHARE_DIGITS = 6
 
 
-def rows_of(one: HistoryBin, names: HistoryNames | None, what: str) -> Iterator[Row]:
+def rows_of(counted: HistoryBin, names: HistoryNames | None, what: str) -> Iterator[Row]:
     """The rows of a bin, the largest first. Readings of no known cluster have no cluster, name or
     label."""
-    counts = pairs(one.clusters if what == "clusters" else one.clients)
+    by_client = what == "clients"
+    counts = pairs(counted.clients if by_client else counted.clusters)
     total = sum(readings for _, readings in counts)
-    titles = (
-        {}
-        if names is None
-        else {identity: [name, label] for identity, name, label in names.clusters}
-    )
+    clients = [] if names is None else names.clients
+    titles = {} if names is None else {entry[0]: entry[1:] for entry in names.clusters}
     for number, readings in sorted(counts, key=lambda pair: (-pair[1], pair[0])):
-        if what == "clients":
-            who: Row = [client_name(number, [] if names is None else names.clients)]
+        if by_client:
+            who: Row = [client_name(number, clients)]
+        elif number == NO_CLUSTER:
+            who = [None, None, None]
         else:
-            who = (
-                [None, None, None]
-                if number == NO_CLUSTER
-                else [number, *titles.get(number, ["", ""])]
-            )
-        yield [
-            one.start,
-            one.width_s,
-            *who,
-            readings,
-            round(readings / total, SHARE_DIGITS) if total else 0.0,
-        ]
+            who = [number, *titles.get(number, ["", ""])]
+        share = round(readings / total, SHARE_DIGITS) if total else 0.0
+        yield [counted.start, counted.width_s, *who, readings, share]
 
 
 def write_rows(rows: Iterable[Row], form: str, out: Path | None, what: str) -> int:
@@ -140,21 +130,20 @@ def _write_parquet(rows: Iterable[Row], path: Path, what: str) -> int:
     import pyarrow.parquet  # noqa: PLC0415 - the same
 
     kinds = {"time": pyarrow.timestamp("s", tz="UTC")}
-    schema = pyarrow.schema(
-        [
-            (name, kinds.get(kind) or getattr(pyarrow, kind)())
-            for name, kind in COLUMNS[what].items()
-        ]
-    )
-    left = iter(rows)
+    fields = []
+    for name, kind in COLUMNS[what].items():
+        fields.append((name, kinds.get(kind) or getattr(pyarrow, kind)()))
+    schema = pyarrow.schema(fields)
+    unwritten = iter(rows)
     written = 0
     with pyarrow.parquet.ParquetWriter(path, schema) as file:
-        while block := list(islice(left, BLOCK_ROWS)):
-            columns = [
-                pyarrow.array(column, form.type)
-                for column, form in zip(zip(*block, strict=True), schema, strict=True)
+        while block := list(islice(unwritten, BLOCK_ROWS)):
+            columns = zip(*block, strict=True)
+            arrays = [
+                pyarrow.array(column, field.type)
+                for column, field in zip(columns, schema, strict=True)
             ]
-            file.write_table(pyarrow.table(columns, schema=schema))
+            file.write_table(pyarrow.table(arrays, schema=schema))
             written += len(block)
     return written
 
@@ -180,7 +169,7 @@ def history() -> None:
     type=click.Choice([str(width) for width in BINS_KEPT]),
     default=str(COARSE_S),
     show_default=True,
-    help="Seconds of a bin: 300 for the last two days, 1800 for the last year.",
+    help="Seconds of a bin: 300 for the last two days, 1800 and 21600 for the last year.",
 )
 @click.option(
     "--of",
@@ -212,14 +201,12 @@ def export(
         raise SettingsError("parquet needs --out FILE")
     with closing(open_log(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
-        rows = _rows(
-            log,
-            contract_in(log, config.resolved),
-            chosen,
-            int(step),
-            (_seconds(first), _seconds(last)),
-            what,
-        )
+        source = LoggedHistory(log, contract_in(log, config.resolved), chosen)
+        start = -math.inf if first is None else first.replace(tzinfo=UTC).timestamp()
+        end = math.inf if last is None else last.replace(tzinfo=UTC).timestamp()
+        names = source.names(chosen)
+        bins = source.each_bin(chosen, int(step), start, end)
+        rows = chain.from_iterable(rows_of(counted, names, what) for counted in bins)
         note_written(out, write_rows(rows, form, out, what), "row")
 
 
@@ -245,38 +232,9 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
     chosen = chosen_model(model, config.resolved.models, file)
     with closing(open_federation_log(config)) as log:
         ensure_topics(log, config.contract, config.log)
-        history = LoggedHistory(log, contract_in(log, config.resolved), chosen)
-        found = find_cycles(history, config.contract, chosen)
-    click.echo(
-        as_json(plain(cycles_view(chosen, found)))
-        if as_json
-        else "\n".join(lines_of(chosen, found, chance))
-    )
-
-
-def _rows(
-    log: Log,
-    contract: ResolvedContract,
-    model: str,
-    width: int,
-    span: tuple[float | None, float | None],
-    what: str,
-) -> Iterator[Row]:
-    """The rows of the bins in the log that start within the span."""
-    bins: list[HistoryBin] = []
-    names: HistoryNames | None = None
-    for record in latest(log, contract.contract.history_topic).values():
-        found = decode_record(record, contract)
-        message = None if found is None else found.message
-        if isinstance(message, HistoryNames) and message.model == model:
-            names = message
-        if isinstance(message, HistoryBin) and (message.model, message.width_s) == (model, width):
-            bins.append(message)
-    first, last = span
-    for one in sorted(bins, key=lambda one: one.start):
-        if (first is None or one.start >= first) and (last is None or one.start <= last):
-            yield from rows_of(one, names, what)
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
+        source = LoggedHistory(log, contract_in(log, config.resolved), chosen)
+        cycles = find_cycles(source, config.contract, chosen)
+    if as_json:
+        click.echo(encoded(plain(cycles_view(chosen, cycles))))
+    else:
+        click.echo("\n".join(lines_of(chosen, cycles, chance)))

@@ -21,7 +21,7 @@ from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
 from shoal.saved_state import SavedState, Table
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, PublishedHistory
+from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from shoal.server_node.models.round_state import Phase, ReceivedAnswer, RoundState
 from shoal.server_node.models.round_transitions import (

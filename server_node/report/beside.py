@@ -15,7 +15,7 @@ from shoal.algorithms.view import RegimeView
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import NO_CLUSTER
-from shoal.server_node.history.summary import RecentHistory
+from shoal.server_node.history.recent import RecentHistory
 from shoal.server_node.report.clusters import thousandths
 from shoal.server_node.report.description import describe, heaviest_numbers
 from shoal.server_node.report.lineage import dwells_of

@@ -20,8 +20,9 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 from shoal.server_node.history.counted import counted_readings
 from shoal.server_node.history.cycles import CHANCE, Cycle, find_cycles
+from shoal.server_node.history.recent import RecentHistory, recent_history
 from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.history.summary import RecentHistory, recent_history, usual
+from shoal.server_node.history.usual import usual
 from shoal.server_node.report.beside import beside_of, regimes_of
 from shoal.server_node.report.clusters import NO_PAST, Past, clustering_of
 from shoal.server_node.report.lineage import Lineage

@@ -16,7 +16,8 @@ from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.server_node.history.counted import CountedReadings
 from shoal.server_node.history.cycles import Cycle
-from shoal.server_node.history.summary import RecentHistory, Usual
+from shoal.server_node.history.recent import RecentHistory
+from shoal.server_node.history.usual import Usual
 from shoal.server_node.report.description import Description, describe, heaviest_numbers
 from shoal.server_node.report.lineage import Cluster as KnownCluster
 from shoal.server_node.report.lineage import Lineage, dwells_of

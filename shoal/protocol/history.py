@@ -1,9 +1,10 @@
 """The history of a model as it travels: readings of each cluster and of each client, in bins.
 
-A bin is a span of 5 minutes, of 30 minutes or of a day (UTC), by the times in the updates. Where
-the readings of each cluster lay is kept in bins of 5 minutes and of 6 hours. The server publishes
-each bin that has changed with the next snapshot, to the compacted topic `<federation>.history`, so
-that what it has decided (which cluster a reading fell to) is recorded and never decided again.
+A bin is a span of 5 minutes, of 30 minutes, of 6 hours or of a day (UTC), by the times in the
+updates. Bins of 5 minutes and of 6 hours also hold where the readings of each cluster lay, once
+they are over. The server publishes each bin that has changed with the next snapshot, to the
+compacted topic `<federation>.history`, so that what it has decided (which cluster a reading fell
+to) is recorded and never decided again.
 
 Its numbers travel in packed tables. A packed table is compressed by zlib (RFC 1950). Within are the
 number of rows (4 bytes, little-endian), then the columns, one after the other: 1, 2, 4 or 8, the
@@ -17,9 +18,9 @@ import operator
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar, Final, Literal, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -190,13 +191,13 @@ def _inflated(packed: bytes, bytes_max: int) -> bytes:
 
 FINE_S: Final = 300
 COARSE_S: Final = 1800
-DAY_S: Final = 86_400
-BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520, DAY_S: 7_300}
-"""width of a bin in seconds -> how many are kept, by the newest one: two days, a year, and 20 years
-"""
 PLACES_S: Final = 21_600
-PLACES_KEPT: Final = {FINE_S: 576, PLACES_S: 1_460}
-"""the same for the bins that hold places: two days, and a year"""
+DAY_S: Final = 86_400
+BINS_KEPT: Final = {FINE_S: 576, COARSE_S: 17_520, PLACES_S: 1_460, DAY_S: 7_300}
+"""width of a bin in seconds -> how many are kept, by the newest one: two days, a year twice, and 20
+years"""
+WITH_PLACES: Final = (FINE_S, PLACES_S)
+"""widths of the bins that hold places, and the readings of each client in each cluster"""
 PLACE_UNITS: Final = 10_000
 """places are whole numbers, this many for 1 in unit coordinates"""
 PLACE_MIN = -10 * PLACE_UNITS
@@ -209,8 +210,10 @@ PLACES_FEATURES_MAX: Final = 128
 """features whose places are kept, the first ones of the contract"""
 PLACED_MAX: Final = 2**45
 """readings of a cluster in a bin that holds places: 64 bits hold the sum of their places"""
+CELLS_MAX: Final = 2000
+"""pairs of client and cluster in a bin of `FINE_S`: those with the most readings"""
 PAIRS_MAX: Final = 256
-"""pairs of client and cluster in a bin that holds places; it holds none of more"""
+"""pairs in a bin of `PLACES_S`, which stays for a year: it holds none where there are more"""
 NO_CLUSTER: Final = -1
 """stands for all readings that fell to no known cluster"""
 OTHER_CLIENTS: Final = -1
@@ -219,38 +222,32 @@ CLIENTS_MAX: Final = 1000
 CLUSTERS_MAX: Final = 1000
 """clusters whose name is kept, the newest ones"""
 CLUSTERS_PER_BIN_MAX: Final = 200
-CELLS_MAX: Final = 2000
 EMPTY: dict[int, PackedTable] = {}
 """columns -> the packed table without rows: most bins have one"""
 for _columns in (2, 3):
     EMPTY[_columns] = pack_table(np.empty((0, _columns), dtype=np.int64))
 
 
-Holds = Literal["bins", "places"]
-
-
 class BinKey(NamedTuple):
-    """Which bin it is."""
+    """Which bin: its model, its width and its start, both in seconds (the start since 1970)."""
 
     model: str
     width_s: int
     start: int
-    """seconds since 1970"""
-    holds: Holds = "bins"
 
     def encode(self) -> bytes:
         """The key of its record."""
-        if self.holds == "places":
-            return f"{self.model}/places/{self.width_s}/{self.start}".encode()
         return f"{self.model}/{self.width_s}/{self.start}".encode()
 
 
 @dataclass(frozen=True)
 class HistoryBin(ModelMessage):
-    """The readings behind the updates of one bin, in whole numbers.
+    """The readings behind the updates of one bin of time. Raises `MessageRejected` ("malformed").
 
-    Raises `MessageRejected` ("malformed"). Tables are packed (`shoal.protocol.history`), so that a
-    year of bins stays small; `pairs` and `triples` read them.
+    It counts every reading that the server has accepted, of every client, under the time that the
+    client gave it: the readings of an update are spread evenly over the time that they span. Counts
+    are whole numbers of readings. Tables are packed (`shoal.protocol.history`), so that a year of
+    bins stays small; `pairs` and `triples` read them.
     """
 
     TYPE: ClassVar[str] = "history_bin"
@@ -267,8 +264,15 @@ class HistoryBin(ModelMessage):
     """a packed table: number and readings of each client; its number is its place in the
     `HistoryNames` of the model"""
     cells: bytes
-    """a packed table: number, identity and readings of each client and cluster, the largest; none
-    in coarse bins"""
+    """a packed table: number, identity and readings of each client and cluster. In bins of 300 s
+    the largest 2000, in bins of 21600 s all or, where there are more than 256, none; none in
+    others"""
+    places: bytes | None = None
+    """a packed table of where the readings of known clusters lay: identity; for each feature the
+    mean of its readings, in 1/10000 of unit coordinates; readings. Each update counts whole, at the
+    time of its newest reading. Only in bins of 300 s and 21600 s, once a newer one has begun"""
+    features: int = 0
+    """features of the contract whose means are in `places`, the first ones"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -279,6 +283,13 @@ class HistoryBin(ModelMessage):
         require(is_count(self.updates), "malformed", "updates")
         for name, columns in (("clusters", 2), ("clients", 2), ("cells", 3)):
             require(_is_table(getattr(self, name), columns), "malformed", name)
+        some = is_count(self.features) and self.features <= PLACES_FEATURES_MAX
+        require(some, "malformed", "features")
+        if self.places is None:
+            require(not self.features, "malformed", "features")
+        else:
+            held = self.width_s in WITH_PLACES and isinstance(self.places, bytes)
+            require(held and _are_places(self.places, self.features), "malformed", "places")
 
     @classmethod
     def of(  # noqa: PLR0913, PLR0917 - the fields of a bin
@@ -293,8 +304,7 @@ class HistoryBin(ModelMessage):
         clients: Sequence[int],
         cells: Sequence[int],
     ) -> Self:
-        """A bin whose tables are given as flat lists: identity, readings, identity, readings,
-        ..."""
+        """A bin whose tables are given as flat lists: identity, readings, identity, ..."""
         tables = _packed(clusters, 2), _packed(clients, 2), _packed(cells, 3)
         return cls(federation, contract, model, width_s, start, updates, *tables)
 
@@ -308,61 +318,16 @@ class HistoryBin(ModelMessage):
         """The key of its record: the newest one of a bin counts."""
         return self.key.encode()
 
+    def without_places(self) -> HistoryBin:
+        """The same counts, for a model whose features are others by now."""
+        if self.places is None:
+            return self
+        return replace(self, places=None, features=0)
 
-@dataclass(frozen=True)
-class HistoryPlaces(ModelMessage):
-    """Places of the readings of each known cluster in one bin.
-
-    Raises `MessageRejected` ("malformed"). Each update counts whole, at the time of its newest
-    reading.
-    """
-
-    TYPE: ClassVar[str] = "history_places"
-
-    width_s: int
-    start: int
-    """seconds since 1970, a multiple of `width_s`"""
-    updates: int
-    """updates that the model had absorbed when this was published: later ones are not in it"""
-    features: int
-    """features of the contract whose places are here, the first ones"""
-    places: bytes
-    """a packed table: identity of each cluster; for each feature the mean of its readings, in
-    1/10000 of unit coordinates; readings"""
-    cells: bytes
-    """a packed table: number, identity and readings of each client and cluster; none where there
-    are more than 256"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.width_s in PLACES_KEPT, "malformed", "width_s")
-        whole = type(self.start) is int and is_count(abs(self.start))
-        require(whole and self.start % self.width_s == 0, "malformed", "start")
-        require(is_count(self.updates), "malformed", "updates")
-        require(
-            is_count(self.features) and self.features <= PLACES_FEATURES_MAX,
-            "malformed",
-            "features",
-        )
-        require(
-            isinstance(self.places, bytes) and _are_places(self.places, self.features),
-            "malformed",
-            "places",
-        )
-        require(_is_table(self.cells, 3), "malformed", "cells")
-
-    @property
-    def key(self) -> BinKey:
-        """Which bin it is."""
-        return BinKey(self.model, self.width_s, self.start, "places")
-
-    @property
-    def record_key(self) -> bytes:
-        """The key of its record: the newest one of a bin counts."""
-        return self.key.encode()
-
-    def table(self) -> Ints:
-        """table (k, 2 + features): identity, mean places, readings."""
+    def place_table(self) -> Ints:
+        """table (k, 2 + features): identity, mean places, readings; of no rows without places."""
+        if self.places is None:
+            return np.empty((0, 2 + self.features), dtype=np.int64)
         return places_table(self.places, self.features)
 
 
@@ -394,8 +359,7 @@ class HistoryNames(ModelMessage):
         return f"{self.model}/names".encode()
 
 
-HistoryMessage = HistoryBin | HistoryPlaces | HistoryNames
-HISTORY_MESSAGES: Final = (HistoryBin, HistoryPlaces, HistoryNames)
+HistoryMessage = HistoryBin | HistoryNames
 
 
 def key_of(record_key: bytes) -> BinKey | None:
@@ -404,15 +368,11 @@ def key_of(record_key: bytes) -> BinKey | None:
     None for the names of a model, and for keys of nothing known.
     """
     try:
-        model, *kind, width, start = record_key.decode().split("/")
-        if kind == ["places"]:
-            return BinKey(model, int(width), int(start), "places")
-        if not kind:
-            return BinKey(model, int(width), int(start))
+        model, width, start = record_key.decode().split("/")
+        return BinKey(model, int(width), int(start))
     except ValueError:
         # A number that is none, too few parts, or a key that is not UTF-8.
         return None
-    return None
 
 
 def _packed(flat: Sequence[int], columns: int) -> bytes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,11 @@ from shoal.protocol.history import (
     PLACES_S,
     HistoryBin,
     HistoryNames,
-    HistoryPlaces,
     pack_table,
 )
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.changes import PastEvent, find_changes, spans_of
-from shoal.server_node.history.comparison import Series, difference, two_sided, unrolled
+from shoal.server_node.history.series import Series, difference, two_sided, unrolled
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
@@ -151,8 +151,11 @@ def a_history(contract: Any, seed: int = 5, changed: bool = True, first: int = S
             for client in (0, 1)
             for one, n in noisy.items()
         ]
-        tables = (pack_table(np.array(table, dtype=np.int64)) for table in (places, cells))
-        messages.append(HistoryPlaces(*origin, PLACES_S, start, 1, 2, *tables))
+        whole = [number for identity, n in noisy.items() for number in (identity, 12 * n)]
+        pairs = [number for cell in cells for number in cell]
+        counted = HistoryBin.of(*origin, PLACES_S, start, 1, whole, [0, 1], pairs)
+        table = pack_table(np.array(places, dtype=np.int64))
+        messages.append(replace(counted, places=table, features=2))
     messages.append(
         HistoryBin.of(*origin, FINE_S, first + DAYS * DAY_S - FINE_S, 1, [1, 1], [0, 1], [])
     )

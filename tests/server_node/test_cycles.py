@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ from prometheus_client import CollectorRegistry
 
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
-from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryPlaces, pack_table
+from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, pack_table
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.cycles import (
     Cycle,
     cycles_of,
     find_cycles,
-    gamma_tail,
     lines_of,
 )
+from shoal.server_node.history.series import gamma_tail
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
@@ -97,8 +98,8 @@ def a_history(contract: Any, days: int) -> Iterator[Any]:
         warm = 5000 + (0, 0, 1500, 0)[place % 4] + rng.normal() * 300
         damp = 6000 - 2000 * (place // 4 % 7 == 0) + rng.normal() * 300
         table = np.rint([[1, warm, damp, 300], [2, warm + 200, damp, 100]]).astype(np.int64)
-        cells = np.empty((0, 3), dtype=np.int64)
-        yield HistoryPlaces(*origin, PLACES_S, start, 1, 2, pack_table(table), pack_table(cells))
+        counted = HistoryBin.of(*origin, PLACES_S, start, 1, [1, 300, 2, 100], [0, 400], [])
+        yield replace(counted, places=pack_table(table), features=2)
         yield HistoryBin.of(*origin, COARSE_S, start, 1, [1, 300, 2, 100], [0, 400], [])
 
 

@@ -33,7 +33,7 @@ from shoal.protocol.history import (
     DAY_S,
     FINE_S,
     NO_CLUSTER,
-    PLACES_KEPT,
+    WITH_PLACES,
     BinKey,
     HistoryBin,
     HistoryNames,
@@ -59,27 +59,17 @@ from shoal.server_node.history.attribution import (
     sampled,
     whole_weights,
 )
-from shoal.server_node.history.recorder import (
-    NOTHING_PUBLISHED,
-    OPEN_MAX,
-    Cells,
-    Counts,
-    OpenBin,
-    Recorder,
-    Summed,
-)
+from shoal.server_node.history.bins import Bin, Cells, Counts, Summed
+from shoal.server_node.history.recent import BINS_MIN, RecentHistory, recent_history
+from shoal.server_node.history.recorder import OPEN_MAX, Recorder
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.history.summary import (
-    BINS_MIN,
-    RecentHistory,
-    recent_history,
-    usual,
-)
+from shoal.server_node.history.usual import usual
 from shoal.server_node.ingest.requests import quarantine_records
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
@@ -419,8 +409,8 @@ def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_ar
             lengths.append((len(coarse.encode()), len(fine.encode())))
     needed = sum(coarse for coarse, _ in lengths) + sum(fine for _, fine in lengths[-kept:])
     with closing(sqlite3.connect(tmp_path / HISTORY_FILE)) as file:
-        # Those of places, which are empty here: a page for each table and for its index.
-        empty = 2 * len(PLACES_KEPT) * int(file.execute("PRAGMA page_size").fetchone()[0])
+        # Those of the other widths, which are empty here: a page for each table and for its index.
+        empty = 2 * (len(BINS_KEPT) - 2) * int(file.execute("PRAGMA page_size").fetchone()[0])
     assert (tmp_path / HISTORY_FILE).stat().st_size - empty < 1.5 * needed
 
 
@@ -621,9 +611,9 @@ def test_updates_do_not_wait_in_any_number() -> None:
 
 
 def counts_of(readings: dict[int, int]) -> Counts:
-    counts = Counts()
+    counts = Counts.empty()
     for key, number in readings.items():
-        counts.add(np.array([key]), np.array([number]))
+        counts = counts.plus(np.array([key]), np.array([number]))
     return counts
 
 
@@ -640,14 +630,17 @@ def test_the_smallest_of_too_many_are_added_up(
     readings: dict[int, int], kept: dict[int, int]
 ) -> None:
     counts = counts_of(readings)
-    counts.keep_largest(3, NO_CLUSTER)
-    assert counts.table().tolist() == [list(pair) for pair in sorted(kept.items())]
+    assert counts.largest(3, NO_CLUSTER).table().tolist() == [
+        list(pair) for pair in sorted(kept.items())
+    ]
 
 
 def test_no_number_of_claimed_readings_that_are_added_up_is_beyond_what_can_be_encoded() -> None:
     counts = counts_of(dict.fromkeys(range(1500), COUNT_MAX))
-    counts.keep_largest(2, NO_CLUSTER)
-    assert counts.table().tolist() == [[NO_CLUSTER, COUNT_MAX], [0, COUNT_MAX]]
+    assert counts.largest(2, NO_CLUSTER).table().tolist() == [
+        [NO_CLUSTER, COUNT_MAX],
+        [0, COUNT_MAX],
+    ]
 
 
 def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
@@ -668,10 +661,12 @@ def test_a_recorder_keeps_few_bins_in_memory() -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     for update in range(1, 200):
         recorder.count(attribution(START + FINE_S * update, "attic", {0: 1}, update))
-        assert len(recorder.state()["bins"]) == len(BINS_KEPT)
+        assert sum(saved["changed"] for saved in recorder.state()["bins"]) == len(BINS_KEPT)
         recorder.take_changed(update)
-        assert recorder.state()["bins"] == [], "what has been published is no part of a checkpoint"
-        assert recorder.open_bins <= OPEN_MAX
+        left = recorder.state()["bins"]
+        assert not any(saved["changed"] for saved in left), "published counts are no part of it"
+        assert {saved["width_s"] for saved in left} == set(WITH_PLACES), "places of the newest are"
+        assert recorder.open_bins <= OPEN_MAX + len(WITH_PLACES)
 
 
 @given(
@@ -685,18 +680,23 @@ def test_a_recorder_keeps_few_bins_in_memory() -> None:
 def test_cells_are_the_largest_sums_and_the_first_of_equal_ones(
     updates: list[tuple[int, dict[int, int]]], largest: int
 ) -> None:
-    cells = Cells()
+    cells = Cells.empty()
     sums = Counter[tuple[int, int]]()
     for client, parts in updates:
         found = attribution(START, "", parts, 1)
-        cells.add(np.array([client]), found.identities, found.readings)
+        cells = cells.plus(np.array([client]), found.identities, found.readings)
         sums.update({(client, identity): readings for identity, readings in parts.items()})
     there = sorted((+sums).items(), key=lambda cell: (-cell[1], cell[0]))[:largest]
     expected = sorted((*cell, readings) for cell, readings in there)
-    kept = cells.keep_largest(largest)
+    kept = cells.largest(largest).table()
     assert list(map(tuple, kept.tolist())) == expected
-    for again in (Cells.of(kept), Cells(*cells.parts()), cells):
-        assert again.keep_largest(largest).tolist() == kept.tolist()
+    for again in (Cells.of(kept), Cells.read(unpack(pack(cells.saved()))), cells):
+        assert again.largest(largest).table().tolist() == kept.tolist()
+
+
+def message_of(counted: Bin) -> HistoryBin:
+    carried = counted.carried(FINE_S, updates=1, over=False)
+    return carried.message(("plant", "c", "clusters"), FINE_S, 0, over=False, known={})
 
 
 READINGS = st.lists(
@@ -711,14 +711,14 @@ def test_updates_are_counted_into_a_bin_together_as_one_by_one(
     clients = np.array([client for client, _ in updates])
     readings = np.array([row for _, row in updates])
     identities = np.array([NO_CLUSTER, 3, 8])
-    together = OpenBin()
-    alone = OpenBin()
-    together.add(Summed.of(clients, identities, readings), with_cells=True)
+    empty = Bin.empty(FINE_S, features=2)
+    together = empty.plus(Summed.of(clients, identities, readings))
+    alone = empty
     for place in range(len(updates)):
         here = slice(place, place + 1)
-        alone.add(Summed.of(clients[here], identities, readings[here]), with_cells=True)
-    assert together.take(1, {}) == alone.take(1, {})
-    sums = dict(pairs(together.take(1, {})[0]))
+        alone = alone.plus(Summed.of(clients[here], identities, readings[here]))
+    assert message_of(together) == message_of(alone)
+    sums = dict(pairs(message_of(together).clusters))
     assert sums == {
         int(key): int(total)
         for key, total in zip(identities, readings.sum(axis=0), strict=True)
@@ -727,15 +727,16 @@ def test_updates_are_counted_into_a_bin_together_as_one_by_one(
 
 
 def test_sums_of_claimed_readings_end_at_what_can_be_encoded() -> None:
-    one = OpenBin()
+    counted = Bin.empty(FINE_S, features=2)
     most = Summed.of(
         np.zeros(UPDATES_MAX, np.int64), np.array([1]), np.full((UPDATES_MAX, 1), COUNT_MAX)
     )
     for _ in range(12):
-        one.add(most, with_cells=True)
-    tables = one.take(3000, {})
-    assert [pairs(tables[0]), pairs(tables[1])] == [[(1, COUNT_MAX)], [(0, COUNT_MAX)]]
-    assert triples(tables[2]) == [(0, 1, COUNT_MAX)]
+        counted = counted.plus(most)
+    message = message_of(counted)
+    assert pairs(message.clusters) == [(1, COUNT_MAX)]
+    assert pairs(message.clients) == [(0, COUNT_MAX)]
+    assert triples(message.cells) == [(0, 1, COUNT_MAX)]
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,10 @@ from shoal.protocol.history import (
     FINE_S,
     PAIRS_MAX,
     PLACED_MAX,
-    PLACES_KEPT,
     PLACES_MAX,
     PLACES_S,
-    BinKey,
-    HistoryPlaces,
-    key_of,
+    WITH_PLACES,
+    HistoryBin,
     pack_table,
     triples,
 )
@@ -34,8 +32,9 @@ from shoal.server_node.history.attribution import (
     WaitingUpdates,
     attributed,
 )
-from shoal.server_node.history.places import OPEN_MAX, OpenPlaces, PlacesRecorder
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED, Summed
+from shoal.server_node.history.bins import Bin, Places
+from shoal.server_node.history.recorder import OPEN_MAX, Recorder
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
@@ -62,27 +61,30 @@ def an_update(
     )
 
 
-def counted(
-    recorder: PlacesRecorder, *updates: WaitingUpdate, clients: dict[str, int] | None = None
-) -> None:
-    placed = attributed(updates, by_first_coordinate, OF_NUMBER, 128).placed
-    assert placed is not None
-    numbers = {"attic": 0, "cellar": 1} if clients is None else clients
-    recorder.count(placed, np.array([numbers[one.client] for one in updates]), again=False)
+def counted(recorder: Recorder, *updates: WaitingUpdate) -> None:
+    recorder.count(attributed(updates, by_first_coordinate, OF_NUMBER, 128))
 
 
-def ended(recorder: PlacesRecorder, updates: int) -> list[HistoryPlaces]:
+def placed(recorder: Recorder, updates: int) -> list[HistoryBin]:
+    """The bins with places that have changed."""
+    messages = recorder.take_changed(updates)
+    bins = [message for message in messages if isinstance(message, HistoryBin)]
+    return [counted for counted in bins if counted.places is not None]
+
+
+def ended(recorder: Recorder, updates: int) -> list[HistoryBin]:
     """The bins of all updates so far, once a day later another one has come."""
     counted(recorder, an_update(10**6, EVEN + 86_400, [(0.1, 0.1)], [1.0]))
-    return recorder.take_changed(updates)
+    return placed(recorder, updates)
 
 
-def a_recorder(published: Any = NOTHING_PUBLISHED) -> PlacesRecorder:
-    return PlacesRecorder(plant(), "clusters", published)
+def a_recorder(published: Any = NOTHING_PUBLISHED) -> Recorder:
+    return Recorder(plant(), "clusters", published)
 
 
-def places_of(folder: Path, width: int = FINE_S) -> list[HistoryPlaces]:
-    return list(HistoryReader(folder / HISTORY_FILE).places("clusters", width, *EVER[:2]))
+def places_of(folder: Path, width: int = FINE_S) -> list[HistoryBin]:
+    bins = HistoryReader(folder / HISTORY_FILE).each_bin("clusters", width, *EVER[:2])
+    return [counted for counted in bins if counted.places is not None]
 
 
 def test_the_mean_place_of_an_updates_points_stands_for_its_readings_in_a_cluster() -> None:
@@ -94,14 +96,14 @@ def test_the_mean_place_of_an_updates_points_stands_for_its_readings_in_a_cluste
         an_update(1, EVEN, points, weights),
         an_update(2, EVEN + 1, [(0.2, 0.2)], [1.0], "cellar", 60),
     )
-    assert recorder.take_changed(2) == [], "the newest bin of each width is not over"
+    assert placed(recorder, 2) == [], "the newest bin of each width is not over"
     fine, coarse = ended(recorder, 2)
     assert (fine.width_s, coarse.width_s) == (FINE_S, PLACES_S)
     for one in (fine, coarse):
         # 40 readings at (.25, .5), 60 at (.2, .2); 40 at (.9, 1); the 20 of no known cluster lie
         # nowhere.
         expected = [[10, 2200, 3200, 100], [11, 9000, 10_000, 40]]
-        assert one.table().tolist() == expected
+        assert one.place_table().tolist() == expected
         assert triples(one.cells) == [(0, -1, 20), (0, 10, 40), (0, 11, 40), (1, 10, 60)]
 
 
@@ -117,7 +119,7 @@ def test_updates_fall_into_the_bins_of_their_newest_readings_in_any_batches() ->
         bins = {}
         for first in range(0, len(updates), batch):
             counted(recorder, *updates[first : first + batch])
-            bins |= {one.key: replace(one, updates=0) for one in recorder.take_changed(first)}
+            bins |= {one.key: replace(one, updates=0) for one in placed(recorder, first)}
         bins |= {one.key: replace(one, updates=0) for one in ended(recorder, 40)}
         found.append(bins)
     assert found[0] == found[1] == found[2]
@@ -144,64 +146,57 @@ def test_a_bin_goes_on_from_its_state_and_from_what_was_published(tmp_path: Path
         again = a_recorder(store)
         counted(again, one, other)
         assert ended(again, 2) == expected, "what a published bin holds is not counted again"
-        assert store.newest("clusters", PLACES_S, "places") == EVEN
+        assert store.newest("clusters", PLACES_S) == EVEN
 
 
 def test_few_bins_stay_in_memory_and_a_damaged_state_is_refused() -> None:
     recorder = a_recorder()
     for n in range(3 * OPEN_MAX):
         counted(recorder, an_update(n + 1, EVEN + FINE_S * n, [(0.1, 0.1)], [1.0]))
-    assert len(recorder.state()["bins"]) > 2 * OPEN_MAX
+    state = recorder.state()
+    assert len(state["bins"]) > 2 * OPEN_MAX
     recorder.take_changed(9)
-    assert sorted(start - EVEN for _, start, *_ in recorder.state()["bins"]) == [
-        0,
-        FINE_S * (3 * OPEN_MAX - 1),
-    ]
-    with pytest.raises(InvalidState, match="places of clusters of clusters are damaged"):
-        recorder.restore({"bins": [[FINE_S]], "newest": []})
+    newest = FINE_S * (3 * OPEN_MAX - 1)
+    saved = {(counted["width_s"], counted["start"] - EVEN) for counted in recorder.state()["bins"]}
+    assert saved == {(FINE_S, newest), (PLACES_S, newest // PLACES_S * PLACES_S)}
+    assert recorder.open_bins <= OPEN_MAX + len(saved)
+    sums = state["bins"][0]["bin"]["places"]["sums"]
+    state["bins"][0]["bin"]["places"]["sums"] = sums[:, :2]
+    with pytest.raises(InvalidState, match="sums has shape"):
+        recorder.restore(state)
 
 
 def test_claims_beyond_all_numbers_and_points_far_away_keep_sums_within_64_bits() -> None:
     recorder = a_recorder()
     for n in range(3):
         counted(recorder, an_update(n + 1, EVEN, [(-1e300, 0.5)], [1e300], n=2**52))
-    table = ended(recorder, 3)[0].table()
+    table = ended(recorder, 3)[0].place_table()
     assert table.tolist() == [[10, -100_000, 5000, 3 * READINGS_PLACED_MAX]]
-    full = OpenPlaces.empty(2)
-    one = np.array([[PLACED_MAX, 1, 1]])
-    summed = attributed(
-        [an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128
-    )
-    nothing = Summed.of(np.array([0]), summed.identities, summed.readings)
+    full = Places.empty(2)
     for _ in range(2):
-        full.add(np.array([10]), one, nothing)
-    assert (
-        HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 1, *full.take(1)).table()[0, -1]
-        == PLACED_MAX
-    )
+        full = full.plus(np.array([10]), np.array([[PLACED_MAX, 1, 1]]))
+    assert full.table()[0, -1] == PLACED_MAX
 
 
 def test_of_too_many_clusters_the_largest_stay_and_of_too_many_pairs_none() -> None:
     recorder = a_recorder()
     most = PLACES_MAX // 2
     numbers = np.arange(PLACES_MAX // 2 + 3)
-    placed = attributed(
-        [an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128
-    ).placed
-    assert placed is not None
-    many = placed._replace(
-        identities=numbers,
-        readings=10 + numbers[None],
+    one = attributed([an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128)
+    assert one.placed is not None
+    many = one.placed._replace(
         update=np.zeros(len(numbers), dtype=np.int64),
         cluster=numbers,
         sums=np.column_stack([10 + numbers, 10 + numbers, 10 + numbers]),
     )
-    recorder.count(many, np.array([0]), again=False)
-    for one in ended(recorder, 1):
-        assert one.table()[:, 0].tolist() == numbers[-most:].tolist()
-        assert triples(one.cells) == []
+    recorder.count(one._replace(identities=numbers, readings=10 + numbers[None], placed=many))
+    fine, coarse = ended(recorder, 1)
+    for message in (fine, coarse):
+        assert message.place_table()[:, 0].tolist() == numbers[-most:].tolist()
+    assert len(triples(fine.cells)) == len(numbers)
+    assert triples(coarse.cells) == []
     counted(recorder, an_update(2, EVEN, [(0.1, 0.1)], [1.0]))
-    assert triples(recorder.take_changed(2)[0].cells) == [], (
+    assert triples(placed(recorder, 2)[1].cells) == [], (
         "part of the pairs would be taken for all of them"
     )
     assert len(numbers) > PAIRS_MAX
@@ -221,34 +216,27 @@ def test_a_server_that_is_killed_or_rebuilt_has_the_places_of_one_that_is_not(
         found.append(
             [
                 [replace(one, updates=0) for one in places_of(site.folder, width)]
-                for width in PLACES_KEPT
+                for width in WITH_PLACES
             ]
         )
     assert found[0] == found[1]
     assert all(found[0])
-    before = [places_of(site.folder, width) for width in PLACES_KEPT]
+    before = [places_of(site.folder, width) for width in WITH_PLACES]
     site.delete_checkpoint()
     (site.folder / HISTORY_FILE).unlink()
     site.run(rebuild=True)
-    assert [places_of(site.folder, width) for width in PLACES_KEPT] == before
+    assert [places_of(site.folder, width) for width in WITH_PLACES] == before
 
 
 def test_messages_that_cannot_be_true_are_refused() -> None:
-    def message(table: list[list[int]], **other: Any) -> HistoryPlaces:
-        fields = {
-            "width_s": FINE_S,
-            "start": 0,
-            "updates": 1,
-            "features": 1,
-            "cells": pack_table(np.empty((0, 3))),
-        }
+    def message(table: list[list[int]], **other: Any) -> HistoryBin:
+        bare = HistoryBin.of("plant", "c", "clusters", FINE_S, 0, 1, [3, 2], [0, 2], [])
         packed = pack_table(np.array(table, dtype=np.int64).reshape(-1, 3))
-        return HistoryPlaces("plant", "c", "clusters", **{**fields, "places": packed, **other})
+        return replace(bare, **{"features": 1, "places": packed, **other})
 
     right = message([[3, 8000, 2]])
-    assert HistoryPlaces.decode(right.encode(), right.headers()) == right
-    assert key_of(right.record_key) == BinKey("clusters", FINE_S, 0, "places") == right.key
-    assert key_of(b"clusters/shares/300/0") is None
+    assert HistoryBin.decode(right.encode(), right.headers()) == right
+    assert right.without_places().place_table().tolist() == []
     for table in (
         [[-1, 0, 1]],
         [[3, 0, 0]],
@@ -264,7 +252,8 @@ def test_messages_that_cannot_be_true_are_refused() -> None:
         {"features": 129},
         {"features": 2},
         {"places": b""},
-        {"cells": b"x"},
+        {"places": None},
+        {"places": "x"},
     ):
         with pytest.raises(MessageRejected):
             message([[3, 8000, 2]], **wrong)
@@ -276,19 +265,17 @@ def test_readings_on_both_sides_of_the_cut_of_a_circle_have_their_mean_between_t
         {"name": "way", "kind": "circular", "period": 360},
     ]
     contract = Contract.model_validate({**plant().model_dump(), "features": features})
-    recorder = PlacesRecorder(contract, "clusters", NOTHING_PUBLISHED)
+    recorder = Recorder(contract, "clusters", NOTHING_PUBLISHED)
     points = [(0.1, 0.97), (0.1, 0.01), (0.9, 0.3), (0.9, 0.4)]
     for number, at in ((1, EVEN), (2, EVEN + 1), (3, EVEN + 86_400)):
         waiting = WaitingUpdates(contract.bounds.circular)
         waiting.add(an_update(number, at, points, np.ones(4)))
         found = waiting.take(by_first_coordinate, OF_NUMBER)
         assert found is not None
-        assert found.placed is not None
-        recorder.count(found.placed, np.array([0]), again=False)
-    published = recorder.take_changed(3)[0]
-    assert published.table().tolist() == [[10, 1000, 9900, 100], [11, 9000, 3500, 100]]
-    again = OpenPlaces.of(published, contract.bounds.circular).take(2)
-    assert (
-        HistoryPlaces("plant", "c", "clusters", FINE_S, 0, 2, *again).table().tolist()
-        == published.table().tolist()
-    )
+        recorder.count(found)
+    published = placed(recorder, 3)[0]
+    table = published.place_table().tolist()
+    assert table == [[10, 1000, 9900, 100], [11, 9000, 3500, 100]]
+    again = Bin.of(published, 2, contract.bounds.circular).carried(FINE_S, 2, over=True)
+    assert again.places is not None
+    assert again.places.table().tolist() == table

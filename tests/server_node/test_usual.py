@@ -15,7 +15,7 @@ from shoal.server_node.history.store import (
     HistoryRecord,
     HistoryStore,
 )
-from shoal.server_node.history.summary import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
+from shoal.server_node.history.usual import EARLIER_BINS_MIN, LIKE_DAYS_MIN, Usual, usual
 from tests.server_node.web_statuses import a_contract
 
 CONTRACT = a_contract()

@@ -12,8 +12,8 @@ from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.onebox.federation import OneBox
+from shoal.server_node.history.recent import RecentHistory
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
-from shoal.server_node.history.summary import RecentHistory
 from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.server_node.report.beside import beside_of, same_as

@@ -27,8 +27,8 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
+from shoal.server_node.history.shares import client_name
 from shoal.server_node.history.store import HistoryReader
-from shoal.server_node.history.summary import client_name
 from shoal.server_node.outputs.encoding import as_json
 from shoal.server_node.outputs.web.answers import Feeds
 from shoal.server_node.outputs.web.query import asked_span

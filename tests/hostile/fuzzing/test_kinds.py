@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,8 @@ from shoal.protocol.conflicts import (
 from shoal.protocol.events import ClusterEventMessage, SiteEvent
 from shoal.protocol.history import (
     BINS_KEPT,
-    PLACES_KEPT,
     HistoryBin,
     HistoryNames,
-    HistoryPlaces,
     pack_table,
     triples,
 )
@@ -61,6 +60,8 @@ def valid_messages(contract: ResolvedContract) -> list[Message]:
     named = (federation, digest, model)
     start = 1_000_000_000 // 86_400 * 86_400
     places = pack_table(np.array([[0, 5000, 2500, 7]]))
+    bare = HistoryBin.of(*named, min(BINS_KEPT), start, 1, [0, 5], [0, 5], [0, 0, 5])
+    counted = replace(bare, places=places, features=2)
     mark = b"\x01" * 32
     made: list[tuple[bytes, Envelope]] = [
         (CONTRACT_KEY, PublishedContract.of(contract)),
@@ -75,18 +76,7 @@ def valid_messages(contract: ResolvedContract) -> list[Message]:
             f"@round/{model}".encode(),
             OpenRound(*named, 3, b"p" * 16, packed_answered({"attic": 2, "cellar": 0})),
         ),
-        (
-            HistoryBin.of(*named, min(BINS_KEPT), start, 1, [0, 5], [0, 5], [0, 0, 5]).record_key,
-            HistoryBin.of(*named, min(BINS_KEPT), start, 1, [0, 5], [0, 5], [0, 0, 5]),
-        ),
-        (
-            HistoryPlaces(
-                *named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))
-            ).record_key,
-            HistoryPlaces(
-                *named, min(PLACES_KEPT), start, 1, 2, places, pack_table(np.array([[0, 0, 7]]))
-            ),
-        ),
+        (counted.record_key, counted),
         (
             f"{model}/names".encode(),
             HistoryNames(*named, ["attic"], [[0, "north hall", "Warm high"]]),
@@ -136,8 +126,7 @@ def read(
         history.expired([found])
         if isinstance(found.message, HistoryBin):
             triples(found.message.cells)
-        if isinstance(found.message, HistoryPlaces):
-            found.message.table()
+            found.message.place_table()
         taken = True
     for kind in (*MASKED_MESSAGES, RegionUpdate, Snapshot):
         with suppress(MessageRejected):

@@ -1,4 +1,5 @@
-"""Differences of means between two spans of time, and the chance of each where nothing has changed.
+"""Statistics of differences in series of bins: whether two spans of time differ, and whether a
+period returns.
 
 Successive bins of a sensor are alike, so that many bins are worth few independent ones: with a
 correlation r of neighbours, n bins are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. Climate
@@ -25,9 +26,13 @@ DAYS_MIN: Final = 2
 # At 1 a span would be worth no independent bin at all, whatever its length.
 CORRELATION_MAX: Final = 0.99
 ROUNDING: Final = 1e-9
+"""a difference is none that is this small in relation to the values: sums are rounded"""
 WORTH_MIN: Final = 1.5
 """independent bins that a span is worth at least"""
+DEGREES_MAX: Final = 500.0
+"""degrees of freedom above which the chance of Student's t hardly changes any more"""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
+_LAGUERRE: Final = np.polynomial.laguerre.laggauss(48)
 
 
 class Series(NamedTuple):
@@ -61,50 +66,59 @@ def unrolled(before: Series, after: Series, circular: Sequence[int]) -> tuple[Se
     So bins on both sides of the place where a circle is cut lie beside each other, and may lie
     below 0 or above 1.
     """
-    found = [before.means.copy(), after.means.copy()]
+    both = [before.means.copy(), after.means.copy()]
     weights = np.concatenate([before.weights, after.weights])
-    for feature in (each for each in circular if each < before.means.shape[1]):
-        turns = np.concatenate([means[:, feature] for means in found])
+    for feature in circular:
+        # A series has the first features of the contract, which may be fewer than all.
+        if feature >= before.means.shape[1]:
+            continue
+        turns = np.concatenate([means[:, feature] for means in both])
         middle = float(np.angle(np.exp(2j * np.pi * turns) @ weights)) / (2.0 * np.pi) % 1.0
-        for means in found:
+        for means in both:
             means[:, feature] -= np.rint(means[:, feature] - middle)
-    return before._replace(means=found[0]), after._replace(means=found[1])
+    return before._replace(means=both[0]), after._replace(means=both[1])
 
 
 def difference(before: Series, after: Series, width_s: int) -> Difference:
     """The difference of two series of bins of `width_s` seconds, of the same f features."""
-    means = [_mean(series.means, series.weights) for series in (before, after)]
-    sizes = [len(series.starts) for series in (before, after)]
+    mean_before = _mean(before.means, before.weights)
+    mean_after = _mean(after.means, after.weights)
     features = before.means.shape[1]
-    if min(sizes) < BINS_MIN:
-        return Difference(means[0], means[1], means[1] - means[0], np.ones(features))
-    weights = [even_weights(series.weights) for series in (before, after)]
+    if min(len(before.starts), len(after.starts)) < BINS_MIN:
+        return Difference(mean_before, mean_after, mean_after - mean_before, np.ones(features))
+    weights = [even_weights(before.weights), even_weights(after.weights)]
     values, slots = _at_the_same_times(before, after, weights, width_s)
+    centres = [_mean(value, weight) for value, weight in zip(values, weights, strict=True)]
     centred = []
-    centres = []
+    for value, weight, centre in zip(values, weights, centres, strict=True):
+        centred.append((value - centre) * weight[:, None] / weight.mean())
+    inflation = inflation_of(_correlation([before.starts, after.starts], centred, width_s))
     worths = []
     errors = []
-    for value, weight in zip(values, weights, strict=True):
-        centres.append(_mean(value, weight))
-        centred.append((value - centres[-1]) * weight[:, None] / weight.mean())
-    correlation = _correlation([before.starts, after.starts], centred, width_s)
-    inflation = (1 + correlation) / (1 - correlation)
-    for each in centred:
-        n = len(each)
-        worths.append(np.maximum(n / inflation, WORTH_MIN))
+    for deviations in centred:
+        n = len(deviations)
+        worth = np.maximum(n / inflation, WORTH_MIN)
         # The mean of correlated bins follows them, so that they vary around it less than around the
         # true one.
-        variance = (each**2).sum(axis=0) / np.maximum(n - inflation - slots / 2, n / 8)
-        errors.append(variance / worths[-1])
+        freedom = np.maximum(n - inflation - slots / 2, n / 8)
+        worths.append(worth)
+        errors.append((deviations**2).sum(axis=0) / freedom / worth)
     moved = centres[1] - centres[0]
+    chance = _welch(moved, errors, worths)
+    # What is as small as the rounding of sums is no difference.
+    still = np.abs(moved) <= ROUNDING * (np.abs(mean_before) + np.abs(mean_after))
+    return Difference(mean_before, mean_after, moved, np.where(still, 1.0, chance))
+
+
+def _welch(moved: Floats, errors: Sequence[Floats], worths: Sequence[Floats]) -> Floats:
+    """(f,) chance by Welch's t-test of differences (f,), of the squared standard errors (f,) of
+    both means and the independent bins (f,) that each is worth."""
+    features = len(moved)
     whole = errors[0] + errors[1]
     t = np.divide(np.abs(moved), np.sqrt(whole), out=np.full(features, math.inf), where=whole > 0)
     lost = sum(error**2 / (worth - 1) for error, worth in zip(errors, worths, strict=True))
     degrees = np.divide(whole**2, lost, out=np.ones(features), where=whole > 0)
-    # What is as small as the rounding of sums is no difference.
-    still = np.abs(moved) <= ROUNDING * (np.abs(means[0]) + np.abs(means[1]))
-    chance = np.where(still, 1.0, two_sided(t, np.maximum(degrees, 1.0)))
-    return Difference(means[0], means[1], moved, chance)
+    return two_sided(t, np.maximum(degrees, 1.0))
 
 
 def even_weights(weights: Floats) -> Floats:
@@ -147,10 +161,8 @@ def _at_the_same_times(
     of_slot = fitted[1:]
     # Around the mean of all times, so that the level of a span stays what it is.
     less = (of_slot - of_slot.mean(axis=0))[slot]
-    return [
-        values[0] - less[: len(before.starts)],
-        values[1] - less[len(before.starts) :],
-    ], number - 1
+    n = len(before.starts)
+    return [values[0] - less[:n], values[1] - less[n:]], number - 1
 
 
 def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Floats:
@@ -158,11 +170,12 @@ def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Flo
     products = 0.0
     squares = 0.0
     pairs = 0
-    for at, each in zip(starts, centred, strict=True):
-        next_to = np.flatnonzero(np.diff(at) == width_s)
-        products = products + (each[next_to + 1] * each[next_to]).sum(axis=0)
-        squares = squares + (each**2).mean(axis=0) * max(1, len(next_to) + 1)
-        pairs += len(next_to)
+    for at, deviations in zip(starts, centred, strict=True):
+        # Bins without readings are missing: those on both sides of a gap are no neighbours.
+        first = np.flatnonzero(np.diff(at) == width_s)
+        products = products + (deviations[first + 1] * deviations[first]).sum(axis=0)
+        squares = squares + (deviations**2).mean(axis=0) * max(1, len(first) + 1)
+        pairs += len(first)
     if not pairs:
         return np.zeros(centred[0].shape[1])
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
@@ -180,6 +193,13 @@ def careful_correlation(raw: Floats, pairs: int) -> Floats:
     return correlation
 
 
+def inflation_of(correlation: Floats) -> Floats:
+    """(f,) correlations of neighbours -> (f,) factor by which the variance of a mean exceeds that
+    of the mean of as many independent values; at least 1."""
+    inflation: Floats = (1 + correlation) / (1 - correlation)
+    return inflation
+
+
 def two_sided(t: Floats, degrees: Floats) -> Floats:
     """Chance that Student's t with these degrees of freedom (at least 1) is beyond t on either
     side.
@@ -187,17 +207,27 @@ def two_sided(t: Floats, degrees: Floats) -> Floats:
     With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that
     from a to pi / 2.
     """
-    # Above 500 degrees the chance hardly changes any more.
-    v = np.clip(degrees, 1.0, 500.0)
+    v = np.clip(degrees, 1.0, DEGREES_MAX)
     angle = np.arctan2(np.where(np.isfinite(t), t, 0.0), np.sqrt(v))
     half = (math.pi / 2 - angle) / 2
     points = angle[..., None] + half[..., None] * (1 + _NODES)
     inner = (np.cos(points) ** (v[..., None] - 1) * _WEIGHTS).sum(axis=-1) * half
-    whole = np.array(
-        [
-            math.sqrt(math.pi) * math.exp(math.lgamma(each / 2) - math.lgamma(each / 2 + 0.5))
-            for each in v
-        ]
-    )
-    found: Floats = np.where(np.isfinite(t), np.clip(2 * inner / whole, 0.0, 1.0), 0.0)
-    return found
+    whole = np.array([_whole_density(freedom) for freedom in v])
+    chance: Floats = np.where(np.isfinite(t), np.clip(2 * inner / whole, 0.0, 1.0), 0.0)
+    return chance
+
+
+def _whole_density(v: float) -> float:
+    """The integral of cos(a)^(v - 1) over all angles."""
+    return math.sqrt(math.pi) * math.exp(math.lgamma(v / 2) - math.lgamma(v / 2 + 0.5))
+
+
+def gamma_tail(shape: Floats, x: Floats) -> Floats:
+    """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
+    # The integral is less exact below the mean, where the chance is large anyway: there it is that
+    # of the mean.
+    x = np.maximum(x, shape)
+    inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
+    log = np.array([math.lgamma(value) for value in shape])
+    tail: Floats = np.minimum(1.0, np.exp((shape - 1.0) * np.log(x) - x - log) * inner)
+    return tail
