@@ -94,18 +94,18 @@ class FeaturePairs:
 
     def both(self, weights: Floats) -> Linear:
         """The sum of the pairs at both distances."""
-        one = self.at(0, weights)
-        two = self.at(1, weights)
-        return Linear(one.value + two.value, one.variance + two.variance)
+        near = self.at(0, weights)
+        far = self.at(1, weights)
+        return Linear(near.value + far.value, near.variance + far.variance)
 
     @property
     def is_there(self) -> bool:
         """Whether the feature has any blocks at either distance, by more than noise."""
-        ones = np.ones(CELLS)
-        return all(
-            each.value > max(FOUND_SIGNIFICANCE * math.sqrt(each.variance), 0.0)
-            for each in (self.at(0, ones), self.at(1, ones))
-        )
+        for lag in range(len(LAGS)):
+            blocks = self.at(lag, np.ones(CELLS))
+            if blocks.value <= max(FOUND_SIGNIFICANCE * math.sqrt(blocks.variance), 0.0):
+                return False
+        return True
 
 
 def _beyond(mass: Floats, noise: Floats) -> Bools:
@@ -139,13 +139,13 @@ def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
     """
     if not pairs.is_there:
         return None
-    found = None
+    best = None
     for along in cuts_midway(MIDDLES, pairs.mass):
-        one = _tested(feature, pairs, along)
+        cut = _tested(feature, pairs, along)
         # Of equal ones the first, so that every run takes the same.
-        if one is not None and (found is None or one.information > found.information):
-            found = one
-    return found
+        if cut is not None and (best is None or cut.information > best.information):
+            best = cut
+    return best
 
 
 def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None:
@@ -160,10 +160,11 @@ def _tested(feature: int, pairs: FeaturePairs, along: Floats) -> FoundCut | None
     ones = np.ones(CELLS)
     # One change more or less is chance, noise apart.
     most = crossed.value + CHANCE * math.sqrt(crossed.variance + max(crossed.value, 0.0) + 1.0)
-    both = [pairs.both(MEMBER[side].sum(axis=0)) for side in (~upper, upper)]
-    if min(each.value for each in both) <= 0.0 or not _has_valley(pairs, along, step):
+    below = pairs.both(MEMBER[~upper].sum(axis=0)).value
+    above = pairs.both(MEMBER[upper].sum(axis=0)).value
+    if min(below, above) <= 0.0 or not _has_valley(pairs, along, step):
         return None
-    share = both[1].value / (both[0].value + both[1].value)
+    share = above / (below + above)
     pairs_of = [pairs.at(lag, ones).value for lag in range(len(LAGS))]
     dwells = [pairs.at(0, MEMBER[side].sum(axis=0)).value for side in (~upper, upper)]
     if min(dwells) < DWELL_MIN * most:
@@ -232,7 +233,7 @@ def _changes(pairs: FeaturePairs, lag: int, upper: Bools) -> Floats:
     """(2, 2) pairs by the sets of their blocks; half of those on both sides are changes each
     way."""
     sides = upper[LOWER].astype(np.int64) + upper[UPPER]
-    stayed, crossed, above = (
-        pairs.at(lag, (sides == one).astype(np.float64)).value for one in (0, 1, 2)
-    )
-    return np.asarray(np.maximum([[stayed, crossed / 2], [crossed / 2, above]], 0.0))
+    below = pairs.at(lag, (sides == 0).astype(np.float64)).value
+    crossed = pairs.at(lag, (sides == 1).astype(np.float64)).value
+    above = pairs.at(lag, (sides == 2).astype(np.float64)).value
+    return np.asarray(np.maximum([[below, crossed / 2], [crossed / 2, above]], 0.0))

@@ -237,7 +237,8 @@ class RegimesFromCountsServer:
         self._sums: Floats = np.zeros((kinds, CELLS))
         self._windows: Floats = np.zeros(kinds)
         """windows whose noise each sum has; one that counts in part has the square of that part"""
-        self._readings = self._evaluated_at = 0
+        self._readings = 0
+        self._evaluated_at = 0
         self._next_evaluation = FIRST_EVALUATION
         self._cut: FoundCut | None = None
         self._seen = False
@@ -254,17 +255,18 @@ class RegimesFromCountsServer:
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add private counts in the order given; nothing is random, so `key` is not used. Raises
         `InvalidData`."""
-        for one in contributions:
-            kind = int(one.arrays["kind"][0])
-            if one.arrays["count"].shape != (CELLS,) or not 0 <= kind < len(self._sums):
+        for contribution in contributions:
+            kind = int(contribution.arrays["kind"][0])
+            if contribution.arrays["count"].shape != (CELLS,) or not 0 <= kind < len(self._sums):
                 raise InvalidData(
-                    f"contribution of {one.client}: its counts are not those of pairs of blocks"
+                    f"contribution of {contribution.client}: its counts are not those of pairs of "
+                    "blocks"
                 )
-        for one in contributions:
-            kind = int(one.arrays["kind"][0])
-            places = int(one.arrays["places"][0])
-            part = self._shares.admit(one.client, float(places))
-            counts = one.arrays["count"].astype(np.float64)
+        for contribution in contributions:
+            kind = int(contribution.arrays["kind"][0])
+            places = int(contribution.arrays["places"][0])
+            part = self._shares.admit(contribution.client, float(places))
+            counts = contribution.arrays["count"].astype(np.float64)
             self._sums[kind] += part * without_far_noise(counts, self.options.noise_variance, 1)
             self._windows[kind] += part**2
             self._readings += places
@@ -277,22 +279,23 @@ class RegimesFromCountsServer:
         noise = CELLS * float(self._windows.sum()) * self.options.noise_variance
         self._seen = self._seen or float(self._sums.sum()) > FOUND_SIGNIFICANCE * math.sqrt(noise)
         before = self._cut
-        found = self._find()
+        cuts = self._find()
         # Another feature is taken only where the one that is cut shows nothing any more.
-        if before is not None and found.get(before.feature) is not None:
-            self._cut = found[before.feature]
+        if before is not None and before.feature in cuts:
+            self._cut = cuts[before.feature]
         else:
-            self._cut = max(found.values(), key=lambda one: one.information, default=None)
+            self._cut = max(cuts.values(), key=lambda cut: cut.information, default=None)
         self._agreed = self._is_same(before)
         self._name(before)
 
     def _find(self) -> dict[int, FoundCut]:
         """The cut of each feature that has one."""
-        found = (
-            (feature, find_private_cut(feature, self._pairs_of(feature)))
-            for feature in range(self.d)
-        )
-        return {feature: one for feature, one in found if one is not None}
+        cuts: dict[int, FoundCut] = {}
+        for feature in range(self.d):
+            cut = find_private_cut(feature, self._pairs_of(feature))
+            if cut is not None:
+                cuts[feature] = cut
+        return cuts
 
     def _is_same(self, before: FoundCut | None) -> bool:
         if before is None or self._cut is None:
@@ -305,7 +308,8 @@ class RegimesFromCountsServer:
         cut = self._cut
         if cut is None and before is not None:
             heavier = int(np.argmax(_shares(before)))
-            self._identity, self._gone = [self._identity[heavier]], [self._identity[1 - heavier]]
+            self._gone = [self._identity[1 - heavier]]
+            self._identity = [self._identity[heavier]]
             self._parent = [NO_PARENT]
         elif cut is not None and before is None:
             heavier = int(np.argmax(_shares(cut)))
@@ -315,7 +319,8 @@ class RegimesFromCountsServer:
                 else [self._identity[0], self._identities]
             )
             self._parent = [
-                NO_PARENT if one == self._identity[0] else self._identity[0] for one in new
+                NO_PARENT if identity == self._identity[0] else self._identity[0]
+                for identity in new
             ]
             self._identity = new
             self._gone = []
@@ -529,12 +534,12 @@ def predictor(arrays: Arrays) -> Cuts:
     """The cut of a snapshot as plain data."""
     feature = int(arrays["header"][4])
     k = len(arrays["centre"])
-    one = np.array([] if feature == NO_FEATURE else [feature], dtype=np.int64)
-    weight = np.ones(len(one))
-    n = len(one)
+    features = np.array([] if feature == NO_FEATURE else [feature], dtype=np.int64)
+    n = len(features)
+    weight = np.ones(n)
     cluster = np.arange(2) if n else np.array([0 if k else -1])
     parts = np.tile(np.array([-1, -2], dtype=np.int64), (n, 1))
-    return Cuts(one, one, weight, np.zeros(n), arrays["at"][:n].copy(), parts, cluster)
+    return Cuts(features, features, weight, np.zeros(n), arrays["at"][:n].copy(), parts, cluster)
 
 
 def view(arrays: Arrays) -> ClusteringView:

@@ -72,27 +72,21 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
 
     def view(snapshot: Arrays) -> ClusteringView:
         check_plan(snapshot, n_features(snapshot))
-        return (
-            learner.view(snapshot)
-            if snapshot["found"][0]
-            else nothing_found(n_features(snapshot), identities=False)
-        )
+        if not snapshot["found"][0]:
+            return nothing_found(n_features(snapshot), identities=False)
+        return learner.view(snapshot)
 
     def predict(snapshot: Arrays, rows: Rows) -> Ints:
-        return (
-            learner.predict(snapshot, rows)
-            if snapshot["found"][0]
-            else np.full(len(rows), NO_CLUSTER)
-        )
+        if not snapshot["found"][0]:
+            return np.full(len(rows), NO_CLUSTER)
+        return learner.predict(snapshot, rows)
 
     def predictor(snapshot: Arrays) -> Predictor:
         assert learner.predictor is not None, "declared only where the learner has one"
-        none = np.empty((0, n_features(snapshot)))
-        return (
-            learner.predictor(snapshot)
-            if snapshot["found"][0]
-            else NearestPoint(none, np.empty(0, dtype=np.int64))
-        )
+        if not snapshot["found"][0]:
+            no_points = np.empty((0, n_features(snapshot)))
+            return NearestPoint(no_points, np.empty(0, dtype=np.int64))
+        return learner.predictor(snapshot)
 
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
