@@ -201,14 +201,13 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value for a cell of CSV: a text that a spreadsheet would compute as a formula begins with
-    an apostrophe.
+    """A value for a cell of CSV; a text that would be a formula begins with an apostrophe.
+
+    Names come from outside, and a spreadsheet that opens the file would compute them.
 
     >>> csv_cell("=1+1"), csv_cell("kitchen"), csv_cell(-2.5)
     ("'=1+1", 'kitchen', -2.5)
     """
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

@@ -1,5 +1,7 @@
-"""Extension points: what installed packages offer under an entry-point group, found by name,
-imported on first use."""
+"""Extension points: what installed packages offer under an entry-point group.
+
+A plug-in is found by name, and imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,16 @@ P = TypeVar("P")
 
 
 class Plugins(Generic[P]):
-    """The plug-ins of one kind. What an entry point leads to has an attribute `name`, the entry
-    point's own name.
+    """The plug-ins of one kind.
 
-    The entry points are read once; a plug-in is imported when it is first asked for, so that a
-    process loads only those it runs, and a broken one stops no other.
-    """
+    What an entry point leads to has an attribute `name`, the entry point's own name. The entry
+    points are read once; a plug-in is imported when it is first asked for, so that a process loads
+    only those it runs, and a broken one stops no other."""
 
     def __init__(
         self, group: str, kind: str, accepts: Callable[[Any], TypeGuard[P]], wanted: str
     ) -> None:
-        """`kind` names one of them in messages ("algorithm"); `wanted` says what `accepts` accepts."""
+        """`kind` names one of them in messages ("algorithm"); `wanted` says what is accepted."""
         self.group = group
         self._kind = kind
         self._accepts = accepts
@@ -32,8 +33,10 @@ class Plugins(Generic[P]):
         self._loaded: dict[str, P] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The names of all that are installed, in alphabetical order; imports none. Raises
-        `SettingsError`."""
+        """The names of all that are installed, in alphabetical order; imports none.
+
+        Raises `SettingsError`.
+        """
         return tuple(sorted(self._installed))
 
     def load(self, name: str) -> P:
@@ -54,29 +57,31 @@ class Plugins(Generic[P]):
             )
         origin = f"{self._kind} {name!r} of package {_package(point)} ({point.value})"
         try:
-            found = point.load()
+            plugin = point.load()
         # The code of another package runs here: whatever it raises is reported as that package's
         # fault.
         except (Exception, SystemExit) as error:
             raise SettingsError(
                 f"{origin} cannot be imported: {type(error).__name__}: {error}"
             ) from error
-        if not self._accepts(found):
-            raise SettingsError(f"{origin} leads to {found!r}; it must be {self._wanted}")
-        called = getattr(found, "name", None)
+        if not self._accepts(plugin):
+            raise SettingsError(f"{origin} leads to {plugin!r}; it must be {self._wanted}")
+        called = getattr(plugin, "name", None)
         if called != name:
             raise SettingsError(
                 f"{origin} calls itself {called!r}; the entry point must have the same name"
             )
-        return found
+        return plugin
 
     @cached_property
     def _installed(self) -> dict[str, EntryPoint]:
-        """Entry point by name. Raises `SettingsError` if there is none, or if two packages offer
-        the same name."""
-        found: dict[str, EntryPoint] = {}
+        """Entry point by name.
+
+        Raises `SettingsError` if there is none, or if two packages offer the same name.
+        """
+        installed: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            other = found.setdefault(point.name, point)
+            other = installed.setdefault(point.name, point)
             if other.value != point.value:
                 packages = (
                     f"{_package(other)} ({other.value}) and {_package(point)} ({point.value})"
@@ -85,13 +90,15 @@ class Plugins(Generic[P]):
                     f"two installed packages offer the same {self._kind} {point.name!r}: "
                     f"{packages}; remove one"
                 )
-        if not found:
+        if not installed:
             raise SettingsError(
                 f"no {self._kind} is installed: the entry-point group {self.group} is empty; "
                 "install shoal again (in its clone: pip install -e .)"
             )
-        return found
+        return installed
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "unknown"
+    if point.dist is None:
+        return "unknown"
+    return point.dist.name

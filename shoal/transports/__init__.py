@@ -1,5 +1,7 @@
-"""Transports: the contract of a log (`base`), and the logs that keep it. `open_log` opens the log
-at an address."""
+"""Transports: the contract of a log (`base`), and the logs that keep it.
+
+`open_log` opens the log at an address.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,21 @@ def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
 
 
 def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
-    """Raise `MissingExtra` unless the log that `open_log` would open can be; `SettingsError` as
-    `open_log` does."""
+    """Raise `MissingExtra` unless the log that `open_log` would open can be.
+
+    `SettingsError` as `open_log` does.
+    """
     transport, _, settings = _parts_of(where)
     transport.check_installed(settings)
 
 
 def _parts_of(where: str | LogSettings | ReadingsSettings) -> tuple[Transport, str, Settings]:
-    transport, location = parse_address(where if isinstance(where, str) else where.address)
+    address = where if isinstance(where, str) else where.address
+    transport, location = parse_address(address)
     if not isinstance(transport, Transport):
         raise SettingsError(
             f"transport {transport.name!r} is not a shoal.transports.base.Transport"
         )
-    return (
-        transport,
-        location,
-        transport.settings() if isinstance(where, str) else transport_part(where, transport),
-    )
+    if isinstance(where, str):
+        return transport, location, transport.settings()
+    return transport, location, transport_part(where, transport)

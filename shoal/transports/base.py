@@ -10,7 +10,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import sub
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
@@ -42,29 +42,33 @@ class Record(NamedTuple):
 
 
 class ListLike(Sequence[Entry]):
-    """A sequence that equals any other one with the same entries. As a list has none, it has no
-    hash."""
+    """A sequence that equals any other one with the same entries; as a list, it has no hash."""
 
     def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # a type checker expects the method of `object`
 
 
 class BytesColumn(ListLike[bytes]):
-    """Contents of n records, one after the other in one block. Each is there as bytes too, made
-    when it is needed."""
+    """Contents of n records, one after the other in one block.
+
+    Each is there as bytes too, made when it is needed.
+    """
 
     def __init__(self, block: bytes, lengths: int | Sequence[int]) -> None:
         """`lengths`: of each content, or the one length of all of them, which is above 0."""
         self.block = block
-        self.length = lengths if isinstance(lengths, int) else None
+        self.length: int | None = None
         """length of every content; None where they differ"""
-        self._ends: Sequence[int] = (
-            range(0, len(block) + 1, lengths)
-            if isinstance(lengths, int)
-            else [0, *accumulate(lengths)]
-        )
+        self._ends: Sequence[int]
+        if isinstance(lengths, int):
+            self.length = lengths
+            self._ends = range(0, len(block) + 1, lengths)
+        else:
+            self._ends = [0, *accumulate(lengths)]
 
     @classmethod
     def of(cls, contents: Sequence[bytes]) -> BytesColumn:
@@ -93,11 +97,10 @@ class BytesColumn(ListLike[bytes]):
         if isinstance(place, slice):
             first, end, step = place.indices(len(self))
             if step != 1:
-                return BytesColumn.of([self[each] for each in range(first, end, step)])
+                return BytesColumn.of([self[position] for position in range(first, end, step)])
             ends = self._ends[first : max(first, end) + 1]
-            return BytesColumn(
-                self.block[ends[0] : ends[-1]], self.length or list(map(sub, ends[1:], ends))
-            )
+            lengths = self.length or list(map(sub, ends[1:], ends))
+            return BytesColumn(self.block[ends[0] : ends[-1]], lengths)
         place = range(len(self))[place]
         return self.block[self._ends[place] : self._ends[place + 1]]
 
@@ -106,11 +109,10 @@ class BytesColumn(ListLike[bytes]):
 
 
 class RecordColumns(ListLike[Record]):
-    """Records of one partition by column, n of them. Each is there as a `Record` too, made when it
-    is asked for.
+    """Records of one partition by column, n of them.
 
-    Records whose headers differ in the last content alone have one form: `forms` has the headers of
-    the first of each.
+    Each is there as a `Record` too, made when it is asked for. Records whose headers differ in the
+    last content alone have one form: `forms` has the headers of the first of each.
     """
 
     def __init__(
@@ -165,11 +167,14 @@ class RecordColumns(ListLike[Record]):
     def headers_of(self, place: int) -> Headers:
         """The headers of one record."""
         form = self.forms[self.form_of[place]]
-        return (*form[:-1], (form[-1][0], self.last_contents[place])) if form else form
+        if not form:
+            return form
+        last_name, _ = form[-1]
+        return (*form[:-1], (last_name, self.last_contents[place]))
 
 
 class RecordBatch(NamedTuple):
-    """Records without keys, n of them, whose headers differ in the contents of the last ones alone."""
+    """Records without keys, n of them, whose headers differ in the last contents alone."""
 
     values: Sequence[bytes]
     headers: Headers
@@ -179,20 +184,21 @@ class RecordBatch(NamedTuple):
 
     def records(self) -> Iterator[tuple[bytes, Headers]]:
         """Value and headers of each record."""
-        names = [name for name, _ in self.varying]
-        contents = (
-            zip(*(each for _, each in self.varying), strict=True)
-            if names
-            else repeat((), len(self.values))
-        )
-        for value, own in zip(self.values, contents, strict=True):
-            yield value, (*self.headers, *zip(names, own, strict=True))
+        if not self.varying:
+            for value in self.values:
+                yield value, self.headers
+            return
+        names, columns = zip(*self.varying, strict=True)
+        for value, contents in zip(self.values, zip(*columns, strict=True), strict=True):
+            yield value, (*self.headers, *zip(names, contents, strict=True))
 
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """How a topic is kept. `Log.ensure` declares it; every later declaration of the same topic must
-    agree."""
+    """How a topic is kept.
+
+    `Log.ensure` declares it; every later declaration of the same topic must agree.
+    """
 
     partitions: int = 1
     compact: bool = False
@@ -342,7 +348,9 @@ def partition_of(key: bytes | None, partitions: int) -> int:
     CRC-32, like the `consistent` partitioner of librdkafka, so that clients in other languages find
     it too.
     """
-    return 0 if key is None else zlib.crc32(key) % partitions
+    if key is None:
+        return 0
+    return zlib.crc32(key) % partitions
 
 
 def beginning(log: Log, topic: str) -> Positions:
@@ -351,8 +359,10 @@ def beginning(log: Log, topic: str) -> Positions:
 
 
 def first_positions(log: Log, topic: str) -> Positions:
-    """The positions of the first records ever: a reader that begins there notices if retention has
-    removed any."""
+    """The positions of the first records ever.
+
+    A reader that begins there notices if retention has removed any.
+    """
     return dict.fromkeys(log.bounds(topic), 0)
 
 
@@ -400,14 +410,14 @@ def check_settings(name: str, settings: TopicSettings) -> None:
             )
 
 
-def differences(found: TopicSettings, wanted: TopicSettings) -> str:
+def differences(kept: TopicSettings, wanted: TopicSettings) -> str:
     """Each setting that differs, in one line; empty when there is none."""
-    have = asdict(found)
-    return ", ".join(
-        f"{setting} is {have[setting]}, not {value}"
-        for setting, value in asdict(wanted).items()
-        if have[setting] != value
-    )
+    values_kept = asdict(kept)
+    texts = []
+    for setting, value in asdict(wanted).items():
+        if values_kept[setting] != value:
+            texts.append(f"{setting} is {values_kept[setting]}, not {value}")
+    return ", ".join(texts)
 
 
 def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers) -> int:
@@ -456,10 +466,10 @@ def read_next(
     accept_gap: bool,
     on_gap: Callable[[int], None] = lambda _: None,
 ) -> tuple[Sequence[Record], Positions]:
-    """See `Log.read`. If records are gone, raise `OffsetOutOfRange`, or skip the gap, log it, and
-    call `on_gap`.
+    """Read as `Log.read` does; where records are gone, raise `OffsetOutOfRange` or skip the gap.
 
-    `on_gap` gets the number of records that are gone.
+    A gap is skipped with `accept_gap`: it is logged, and `on_gap` called. `on_gap` gets the number
+    of records that are gone.
     """
     while True:
         try:

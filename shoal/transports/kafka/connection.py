@@ -36,6 +36,13 @@ COMPACT_EVERY_S = 600.0
 TOMBSTONE_S = 24 * 3600.0
 
 
+def _security_protocol(settings: KafkaSettings) -> str:
+    protocol = "SSL" if settings.tls else "PLAINTEXT"
+    if settings.sasl == "none":
+        return protocol
+    return f"SASL_{protocol}"
+
+
 def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]:
     """The configuration that all clients of kafka-python share. It contains secrets: never print
     it.
@@ -48,8 +55,7 @@ def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]
         # The library's default grows to 30 s, so a broker that is available again would wait that
         # long for us.
         "reconnect_backoff_max_ms": 1000,
-        "security_protocol": ("SASL_" if settings.sasl != "none" else "")
-        + ("SSL" if settings.tls else "PLAINTEXT"),
+        "security_protocol": _security_protocol(settings),
     }
     files = {
         "ssl_cafile": settings.ca_file,
@@ -87,10 +93,12 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
     retained = settings.retain_bytes is not None or _finite(settings.retain_s) is not None
     retain_s = _finite(settings.retain_s)
     message_bytes = settings.record_bytes_max + FRAME_BYTES
+    policy = "delete"
+    if settings.compact:
+        policy = "compact,delete" if retained else "compact"
     configs = {
-        "cleanup.policy": ("compact,delete" if retained else "compact")
-        if settings.compact
-        else "delete",
+        "cleanup.policy": policy,
+        # -1 is no limit.
         "retention.ms": "-1" if retain_s is None else str(round(1000 * retain_s)),
         "retention.bytes": "-1" if settings.retain_bytes is None else str(settings.retain_bytes),
         "max.message.bytes": str(message_bytes),
@@ -109,7 +117,8 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
     if retain_s is not None:
         segment_s = min(SEGMENT_S_MAX, max(COMPACT_EVERY_S, retain_s / 8))
     if settings.compact:
-        segment_s = COMPACT_EVERY_S  # the newest segment is never compacted
+        # The newest segment is never compacted, so it must not stay the newest for long.
+        segment_s = COMPACT_EVERY_S
         configs |= {
             "min.cleanable.dirty.ratio": "0.1",
             "delete.retention.ms": str(round(1000 * TOMBSTONE_S)),
@@ -137,13 +146,18 @@ def settings_of(configs: dict[str, str], partitions: int) -> TopicSettings:
 
 
 def _finite(seconds: float | None) -> float | None:
-    return None if seconds is None or math.isinf(seconds) else seconds
+    if seconds is None or math.isinf(seconds):
+        return None
+    return seconds
 
 
 _PERMANENT = {
-    "SaslAuthenticationFailedError": "the brokers do not accept the user or the secret; check user and secret_file",
-    "CERTIFICATE_VERIFY_FAILED": "the brokers' certificate is not one we trust; check ca_file and the host in address",
-    "IllegalSaslStateError": 'the brokers do not expect a login on this port; check the port, or set sasl = "none"',
+    "SaslAuthenticationFailedError": "the brokers do not accept the user or the secret; check user "
+    "and secret_file",
+    "CERTIFICATE_VERIFY_FAILED": "the brokers' certificate is not one we trust; check ca_file and "
+    "the host in address",
+    "IllegalSaslStateError": "the brokers do not expect a login on this port; check the port, or "
+    'set sasl = "none"',
     "UnsupportedSaslMechanismError": "the brokers do not offer this login mechanism; check sasl",
     "WRONG_VERSION_NUMBER": "the brokers do not use TLS on this port; check the port and tls",
 }
@@ -152,8 +166,10 @@ to do"""
 _TEMPORARY = {
     "ECONNREFUSED": "no server listens there",
     "DNS": "the host's name is not known",
-    "UNEXPECTED_EOF": "the connection was closed at the TLS handshake: check tls and port, unless they are restarting",
-    "socket disconnected": "the connection was closed at once: check tls, sasl and port, unless they are restarting",
+    "UNEXPECTED_EOF": "the connection was closed at the TLS handshake: check tls and port, unless "
+    "they are restarting",
+    "socket disconnected": "the connection was closed at once: check tls, sasl and port, unless "
+    "they are restarting",
 }
 LOST_MIN = 3
 FIRST_ATTEMPT_MS = 2000
@@ -244,8 +260,8 @@ def _attempt(
     except (errors.KafkaError, OSError) as error:
         # The library leaves running what it had started: a thread and some open files each time. A
         # process that waits for its brokers through a night would run out of them.
-        for one in started:
-            one.close()
+        for library_client in started:
+            library_client.close()
         if isinstance(error, errors.KafkaTimeoutError | errors.KafkaConnectionError):
             raise reasons.to_error(where) from error
         raise LogError(f"{where}: {type(error).__name__}; check [log]") from error

@@ -66,7 +66,11 @@ def batches_of(record_bytes_max: int) -> Iterator[None]:
 
 
 def bound_decompression() -> None:
-    """Replace the decoders of kafka-python, in this process, by bounded ones. Once or more often."""
+    """Replace the decoders of kafka-python, in this process, by bounded ones.
+
+    Once or more often: a few bytes of a record may inflate to gigabytes, and every writer can send
+    one.
+    """
     for module in (default_records, legacy_records):
         for name, decode in DECODERS.items():
             if hasattr(module, name):
@@ -75,22 +79,24 @@ def bound_decompression() -> None:
 
 def gunzip(payload: Any) -> bytes:
     """Decompress gzip, of one member or several. Raises `CorruptRecordError`."""
-    packed = left = bytes(payload)
+    packed = bytes(payload)
+    remaining = packed
     parts = []
     size = 0
-    most = _limit.get()
-    while left:
+    bytes_max = _limit.get()
+    while remaining:
         member = zlib.decompressobj(wbits=31)
         try:
-            parts.append(member.decompress(left, most - size + 1))
+            # One more than may be: reaching it shows that there is too much.
+            parts.append(member.decompress(remaining, bytes_max - size + 1))
         except zlib.error as damaged:
             raise CorruptRecordError(f"gzip: {damaged}") from None
         size += len(parts[-1])
-        if size > most:
+        if size > bytes_max:
             raise BatchTooLarge(packed)
         if not member.eof:
             raise CorruptRecordError("gzip: it ends too early")
-        left = member.unused_data
+        remaining = member.unused_data
     return b"".join(parts)
 
 
@@ -120,11 +126,15 @@ def unzstd(payload: Any) -> bytes:
 
 
 def unsnappy(payload: Any) -> bytes:
-    """Decompress Snappy, in blocks or as a whole: each begins with its unpacked size. Raises
-    `CorruptRecordError`."""
+    """Decompress Snappy, in blocks or as a whole: each begins with its unpacked size.
+
+    Raises `CorruptRecordError`.
+    """
     packed = bytes(payload)
     size = 0
-    blocks = list(_blocks(packed)) if packed.startswith(_XERIAL) else [packed]
+    blocks = [packed]
+    if packed.startswith(_XERIAL):
+        blocks = _blocks(packed)
     for block in blocks:
         size += _varint(block)
     if size > _limit.get():
@@ -139,13 +149,13 @@ _XERIAL_HEADER_BYTES: Final = 16
 
 
 def _blocks(packed: bytes) -> list[bytes]:
-    found = []
+    blocks = []
     at = _XERIAL_HEADER_BYTES
     while at + 4 <= len(packed):
         size = int.from_bytes(packed[at : at + 4], "big")
-        found.append(packed[at + 4 : at + 4 + size])
+        blocks.append(packed[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return blocks
 
 
 def _varint(block: bytes) -> int:
@@ -294,7 +304,10 @@ class LogReader:
         except OffsetOutOfRangeError:
             self._check_positions(topic, at)
             raise
-        return [_record(one) for records in fetched.values() for one in records]
+        records = []
+        for fetched_records in fetched.values():
+            records += map(_record, fetched_records)
+        return records
 
     def _read_one(self, topic: str, at: Positions) -> tuple[list[Record], Positions]:
         """One record, from the first partition that has any; at least one partition begins with an
@@ -326,6 +339,15 @@ class LogReader:
         raise LogUnavailable(f"{self._where}: records of {topic} disappeared while they were read")
 
 
-def _record(one: Any) -> Record:
-    headers = tuple((name, content or b"") for name, content in one.headers)
-    return Record(one.topic, one.partition, one.offset, one.timestamp, one.key, one.value, headers)
+def _record(fetched: Any) -> Record:
+    # Kafka has headers without a content, and we have none.
+    headers = tuple((name, content or b"") for name, content in fetched.headers)
+    return Record(
+        fetched.topic,
+        fetched.partition,
+        fetched.offset,
+        fetched.timestamp,
+        fetched.key,
+        fetched.value,
+        headers,
+    )

@@ -21,7 +21,8 @@ class BrokerAccess(Settings):
     tls: bool = Field(default=False, description="connect by TLS, and verify the brokers")
     ca_file: FilePath | None = Field(
         default=None,
-        description="certificates (PEM) of the authorities trusted with TLS; none: those of the system",
+        description="certificates (PEM) of the authorities trusted with TLS; none: those of the "
+        "system",
     )
     certificate_file: FilePath | None = Field(
         default=None, description="client certificate (PEM), if the brokers ask for one"

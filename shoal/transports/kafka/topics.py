@@ -86,33 +86,39 @@ class Topics:
         # Converted there and back, because Kafka stores whole milliseconds.
         wanted = settings or TopicSettings()
         wanted = settings_of(configs_of(wanted, self._replication), wanted.partitions)
-        found = self._find(name, wanted) or self._create(name, wanted)
+        topic = self._find(name, wanted) or self._create(name, wanted)
+        if settings is not None:
+            topic = self._settled(name, topic, wanted)
+        self._known[name] = topic
+
+    def _settled(self, name: str, topic: Topic, wanted: TopicSettings) -> Topic:
+        """The topic once it has the wanted settings. Raises `LogError` if it does not get them."""
         until = time.monotonic() + SETTLE_S
-        while settings is not None and (other := self._differences(found, wanted)):
+        while True:
+            differing = self._differences(topic, wanted)
+            if not differing:
+                return topic
             if time.monotonic() >= until:
                 raise LogError(
-                    f"topic {name!r} is kept with other settings than declared: {', '.join(other)}"
+                    f"topic {name!r} is kept with other settings than declared: "
+                    f"{', '.join(differing)}"
                 )
             # A broker may describe a topic that was just created without its settings.
             time.sleep(SETTLE_POLL_S)
-            found = self._described(name)
-        self._known[name] = found
+            topic = self._described(name)
 
-    def _differences(self, found: Topic, wanted: TopicSettings) -> list[str]:
-        other = list(
-            filter(None, [differences(found.settings, wanted), *self._other_configs(found, wanted)])
-        )
-        if self._replication and found.replication != self._replication:
-            other.append(f"replication is {found.replication}, not {self._replication}")
-        return other
-
-    def _other_configs(self, found: Topic, wanted: TopicSettings) -> list[str]:
+    def _differences(self, topic: Topic, wanted: TopicSettings) -> list[str]:
+        texts = []
+        of_settings = differences(topic.settings, wanted)
+        if of_settings:
+            texts.append(of_settings)
         declared = configs_of(wanted, self._replication)
-        return [
-            f"{config} is {value}, not {declared[config]}"
-            for config, value in found.configs.items()
-            if config in declared and value != declared[config]
-        ]
+        for config, value in topic.configs.items():
+            if config in declared and value != declared[config]:
+                texts.append(f"{config} is {value}, not {declared[config]}")
+        if self._replication and topic.replication != self._replication:
+            texts.append(f"replication is {topic.replication}, not {self._replication}")
+        return texts
 
     def get(self, name: str) -> Topic:
         """The topic as it was first described. Raises `LogError` when there is none."""
@@ -121,16 +127,18 @@ class Topics:
         return self._known[name]
 
     def identity(self, name: str) -> bytes:
-        """The topic's id, asked from the brokers each time. Raises `LogError` when it was created
-        again since."""
+        """The topic's id, asked from the brokers each time.
+
+        Raises `LogError` when it was created again since.
+        """
         known = self.get(name)
-        found = self._described(name)
-        if found.identity != known.identity:
+        topic = self._described(name)
+        if topic.identity != known.identity:
             raise LogError(
                 f"topic {name!r} was deleted and created again while this log was open; open it "
                 "again"
             )
-        return found.identity
+        return topic.identity
 
     def check_partitions(self, name: str) -> None:
         """Raises `LogError` when the topic has more partitions than at first; asks the brokers at
@@ -139,14 +147,14 @@ class Topics:
         if now < self._check_due.setdefault(name, now + CHECK_S):
             return
         self._check_due[name] = now + CHECK_S
-        had = self.get(name).settings.partitions
-        found = self._described(name).settings.partitions
-        if found != had:
+        before = self.get(name).settings.partitions
+        partitions = self._described(name).settings.partitions
+        if partitions != before:
             raise LogError(
-                f"topic {name!r} has {found} partitions now, and had {had} when this process "
-                "started: updates of one model would be in several and lose their order. Kafka "
-                "takes none away again: stop all processes, delete the topic, set [log] "
-                f"partitions = {found}, and give the server a new folder; the clients then "
+                f"topic {name!r} has {partitions} partitions now, and had {before} when this "
+                "process started: updates of one model would be in several and lose their order. "
+                "Kafka takes none away again: stop all processes, delete the topic, set [log] "
+                f"partitions = {partitions}, and give the server a new folder; the clients then "
                 "publish all they have learnt again"
             )
 
@@ -167,10 +175,9 @@ class Topics:
 
     def show_progress(self, reader: str, name: str, at: Positions) -> None:
         """See `Log.show_progress`. A missing right or coordinator is only logged."""
-        places = {
-            TopicPartition(name, place): OffsetAndMetadata(position, "", -1)
-            for place, position in at.items()
-        }
+        places = {}
+        for partition, position in at.items():
+            places[TopicPartition(name, partition)] = OffsetAndMetadata(position, "", -1)
         try:
             self._connected().alter_group_offsets(reader, places)
         except (KafkaError, LogUnavailable) as error:
@@ -183,10 +190,10 @@ class Topics:
         # records.
         asked = {TopicPartition(name, partition): which for partition in partitions}
         with kafka_errors(self._where):
-            found = self._connected().list_partition_offsets(
+            answers = self._connected().list_partition_offsets(
                 asked, timeout_ms=int(1000 * CONNECT_S)
             )
-        return {place.partition: found[place].offset for place in asked}
+        return {place.partition: answers[place].offset for place in asked}
 
     def close(self) -> None:
         """Close the admin client."""
@@ -197,10 +204,10 @@ class Topics:
 
     def _described(self, name: str) -> Topic:
         check_name(name)
-        found = self._find(name, TopicSettings())
-        if found is None:
+        topic = self._find(name, TopicSettings())
+        if topic is None:
             raise LogError(f"topic {name!r} is not there; declare it first (shoal topics ensure)")
-        return found
+        return topic
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
         """The topic as it is now. A user without the right to describe its configuration gets
@@ -224,7 +231,8 @@ class Topics:
                     .describe_configs([asked], config_filter="all")["topic"]
                     .get(name)
                 )
-                if not described_configs:  # deleted between the two requests
+                if not described_configs:
+                    # Deleted between the two requests.
                     return None
                 known = {config: str(about["value"]) for config, about in described_configs.items()}
                 settings = settings_of(known, partitions)
@@ -240,7 +248,7 @@ class Topics:
             "replication_factor": self._replication or -1,
             "configs": configs_of(wanted, self._replication),
         }
-        # another process was faster
+        # Another process may be faster: its topic is checked as any other.
         with kafka_errors(self._where), suppress(TopicAlreadyExistsError):
             self._connected().create_topics({name: declared})
         until = time.monotonic() + CONNECT_S
@@ -249,9 +257,9 @@ class Topics:
                 # A topic without a leader is asked for again until the time is over.
                 with suppress(KafkaTimeoutError):
                     self._connected().wait_for_topics([name], timeout_ms=int(1000 * CONNECT_S))
-                found = self._find(name, wanted)
-            if found is not None:
-                return found
+                topic = self._find(name, wanted)
+            if topic is not None:
+                return topic
             time.sleep(PAUSE_S)
         raise LogUnavailable(f"{self._where}: topic {name!r} was created but has no leader yet")
 

@@ -54,7 +54,7 @@ def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
 
 
 def _steady_ms() -> int:
-    """Milliseconds since the machine was started, also while it slept where the system counts that."""
+    """Milliseconds since the machine was started; while it slept, where the system counts that."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return int(1000 * time.clock_gettime(time.CLOCK_BOOTTIME))
     return int(1000 * time.monotonic())
@@ -142,7 +142,7 @@ _MEANINGS: dict[int, tuple[type[ShoalError], str]] = {
 
 @contextmanager
 def log_file_errors(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite inside into errors of shoal, each with one line that says what to do."""
+    """Turn errors of SQLite inside into errors of shoal, each with a line that says what to do."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
