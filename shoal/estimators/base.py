@@ -51,10 +51,8 @@ except ImportError:
         set by name."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
-            return {
-                name: getattr(self, name)
-                for name in sorted(inspect.signature(type(self)).parameters)
-            }
+            names = sorted(inspect.signature(type(self)).parameters)
+            return {name: getattr(self, name) for name in names}
 
         def set_params(self, **params: Any) -> Self:
             for name, value in params.items():
@@ -158,9 +156,9 @@ def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[st
     share = ((rows < low) | (rows > high)).mean(axis=0)
     places = np.flatnonzero(share > CLIPPED_SHARE).tolist()
     if places:
-        found = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
+        clipped = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
         warnings.warn(
-            CLIPPING_ADVICE.format(features=shortened(found)),
+            CLIPPING_ADVICE.format(features=shortened(clipped)),
             UserWarning,
             stacklevel=4,
         )
@@ -174,15 +172,18 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
     rows (n, d). Constant features do not count. Returns whether a warning was given.
     """
     if np.isnan(rows).any():
-        # Missing values are left out of the spread of a feature.
+        # Rows that lack a value are left out of the spread of every feature.
         rows = rows[~np.isnan(rows).any(axis=1)]
-    spread = rows.std(axis=0) if len(rows) > 1 else np.zeros(0)
+    if len(rows) < 2:
+        return False
+    spread = rows.std(axis=0)
     varying = np.flatnonzero(spread > 0)
     if not len(varying):
         return False
     widest = varying[spread[varying].argmax()]
     narrowest = varying[spread[varying].argmin()]
-    if (ratio := spread[widest] / spread[narrowest]) < SCALES_RATIO:
+    ratio = spread[widest] / spread[narrowest]
+    if ratio < SCALES_RATIO:
         return False
     warnings.warn(
         f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as "
@@ -201,7 +202,9 @@ def _name(place: int, names: Sequence[str] | None) -> str:
 def column_names(X: Any) -> list[str] | None:
     """The names of the columns of a DataFrame if all are strings, else None."""
     columns = getattr(X, "columns", None)
-    names = None if columns is None else list(columns)
+    if columns is None:
+        return None
+    names = list(columns)
     return names if names and is_name_list(names) else None
 
 
@@ -224,9 +227,9 @@ def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
 def shortened(names: Sequence[str]) -> str:
     """The first names of a list, for an error message."""
     shown = ", ".join(names[:NAMES_SHOWN_MAX])
-    return shown + (
-        f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-    )
+    if len(names) > NAMES_SHOWN_MAX:
+        shown += f" and {len(names) - NAMES_SHOWN_MAX} more"
+    return shown
 
 
 NO_CLUSTER_COLOUR = "0.65"
@@ -253,9 +256,10 @@ def draw_view(
         except ModuleNotFoundError:
             raise MissingExtra("Drawing a clustering", "plot") from None
         ax = plt.subplots()[1]
-    points = np.column_stack(
-        [nodes[:, across], nodes[:, up] if up is not None else np.zeros(len(nodes))]
-    )
+    points = np.zeros((len(nodes), 2))
+    points[:, 0] = nodes[:, across]
+    if up is not None:
+        points[:, 1] = nodes[:, up]
     # At least 1e-12: without any mass all marks have the smallest size.
     size = SIZE_MIN + (SIZE_MAX - SIZE_MIN) * np.sqrt(
         view.mass / max(float(view.mass.max(initial=0.0)), 1e-12)
@@ -268,11 +272,9 @@ def draw_view(
     heaviest = np.argsort(-view.centre_mass, kind="stable").tolist()
     for place, number in enumerate(heaviest):
         own = view.cluster == number
-        label = (
-            str(number if view.identity is None else int(view.identity[number]))
-            if place < NAMED_MAX
-            else None
-        )
+        label = None
+        if place < NAMED_MAX:
+            label = str(number if view.identity is None else int(view.identity[number]))
         ax.scatter(
             *points[own].T, s=size[own], color=f"C{place % 10}", label=label, alpha=0.75, zorder=3
         )
@@ -289,15 +291,23 @@ def _positions(view: ClusteringView, names: Sequence[str], features: Any) -> tup
     if features is None:
         return separating_features(view)
     try:
-        across, up = (
-            names.index(one) if isinstance(one, str) else range(len(names))[one] for one in features
-        )
+        first, second = features
+        across = _position(names, first)
+        up = _position(names, second)
     except (IndexError, TypeError, ValueError):
         known = ", ".join(names)
         raise SettingsError(
             f"features = {features!r} are not two positions or names of: {known}"
         ) from None
     return across, up
+
+
+def _position(names: Sequence[str], feature: int | str) -> int:
+    """The position of a feature given by name, or by position from either end. Raises `ValueError`,
+    `IndexError` and `TypeError`."""
+    if isinstance(feature, str):
+        return names.index(feature)
+    return range(len(names))[feature]
 
 
 def separating_features(view: ClusteringView) -> tuple[int, int]:

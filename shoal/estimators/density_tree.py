@@ -120,7 +120,8 @@ class DensityTree(IdentityEstimator):
     >>> import numpy as np
     >>> import shoal
     >>> rng = np.random.default_rng(0)
-    >>> rows = np.repeat([[0.2, 0.2], [0.8, 0.7]], 10_000, axis=0) + rng.normal(0.0, 0.03, (20_000, 2))
+    >>> rows = np.repeat([[0.2, 0.2], [0.8, 0.7]], 10_000, axis=0)
+    >>> rows += rng.normal(0.0, 0.03, (20_000, 2))
     >>> model = shoal.DensityTree(epsilon=4.0, clients=3).fit(rng.permutation(rows))
     >>> model.n_clusters_
     2
@@ -219,18 +220,17 @@ class DensityTree(IdentityEstimator):
             bounds = self._bounds(rows.shape[1])
             low = bounds.low.copy()
             high = bounds.high.copy()
-            # these are wrapped
-            low[list(bounds.circular)], high[list(bounds.circular)] = -np.inf, np.inf
+            # Values of circular features are wrapped, and never clipped.
+            low[list(bounds.circular)] = -np.inf
+            high[list(bounds.circular)] = np.inf
             self._warned = warn_of_clipping(rows, low, high, self._names)
             self._warned |= _warn_of_steps(rows, self._steps(bounds), self._names)
 
     def _steps(self, bounds: Bounds) -> Floats:
         """(d,) the steps in unit coordinates. Raises `SettingsError`."""
         try:
-            steps = (
-                np.broadcast_to(np.asarray(self.step, dtype=np.float64), bounds.span.shape)
-                / bounds.span
-            )
+            step = np.asarray(self.step, dtype=np.float64)
+            steps = np.broadcast_to(step, bounds.span.shape) / bounds.span
         except (TypeError, ValueError):
             raise SettingsError(f"step must be a number, or {bounds.d} numbers") from None
         if not ((steps >= 0.0) & (steps <= 1.0)).all():
@@ -240,10 +240,9 @@ class DensityTree(IdentityEstimator):
     def _bounds(self, width: int) -> Bounds:
         """Those of `width` features. Raises `SettingsError`."""
         try:
-            low, high, period = (
-                np.broadcast_to(np.asarray(each, dtype=np.float64), (width,))
-                for each in (self.low, self.high, self.period)
-            )
+            low = np.broadcast_to(np.asarray(self.low, dtype=np.float64), (width,))
+            high = np.broadcast_to(np.asarray(self.high, dtype=np.float64), (width,))
+            period = np.broadcast_to(np.asarray(self.period, dtype=np.float64), (width,))
         except (TypeError, ValueError):
             raise SettingsError(
                 f"low, high and period must be numbers, or {width} numbers each"
@@ -259,11 +258,15 @@ class DensityTree(IdentityEstimator):
 def _warn_of_steps(rows: Floats, steps: Floats, names: Sequence[str] | None) -> bool:
     """Warn of features whose values lie on a coarse grid without a step (d,), by name and the step
     that rows (n, d) show. Returns whether a warning was given."""
-    found = []
-    for place in np.flatnonzero(steps == 0.0).tolist() if len(rows) >= STEP_ROWS_MIN else ():
+    if len(rows) < STEP_ROWS_MIN:
+        return False
+    coarse = []
+    for place in np.flatnonzero(steps == 0.0).tolist():
         values = rows[:STEP_ROWS, place]
-        if step := step_of(values[~np.isnan(values)]):
-            found.append(f"{names[place] if names else f'feature {place}'} ({step:g})")
-    if found:
-        warnings.warn(STEP_ADVICE.format(features=shortened(found)), UserWarning, stacklevel=4)
-    return bool(found)
+        step = step_of(values[~np.isnan(values)])
+        if step:
+            name = names[place] if names else f"feature {place}"
+            coarse.append(f"{name} ({step:g})")
+    if coarse:
+        warnings.warn(STEP_ADVICE.format(features=shortened(coarse)), UserWarning, stacklevel=4)
+    return bool(coarse)

@@ -344,7 +344,7 @@ class FederatedGMM(RoundsEstimator):
             return super()._chosen(criterion, tables, box, most)
         self._check_memory(most, tables)
         n_rows = sum(map(len, tables))
-        found: dict[int, float] = {}
+        criteria: dict[int, float] = {}
         for k in range(1, min(most, n_rows) + 1):
             options = {"clusters": k, "covariance": self.covariance, "ridge": self.ridge}
             hint = kfed_hint(k, tables, box)
@@ -353,11 +353,11 @@ class FederatedGMM(RoundsEstimator):
                 GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol
             ).params
             likelihood = float(params["likelihood"][0]) * n_rows
-            found[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
+            criteria[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
             # As the service: the BIC has small local minima, so some further numbers are tried.
-            if k - min(found, key=found.__getitem__) >= PATIENCE:
+            if k - min(criteria, key=criteria.__getitem__) >= PATIENCE:
                 break
-        return min(found, key=found.__getitem__)
+        return min(criteria, key=criteria.__getitem__)
 
     @property
     def weights_(self) -> Floats:
@@ -367,14 +367,11 @@ class FederatedGMM(RoundsEstimator):
     @property
     def covariances_(self) -> Floats:
         """(k, d, d), whatever the form."""
-        found = matrices(
-            self.covariance, self.params_["spread"], *self.cluster_centers_.shape
-        ).copy()
-        return (
-            found
-            if self._scale is None
-            else np.asarray(found * np.outer(self._scale.unit, self._scale.unit))
-        )
+        shape = self.cluster_centers_.shape
+        covariances = matrices(self.covariance, self.params_["spread"], *shape).copy()
+        if self._scale is None:
+            return covariances
+        return np.asarray(covariances * np.outer(self._scale.unit, self._scale.unit))
 
 
 def check_memory(components: int, d: int, n_clients: int) -> None:

@@ -75,7 +75,10 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         given: Any = getattr(
             self, "feature_names_in_", [f"feature {place}" for place in range(self.n_features_in_)]
         )
-        names = [*given, *(["target"] if width > self.n_features_in_ else [])]
+        names = list(given)
+        if width > self.n_features_in_:
+            # The rows of an algorithm that predicts have the target as their last feature.
+            names.append("target")
         return draw_view(view, nodes, names, features, ax)
 
     def _require_fit(self) -> None:
@@ -268,13 +271,13 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
 def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:
     """The names of the columns of one table, or of all in a list; None without. Raises
     `InvalidData` (they differ)."""
-    names = (
-        [column_names(table) for table in X] if isinstance(X, list | tuple) else [column_names(X)]
-    )
-    known = [one for one in names if one is not None]
-    for one in known:
-        check_names(one, known[0])
-    return known[0] if known else None
+    tables = X if isinstance(X, list | tuple) else [X]
+    known = [names for names in map(column_names, tables) if names is not None]
+    if not known:
+        return None
+    for names in known:
+        check_names(names, known[0])
+    return known[0]
 
 
 def check_names(names: list[str] | None, known: list[str]) -> None:
@@ -311,7 +314,7 @@ def split_by_client(
             "clients is for the rows of a single table; a list has one table for each client "
             "already"
         )
-    tables = [as_table(each) for each in X]
+    tables = [as_table(table) for table in X]
     width = next((table.shape[1] for table in tables if len(table)), None)
     if width is None:
         raise InvalidData("no client has a row; there is nothing to learn from")

@@ -90,7 +90,8 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     >>> import shoal
     >>> x = np.linspace(0.0, 1.0, 200)[:, None]
     >>> y = 2.0 * x[:, 0] + 1.0
-    >>> model = shoal.FederatedTSK(n_clusters=2, ridge=1e-6).fit([x[::2], x[1::2]], [y[::2], y[1::2]])
+    >>> clients, targets = [x[::2], x[1::2]], [y[::2], y[1::2]]
+    >>> model = shoal.FederatedTSK(n_clusters=2, ridge=1e-6).fit(clients, targets)
     >>> model.predict([[0.0], [1.0]]).round(2)
     array([1., 3.])
     >>> sorted(model.rules_)[0]
@@ -171,10 +172,9 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
             del self.feature_names_in_
         inputs = names or [f"x{number}" for number in range(self.n_features_in_)]
         self.rule_base_: RuleBase = self._regression().rules(self.params_)
-        self.rules_ = [
-            rule.text
-            for rule in rules_of(self.rule_base_, [*inputs, str(getattr(y, "name", None) or "y")])
-        ]
+        target_name = str(getattr(y, "name", None) or "y")
+        rules = rules_of(self.rule_base_, [*inputs, target_name])
+        self.rules_ = [rule.text for rule in rules]
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -212,11 +212,10 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
             )
         sizes = [len(rows) for rows in tables]
         if by_client:
-            targets = [_one_column(each) for each in y]
-            if [len(each) for each in targets] != sizes:
-                raise InvalidData(
-                    f"y has {[len(each) for each in targets]} targets by client, X has {sizes} rows"
-                )
+            targets = [_one_column(own) for own in y]
+            given_sizes = [len(own) for own in targets]
+            if given_sizes != sizes:
+                raise InvalidData(f"y has {given_sizes} targets by client, X has {sizes} rows")
             return targets
         column = _one_column(y)
         if len(column) != sum(sizes):
