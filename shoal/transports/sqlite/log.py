@@ -3,8 +3,8 @@
 A flush is one transaction over every topic that it writes. With `durable` (the default) it returns
 only after the disk has synced it, because a client deletes its outbox after a flush; without, a
 power cut may lose the last flushes (a crash of the process does not). It costs a tenth of the speed
-with 100 records per flush, three quarters with one (`benchmarks/log.py` of commit d23b7f79, beside a
-plain file). The file must be on a local disk: the write-ahead log needs shared memory.
+with 100 records per flush, three quarters with one (`benchmarks/log.py` of commit d23b7f79, beside
+a plain file). The file must be on a local disk: the write-ahead log needs shared memory.
 """
 
 from __future__ import annotations
