@@ -46,8 +46,22 @@ def schema_of(kind: Any) -> Schema:
 
 
 def body_schema(kind: Any) -> Schema:
-    """The JSON Schema of what the server takes."""
-    return adapter_of(kind).json_schema(mode="validation")
+    """The JSON Schema of what the server takes, with the types in it in their places."""
+    schema = adapter_of(kind).json_schema(mode="validation")
+    definitions = schema.pop("$defs", {})
+    whole: Schema = _inlined(schema, definitions)
+    return whole
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Schema]) -> Any:
+    """A schema in which each reference is replaced by what it refers to. No type is in itself."""
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(part, definitions) for name, part in schema.items()}
 
 
 def _definitions(kind: Any) -> dict[str, Schema]:
