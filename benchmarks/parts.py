@@ -26,7 +26,7 @@ from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.kernels.lloyd import best_kmeans
 from shoal.protocol.parts import Part, part_numbers
-from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 from shoal.server_node.report.parts import Parts
 
 CLIENTS: Final = 4

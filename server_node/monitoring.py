@@ -32,7 +32,8 @@ from shoal.server_node.models.base import (
 )
 from shoal.server_node.regions.hierarchy import Hierarchy
 from shoal.server_node.report.clusters import centres_of
-from shoal.server_node.report.lineage import Cluster, EventKind, Lineage, dwells_of
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwells_of
+from shoal.server_node.report.lineage.events import EventKind
 from shoal.server_node.report.regression import prediction_error
 from shoal.server_node.report.status import ClientStatus, newest_clients
 from shoal.telemetry.events import log_event

@@ -29,7 +29,7 @@ from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.regions.hierarchy import Hierarchy
-from shoal.server_node.report.lineage import ClusterChange, EventKind
+from shoal.server_node.report.lineage.events import ClusterChange, EventKind
 from shoal.transports.base import Headers, Record
 
 SUBJECTS_MAX: Final = 10_000

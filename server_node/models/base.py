@@ -20,7 +20,8 @@ from shoal.protocol.messages import Snapshot, Update
 from shoal.runtime.checkpoint import SavedPart
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.report.lineage import ClusterChange, Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
+from shoal.server_node.report.lineage.events import ClusterChange
 from shoal.server_node.report.status import ModelStatus
 from shoal.transports.base import Positions
 

@@ -230,7 +230,7 @@ class Clients:
             self._groups.change(client)
 
     def rejected(self, client: str) -> int | None:
-        """Readings that a client has rejected since it was first started; None if it does not say."""
+        """Readings that a client has rejected since its first start; None if it does not say."""
         return self._rejected.get(client)
 
     def allow_jumps(self) -> None:
@@ -267,7 +267,7 @@ class Clients:
         return [(client, *totals) for client, totals in sorted(self._totals.items())]
 
     def readings_per_s(self, client: str, now: float) -> float:
-        """Readings per second over the last minute; of updates since this server was started only."""
+        """Readings per second over the last minute, of updates since this server was started."""
         recent = self._recent.get(client, deque())
         _drop_old(recent, now)
         if len(recent) < 2:

@@ -36,17 +36,15 @@ from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import Content
 from shoal.server_node.report.description import describe
 from shoal.server_node.report.event_messages import event_messages
-from shoal.server_node.report.lineage import (
+from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
+from shoal.server_node.report.lineage.events import ClusterChange, ClusterEvent, EventKind
+from shoal.server_node.report.lineage.places import (
     CarriedIdentities,
-    ClusterChange,
-    ClusterEvent,
-    EventKind,
-    Lineage,
     carried_by_place,
-    restore_lineage,
     without_nodes,
 )
-from shoal.server_node.report.lineage_step import advance, lineage_of, published_identities
+from shoal.server_node.report.lineage.published import lineage_of, published_identities
+from shoal.server_node.report.lineage.step import advance
 from shoal.server_node.report.parts import Parts
 from shoal.server_node.report.status import HistoryPoint, ModelStatus, RecentEvent, RoundStatus
 from shoal.transports.base import Positions

@@ -54,7 +54,7 @@ from shoal.server_node.models.round_transitions import (
     with_clock,
 )
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.report.lineage import ClusterChange
+from shoal.server_node.report.lineage.events import ClusterChange
 from shoal.server_node.report.status import ModelStatus, RoundStatus
 from shoal.transports.base import Positions
 

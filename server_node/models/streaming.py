@@ -29,7 +29,7 @@ from shoal.server_node.models.base import (
 )
 from shoal.server_node.models.publisher import ModelPublisher, PublishedModel
 from shoal.server_node.models.sequences import NO_CONTENT, Content
-from shoal.server_node.report.lineage import ClusterChange
+from shoal.server_node.report.lineage.events import ClusterChange
 from shoal.server_node.report.status import ModelStatus
 from shoal.transports.base import Positions
 

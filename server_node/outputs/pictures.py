@@ -26,7 +26,7 @@ from shoal.server_node.outputs.figures import (
 )
 from shoal.server_node.outputs.picture_data import Bands, Picture, PicturedCluster
 from shoal.server_node.report.description import WIDTH_MIN, distance_between, interval_width
-from shoal.server_node.report.lineage import dwell_text
+from shoal.server_node.report.lineage.clusters import dwell_text
 from shoal.server_node.report.units import feature_label
 
 KINDS: Final = ("overview", "timeline", "regimes", "changes", "cluster")

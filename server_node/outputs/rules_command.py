@@ -16,7 +16,7 @@ from shoal.runtime.logs import open_federation_log
 from shoal.server_node.outputs.encoding import as_json as json_line
 from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
-from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.lineage.published import lineage_of
 from shoal.server_node.report.regression import prediction_rules
 from shoal.server_node.report.types import Rules
 from shoal.server_node.report.units import view_of

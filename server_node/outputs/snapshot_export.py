@@ -25,8 +25,8 @@ from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.newest_snapshot import newest_snapshot
 from shoal.server_node.outputs.onnx_model import onnx_model
 from shoal.server_node.outputs.snapshot_view import snapshot_view
-from shoal.server_node.report.lineage import Lineage
-from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.lineage.clusters import Lineage
+from shoal.server_node.report.lineage.published import lineage_of
 from shoal.server_node.report.units import feature_view, view_of
 
 

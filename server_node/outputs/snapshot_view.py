@@ -10,7 +10,7 @@ import numpy as np
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import AnyArray
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.types import Count, FeatureView, NumberOrNone, reported
 from shoal.server_node.report.units import feature_view, view_of
 

@@ -18,7 +18,7 @@ from shoal.protocol.history import NO_CLUSTER
 from shoal.server_node.history.recent import RecentHistory
 from shoal.server_node.report.clusters import thousandths
 from shoal.server_node.report.description import describe, heaviest_numbers
-from shoal.server_node.report.lineage import dwells_of
+from shoal.server_node.report.lineage.clusters import dwells_of
 from shoal.server_node.report.status import ModelStatus
 from shoal.server_node.report.types import Beside, BesideRegime
 from shoal.server_node.report.units import view_of

@@ -25,7 +25,7 @@ from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.usual import usual
 from shoal.server_node.report.beside import beside_of, regimes_of
 from shoal.server_node.report.clusters import NO_PAST, Past, clustering_of
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.privacy import clients_note, privacy_text, spent_by_one
 from shoal.server_node.report.status import (
     ClientStatus,

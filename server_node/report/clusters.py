@@ -19,8 +19,8 @@ from shoal.server_node.history.cycles import Cycle
 from shoal.server_node.history.recent import RecentHistory
 from shoal.server_node.history.usual import Usual
 from shoal.server_node.report.description import Description, describe, heaviest_numbers
-from shoal.server_node.report.lineage import Cluster as KnownCluster
-from shoal.server_node.report.lineage import Lineage, dwells_of
+from shoal.server_node.report.lineage.clusters import Cluster as KnownCluster
+from shoal.server_node.report.lineage.clusters import Lineage, dwells_of
 from shoal.server_node.report.regression import prediction_rules
 from shoal.server_node.report.status import ModelStatus
 from shoal.server_node.report.types import (

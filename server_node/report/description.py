@@ -29,7 +29,7 @@ from shoal.config.contract import (
     within,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.types import Interval
 
 SHARES = (0.1, 0.5, 0.9)
@@ -386,7 +386,10 @@ def _manners(
         rough = float(regimes.rough[number, j])
         rough_there = float(weight @ regimes.rough[others, j])
         word = "rough" if rough > rough_there else "smooth"
-        text = f"successive readings {np.exp(rough):.2g} spreads apart, elsewhere {np.exp(rough_there):.2g}"
+        text = (
+            f"successive readings {np.exp(rough):.2g} spreads apart, "
+            f"elsewhere {np.exp(rough_there):.2g}"
+        )
         scored.append((abs(rough - rough_there) / RATIO_APART, Manner(j, word, text)))
         scored.append(
             _slope(regimes, number, others, weight, j, np.sqrt(here * elsewhere), feature)
@@ -408,8 +411,13 @@ def _slope(
     here = float(rise[number])
     elsewhere = float(weight @ rise[others])
     apart = here - elsewhere
-    word = "level" if abs(here) < abs(apart) / 3 else "rising" if here > 0 else "falling"
-    text = f"by {value_text(here, feature)} in {regimes.block} readings, elsewhere {rounded((elsewhere,), feature)[0]}"
+    word = "rising" if here > 0 else "falling"
+    if abs(here) < abs(apart) / 3:
+        word = "level"
+    text = (
+        f"by {value_text(here, feature)} in {regimes.block} readings, "
+        f"elsewhere {rounded((elsewhere,), feature)[0]}"
+    )
     return float(abs(apart) / spread), Manner(j, word, text)
 
 

@@ -8,7 +8,8 @@ from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.description import Description
-from shoal.server_node.report.lineage import Cluster, ClusterEvent, EventKind, Lineage, dwell_text
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwell_text
+from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:

@@ -31,7 +31,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import Part, are_parts, number_features
 from shoal.saved_state import SavedState, Whole, require
 from shoal.server_node.report.description import Description, describe
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 
 READINGS_MIN: Final = 1_000
 """readings from which on parts are looked for"""

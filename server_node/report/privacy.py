@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.config.privacy_report import DaySpending, models_report, spent_in_a_day
@@ -17,8 +17,8 @@ EPSILONS_MAX = 64
 
 
 MASKED_NOTE = (
-    "Counts are masked, so that {who}. What a single client sends, its share of clusters and its quarantine are not "
-    "here, because clients cannot be told apart; nor can one be unlearned."
+    "Counts are masked, so that {who}. What a single client sends, its share of clusters and its "
+    "quarantine are not here, because clients cannot be told apart; nor can one be unlearned."
 )
 
 
@@ -26,12 +26,9 @@ def clients_note(contract: ResolvedContract) -> str:
     """Remark about the table of clients; "" for none."""
     if not contract.mode.masked:
         return ""
-    in_regions = isinstance(contract.mode, Masked) and contract.mode.regions
-    who = (
-        "each region counts as one client"
-        if in_regions
-        else "batches of clients count as one, cohort"
-    )
+    who = "batches of clients count as one, cohort"
+    if isinstance(contract.mode, Masked) and contract.mode.regions:
+        who = "each region counts as one client"
     return MASKED_NOTE.format(who=who)
 
 
@@ -41,19 +38,15 @@ def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) ->
 
     None without a guarantee, and until the rate of a client is known.
     """
-    spent = [
-        spent_in_a_day(
-            contract,
-            daily.readings,
-            daily.updates,
-            f"At its newest rate, a device of {client.client}",
-        )
-        for client in clients
-        if (daily := client.daily) is not None
-    ]
-    return max(
-        (each for each in spent if each is not None), key=lambda each: each.epsilon, default=None
-    )
+    most: DaySpending | None = None
+    for client in clients:
+        if client.daily is None:
+            continue
+        device = f"At its newest rate, a device of {client.client}"
+        spent = spent_in_a_day(contract, client.daily.readings, client.daily.updates, device)
+        if spent is not None and (most is None or spent.epsilon > most.epsilon):
+            most = spent
+    return most
 
 
 def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> dict[str, Any]:
@@ -63,46 +56,59 @@ def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> 
     `day` is what a device spends in a day; the tone warns of much.
 
     `epsilon` is the sum over all models, `per` what it is of in words; None when the mode has no
-    epsilons. With `nominal` they guarantee nothing. `noise` is how far a feature is moved on
-    average, in its own unit, or None if that is not known.
+    epsilons. With `nominal` they guarantee nothing.
     """
     mode = contract.mode
-    statement = contract.statement
+    nominal = contract.statement["nominal"]
     description = mode.describe()
-    weak = day is not None and day.epsilon > EPSILON_WEAK
-    epsilons = mode.epsilon_per_feature()
-    noises = mode.noise_per_feature()
+    tone = description.tone
+    sentences = list(description.sentences)
+    if day is not None:
+        sentences.append(day.text)
+        if day.epsilon > EPSILON_WEAK and tone == "good":
+            tone = "warn"
     return {
         "mode": mode.name,
         "formal": mode.formal,
         "adds_noise": mode.adds_noise,
         "title": description.title,
-        "tone": "warn" if weak and description.tone == "good" else description.tone,
-        "sentences": [*description.sentences, *([] if day is None else [day.text])],
+        "tone": tone,
+        "sentences": sentences,
         "day": None if day is None else float(f"{day.epsilon:.3g}"),
         "not_covered": list(description.not_covered),
-        "epsilon": math.fsum(epsilons) if statement["nominal"] else contract.total_epsilon,
+        "epsilon": math.fsum(mode.epsilon_per_feature()) if nominal else contract.total_epsilon,
         "per": mode.unit.phrase,
-        "nominal": statement["nominal"],
-        "models": [
-            {
-                name: model[name]
-                for name in ("name", "learns_from", "unit", "epsilon", "window_readings")
-            }
-            for model in models_report(contract)
-        ],
+        "nominal": nominal,
+        "models": [_model_privacy(model) for model in models_report(contract)],
         "features_total": contract.width,
-        "epsilon_per_feature": [
+        "epsilon_per_feature": _epsilon_per_feature(contract),
+    }
+
+
+def _model_privacy(report: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("name", "learns_from", "unit", "epsilon", "window_readings")
+    return {name: report[name] for name in names}
+
+
+def _epsilon_per_feature(contract: ResolvedContract) -> list[dict[str, Any]]:
+    """The epsilon of each of the first features. `noise` is how far it is moved on average, in its
+    own unit, or None if that is not known."""
+    noises = contract.mode.noise_per_feature()
+    listed = []
+    epsilons = contract.mode.epsilon_per_feature()
+    # A mode without epsilons lists no features.
+    for j, (feature, epsilon) in enumerate(zip(contract.features, epsilons, strict=False)):
+        if j == EPSILONS_MAX:
+            break
+        noise = None if noises is None else (feature.high - feature.low) * noises[j]
+        listed.append(
             {
                 "name": feature.name,
                 "epsilon": epsilon,
                 "low": feature.low,
                 "high": feature.high,
                 "unit": feature.unit,
-                "noise": None if noises is None else (feature.high - feature.low) * noises[j],
+                "noise": noise,
             }
-            for j, (feature, epsilon) in enumerate(
-                zip(contract.features[:EPSILONS_MAX], epsilons, strict=False)
-            )
-        ],
-    }
+        )
+    return listed

@@ -1,4 +1,4 @@
-"""Models that predict a feature: their rules, predictions and error in the units of the contract."""
+"""Models that predict a feature: rules, predictions and error in the units of the contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.algorithms.regression import Rule, RuleBase, rules_of, written
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.types import (
     Condition,
     Consequent,

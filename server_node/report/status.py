@@ -14,7 +14,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.regions import Region
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 
 
 class DailyRate(NamedTuple):

@@ -4,9 +4,10 @@
 exports are views on it: they choose and round, and compute no number of their own. The JSON Schemas
 of the API are made from these types, and the docstrings of the fields are its descriptions.
 
-A *share* is a number from 0 to 1. Where a field is called `share`, it is of the readings that clients
-have accepted and sent, counted by the server when they came, over the time that `Counted` names;
-mass, which an algorithm may cap, fade or add noise to, is never shown as a share of readings.
+A *share* is a number from 0 to 1. Where a field is called `share`, it is of the readings that
+clients have accepted and sent, counted by the server when they came, over the time that `Counted`
+names. Mass, which an algorithm may cap, fade or add noise to, is never shown as a share of
+readings.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Cluster:
     name: str
     """name that people have given it; empty for none"""
     label: str
-    """what sets it apart, such as "Light high"; empty while the newest snapshot has no node of it"""
+    """what sets it apart, such as "Light high"; empty while the snapshot has no node of it"""
     text: str
     """the same in a sentence, in the units of the contract"""
     active: bool

@@ -41,6 +41,6 @@ def feature_label(feature: Feature) -> str:
 
 
 def digits(feature: Feature) -> int:
-    """Digits after the point that resolve a thousandth of the range between the feature's bounds."""
+    """Digits after the point that resolve a thousandth of the range between its bounds."""
     needed = math.ceil(3 - math.log10(feature.high - feature.low))
     return min(DIGITS_MAX, max(0, needed))

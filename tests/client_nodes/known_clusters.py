@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract
 from shoal.protocol.messages import ClusterIdentity, Snapshot
-from shoal.server_node.report.lineage_step import groups_of
+from shoal.server_node.report.lineage.matching import groups_of
 from tests.client_nodes.site import Site
 from tests.small_plant import a_snapshot
 

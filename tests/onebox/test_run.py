@@ -19,7 +19,7 @@ from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
 from shoal.server_node.outputs.events_command import events
 from shoal.server_node.report.clusters import clusters_of
-from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 
 ROWS = 4000
 FEW = 60

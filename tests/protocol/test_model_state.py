@@ -12,7 +12,7 @@ from shoal.config.contract import parse_contract
 from shoal.config.resolved import ResolvedModel, resolve
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state, readings_needed
-from shoal.server_node.report.lineage_step import published_identities
+from shoal.server_node.report.lineage.published import published_identities
 from tests.server_node.web_statuses import FEATURES, a_lineage, a_snapshot, some_nodes
 
 TABLES = {"federation": {"name": "greenhouse"}, "features": FEATURES[:2]}

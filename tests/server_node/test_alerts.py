@@ -21,8 +21,8 @@ from shoal.protocol.messages import ClusterAlerts
 from shoal.server_node.outputs.alert_rules import EVERYTHING, Rule
 from shoal.server_node.outputs.cluster_commands import confirm, mute
 from shoal.server_node.outputs.web import create_app, predict
-from shoal.server_node.report.lineage import Cluster
-from shoal.server_node.report.lineage_step import lineage_of
+from shoal.server_node.report.lineage.clusters import Cluster
+from shoal.server_node.report.lineage.published import lineage_of
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning

@@ -18,7 +18,7 @@ from shoal.server_node import monitoring
 from shoal.server_node.monitoring import BirthOrEnd, ClusterMonitoring, ServerMonitoring
 from shoal.server_node.node import ServerNode
 from shoal.server_node.report.description import describe
-from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 from shoal.server_node.report.units import view_of
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from shoal.algorithms.view import ClusteringView
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.histograms import BINS, histograms
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.status import StatusBoard
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes

@@ -13,14 +13,10 @@ from hypothesis import strategies as st
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
-from shoal.server_node.report.lineage import (
-    ClusterEvent,
-    EventKind,
-    Lineage,
-    LineagePolicy,
-    restore_lineage,
-)
-from shoal.server_node.report.lineage_step import advance
+from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
+from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
+from shoal.server_node.report.lineage.policy import LineagePolicy
+from shoal.server_node.report.lineage.step import advance
 
 Clustering = dict[int, tuple[int, float]]
 """node id -> (number of its cluster, mass)"""
@@ -254,7 +250,7 @@ def test_recent_readings_that_the_algorithm_counts_are_the_shares_of_its_cluster
         view = view_of(both, identity=[0, 1], recent=[100.0, 300.0], accumulates=False)
         lineage, _ = advance(lineage, view, 500 * place, float(place), POLICY)
     assert [cluster.recent_share for cluster in lineage.known] == pytest.approx([0.25, 0.75])
-    assert [cluster.share for cluster in lineage.known] == pytest.approx([0.9, 0.1])
+    assert [cluster.mass_share for cluster in lineage.known] == pytest.approx([0.9, 0.1])
 
 
 def followed_shares(*steps: tuple[int, tuple[float, float]]) -> list[float]:

@@ -26,7 +26,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.build import Reports
-from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 from shoal.server_node.report.parts import Parts, next_parts
 from shoal.server_node.report.status import StatusBoard
 from tests.house.small_federation import CLIENTS, FILE, clock, write_readings

@@ -37,7 +37,7 @@ from shoal.server_node.outputs.pictures import (
     distinct_features,
 )
 from shoal.server_node.report.description import describe
-from shoal.server_node.report.lineage_step import published_identities
+from shoal.server_node.report.lineage.published import published_identities
 from shoal.transports import open_log
 from tests.house.small_federation import write_federation
 from tests.server_node.web_statuses import a_lineage, a_snapshot, some_nodes

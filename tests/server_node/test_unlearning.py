@@ -18,7 +18,7 @@ from shoal.protocol.codec import pack
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.models.publisher import ModelPublisher
-from shoal.server_node.report.lineage import ClusterChange, EventKind
+from shoal.server_node.report.lineage.events import ClusterChange, EventKind
 from tests.server_node.rounds_harness import (
     SITES,
     RoundsHarness,

@@ -25,7 +25,7 @@ from shoal.server_node.history.unusual import (
     UnusualWatch,
 )
 from shoal.server_node.report.event_messages import sentence
-from shoal.server_node.report.lineage import ClusterEvent, EventKind
+from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update, plant
 

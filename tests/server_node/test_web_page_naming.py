@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from shoal.errors import LogUnavailable
 from shoal.protocol.messages import ClusterAlerts, ClusterName
 from shoal.server_node.outputs.web import make_access, page_server
-from shoal.server_node.report.lineage import ClusterChange, EventKind
+from shoal.server_node.report.lineage.events import ClusterChange, EventKind
 from shoal.server_node.report.status import ModelStatus, ServerStatus, StatusBoard
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING, WITHOUT_NAME

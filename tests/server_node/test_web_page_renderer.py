@@ -26,7 +26,7 @@ from shoal.server_node.outputs.web.page_renderer import (
 )
 from shoal.server_node.report.build import CLIENTS_MAX, COUNTS_MAX, clients_of, cluster_counts
 from shoal.server_node.report.clusters import whole_percents
-from shoal.server_node.report.lineage import Cluster, Lineage
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 from shoal.server_node.report.status import ClientStatus, HistoryPoint, ServerStatus
 from tests.server_node.web_statuses import (
     NOW,
@@ -142,7 +142,7 @@ def test_of_too_many_clusters_the_heaviest_are_listed_and_all_have_a_slot_and_an
     assert len(clusters) == CLUSTERS_MAX
     lightest = np.sort(arrays["centre_weight"])[30] / arrays["centre_weight"].sum()
     known = status.models["fcac"].lineage.clusters
-    assert min(known[int(identity)].share for identity in clusters) >= lightest - 1e-4
+    assert min(known[int(identity)].mass_share for identity in clusters) >= lightest - 1e-4
     assert len(set(drawn["slots"])) == len(set(drawn["identities"])) == CLUSTERS_MAX + 30
 
 

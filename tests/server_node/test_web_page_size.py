@@ -24,7 +24,7 @@ from shoal.server_node.outputs.web import create_app
 from shoal.server_node.outputs.web.page import FILES
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.server_node.report.build import Reports
-from shoal.server_node.report.lineage_step import advance
+from shoal.server_node.report.lineage.step import advance
 from shoal.server_node.report.status import ClientStatus, ServerStatus, StatusBoard
 from tests.server_node.test_web_endpoints import predict
 from tests.server_node.web_client import WebClient

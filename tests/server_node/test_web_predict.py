@@ -21,7 +21,7 @@ from shoal.config.contract import parse_contract
 from shoal.errors import InvalidState
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.outputs.web.predictions import ROWS_BYTES_MAX, ROWS_MAX
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.status import StatusBoard
 from tests.examples import examples
 from tests.server_node.web_client import PROBLEM, WebClient

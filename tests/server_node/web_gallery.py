@@ -26,7 +26,7 @@ from shoal.server_node.history.store import (
     HistoryStore,
 )
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
 from tests.server_node.web_browser import Tab, browsing
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes

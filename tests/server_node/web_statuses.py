@@ -13,8 +13,9 @@ from shoal.algorithms.registry import load_algorithm
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.resolved import resolve
 from shoal.protocol.messages import Snapshot
-from shoal.server_node.report.lineage import Lineage, LineagePolicy
-from shoal.server_node.report.lineage_step import advance
+from shoal.server_node.report.lineage.clusters import Lineage
+from shoal.server_node.report.lineage.policy import LineagePolicy
+from shoal.server_node.report.lineage.step import advance
 from shoal.server_node.report.status import ClientStatus, HistoryPoint, ModelStatus, ServerStatus
 
 NOW = 1_800_000_000.0

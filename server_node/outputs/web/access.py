@@ -91,7 +91,7 @@ class Access:
         return "session" if cookie is not None and self._is_session(cookie.value) else None
 
     def is_token(self, given: str) -> bool:
-        """Whether `given` is the token. How long that takes does not tell how much of it is right."""
+        """Whether `given` is the token; how long that takes does not tell how much is right."""
         return bool(self.token) and hmac.compare_digest(_digest(given), _digest(self.token))
 
     def new_session(self) -> str:
@@ -126,8 +126,8 @@ def read_token(file: Path) -> str:
     token = read_password(file, "server")
     if not TOKEN.fullmatch(token):
         raise SettingsError(
-            f"[server] token_file {file}: must hold one token, 16 to 512 letters, digits and -._~+/; "
-            f"`shoal keys token` makes one"
+            f"[server] token_file {file}: must hold one token, 16 to 512 letters, digits and "
+            f"-._~+/; `shoal keys token` makes one"
         )
     return token
 
@@ -165,7 +165,10 @@ def _digest(text: str) -> bytes:
 LOGIN_PAGE = (Path(__file__).parent / "login.html").read_text(encoding="utf-8")
 _STYLE = LOGIN_PAGE.partition("<style>")[2].partition("</style>")[0]
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-LOGIN_POLICY = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+LOGIN_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
 
 
 def login_form(notice: str = "") -> Response:
@@ -236,8 +239,8 @@ def _without_token(request: Request) -> Response:
 REQUEST_BYTES_MAX = 4096
 """a name of 100 characters, each written as two escapes of six bytes, has 1200"""
 ONLY_HERE = (
-    "without a [server] token_file, clusters are named and muted from the server's own machine only; or use shoal "
-    "name, confirm and mute"
+    "without a [server] token_file, clusters are named and muted from the server's own machine "
+    "only; or use shoal name, confirm and mute"
 )
 
 

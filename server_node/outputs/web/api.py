@@ -184,8 +184,8 @@ def openapi(operations: Sequence[Operation]) -> Schema:
         "info": {
             "title": "shoal",
             "version": __version__,
-            "description": "Clusters, predictions and events of a federation. Values are in the units of its contract, "
-            "times in seconds since 1970.",
+            "description": "Clusters, predictions and events of a federation. Values are in the "
+            "units of its contract, times in seconds since 1970.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

@@ -212,7 +212,7 @@ class Endpoints:
         self._logs = asyncio.Semaphore(LOGS_MAX)
 
     def operations(self) -> list[Operation]:
-        """The operations of snapshots, predictions, clients, privacy, and requests about clusters."""
+        """The operations of snapshots, predictions, clients, privacy and requests."""
         readings = {
             media: Readings | Rows if media == MEDIA_TYPES[0] else str for media in MEDIA_TYPES
         }
@@ -271,7 +271,8 @@ class Endpoints:
             return no_clustering(model)
         # The version alone is not unique: a federation restarted on an empty log counts from 1
         # again.
-        etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{int(snapshot.made_at * 1000)}"
+        made_ms = int(snapshot.made_at * 1000)
+        etag = f"{snapshot.contract[:8]}-{snapshot.model}-{snapshot.version}-{made_ms}"
         return conditional(
             request,
             etag,

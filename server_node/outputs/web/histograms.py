@@ -12,7 +12,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.server_node.outputs.web.answers import FeatureHistogram, Histograms
 from shoal.server_node.report.description import places_of
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.status import ModelStatus
 from shoal.server_node.report.units import feature_view, view_of
 

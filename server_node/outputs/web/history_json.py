@@ -194,7 +194,7 @@ def _add(found: History, bins: Sequence[HistoryBin], with_clients: bool) -> None
 
 
 def _titles(names: HistoryNames | None) -> Callable[[int], dict[str, Any]]:
-    """Identity, name and label of a cluster; all null for readings that fell to no known cluster."""
+    """Identity, name and label of a cluster; all null for readings of no known cluster."""
     known = (
         {}
         if names is None

@@ -20,7 +20,7 @@ from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import NO_PART, part_numbers
 from shoal.server_node.outputs.encoding import as_json, plain
-from shoal.server_node.report.lineage import Lineage
+from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.units import digits, feature_label, feature_view, view_of
 
 KEEP_SHARE_MIN = 0.9
@@ -305,7 +305,7 @@ def map_json(
 
 
 def _edges(edges: Ints, kept: Ints, n: int) -> list[int]:
-    """The edges between kept nodes, as positions among these: one flat list, two numbers per edge."""
+    """The edges between kept nodes, as positions among these: a flat list, two numbers each."""
     position = np.full(n, -1, dtype=np.int64)
     position[kept] = np.arange(len(kept))
     ends = position[edges]

@@ -177,7 +177,7 @@ def _by_name(row: dict[str, Any], i: int, wanted: _Wanted) -> list[Any]:
 
 
 def _with_target(row: Any, width: int, target: int) -> Any:
-    """A row without the target, or with null there, with 0 in its place; anything else unchanged."""
+    """A row without the target, or with null there, with 0 in its place; others unchanged."""
     if not isinstance(row, list):
         return row
     if len(row) == width - 1:
@@ -244,7 +244,8 @@ def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
         raise InvalidData(f"there are several columns {twice[0]!r}")
     if uneven := [i for i, row in enumerate(rows) if len(row) != len(header)]:
         raise InvalidData(
-            f"row {uneven[0]} has {len(rows[uneven[0]])} values; the first line has {len(header)} names"
+            f"row {uneven[0]} has {len(rows[uneven[0]])} values; "
+            f"the first line has {len(header)} names"
         )
     columns = {}
     for j, name in enumerate(names):
@@ -333,7 +334,7 @@ class _Thrift:
         self._at = 0
 
     def struct(self) -> dict[int, Any]:
-        """The fields of a struct by their numbers. Raises `ValueError` for one that is there twice."""
+        """The fields of a struct by number. Raises `ValueError` for one that is there twice."""
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -453,7 +454,7 @@ def _numbers(table: Any, wanted: _Wanted) -> Columns:
 
 
 def _places(j: int, part: Any, wanted: _Wanted) -> Floats:
-    """Cells of the category at position j -> their places; a text that many rows have is made once."""
+    """Cells of the category at position j -> their places; a text of many rows is made once."""
     if not str(part.type).startswith(DICTIONARY):
         return wanted.places(j, part.to_pylist())
     known = np.append(wanted.places(j, part.dictionary.to_pylist()), math.nan)

@@ -71,7 +71,7 @@ class Exchange(Protocol):
         ...
 
     def refuse(self) -> None:
-        """Close the connection; a client whose request has not been answered gets the status 408."""
+        """Close the connection; a client whose request is not answered yet gets the status 408."""
         ...
 
 
@@ -361,8 +361,9 @@ class TlsFiles(NamedTuple):
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except OSError as unusable:
             raise SettingsError(
-                f"[server] certificate_file {self.certificate} and key_file {self.key} cannot be used "
-                f"({unusable.strerror or unusable}); name PEM files that belong together, the key without a password"
+                f"[server] certificate_file {self.certificate} and key_file {self.key} cannot be "
+                f"used ({unusable.strerror or unusable}); name PEM files that belong together, the "
+                "key without a password"
             ) from None
         return context
 
@@ -437,7 +438,8 @@ class WebServer:
             self._thread.join(0.005)
             if not self._thread.is_alive():
                 raise SettingsError(
-                    f"the web server on {self._host} port {self._port} stopped during its start; see the log"
+                    f"the web server on {self._host} port {self._port} stopped during its start; "
+                    "see the log"
                 )
         return self._port
 
@@ -500,7 +502,10 @@ def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
 
 def _reason(refused: Exception) -> str:
     if isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE:
-        return "the port is in use; stop what uses it, or choose another by [server] port (0: any free one)"
+        return (
+            "the port is in use; stop what uses it, or choose another by [server] port "
+            "(0: any free one)"
+        )
     if isinstance(refused, OSError) and refused.errno == errno.EACCES:
         return "ports below 1024 need special rights; choose another"
     return f"{refused}; choose another"

@@ -1,153 +1,26 @@
 """One step of a lineage: from the clusters known before and the view of a new snapshot to the
-clusters known now.
-
-Clusters are matched by the mass of the nodes that they share. The identities travel in snapshots,
-from which a lineage is made after a lost checkpoint.
-"""
+clusters known now."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
-from typing import TypeVar
 
 from shoal.algorithms.view import ClusteringView
-from shoal.protocol.messages import ClusterIdentity, Snapshot
-from shoal.server_node.report.lineage import (
-    NO_CLUSTER,
-    Cluster,
-    ClusterEvent,
-    EventKind,
-    Lineage,
-    LineagePolicy,
+from shoal.server_node.report.lineage.clusters import Cluster, Lineage
+from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
+from shoal.server_node.report.lineage.matching import (
+    groups_of,
+    match_groups,
+    match_identities,
+    summed_masses,
 )
+from shoal.server_node.report.lineage.policy import DEFAULT_POLICY, LineagePolicy
 
-K = TypeVar("K", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The clusters of one snapshot that can be followed: those of two nodes or more where nodes are
-    joined by edges (a single node of such an algorithm is not a cluster), else every centre with
-    mass."""
-
-    mass: Mapping[int, float]
-    """number in the snapshot -> mass of its nodes"""
-    first_node: Mapping[int, int]
-    """number -> its oldest node id: decides between equals"""
-    of_node: Mapping[int, int]
-    """node id -> number, for nodes of these groups"""
-    node_mass: Mapping[int, float]
-    """node id -> mass, for all nodes of the snapshot"""
-    nodes: Mapping[int, list[int]]
-    """number -> ids of its nodes"""
-
-
-def groups_of(view: ClusteringView) -> Groups:
-    """The followable clusters of a view. O(nodes)."""
-    ids = view.node_id.tolist()
-    numbers = view.cluster.tolist()
-    masses = view.mass.tolist()
-    node_mass = dict(zip(ids, masses, strict=True))
-    nodes: defaultdict[int, list[int]] = defaultdict(list)
-    for node, number in zip(ids, numbers, strict=True):
-        if number != NO_CLUSTER:
-            nodes[number].append(node)
-    mass = {
-        number: math.fsum(node_mass[node] for node in nodes[number]) for number in sorted(nodes)
-    }
-    kept = {
-        number: nodes[number]
-        for number in mass
-        if len(nodes[number]) >= view.nodes_min and mass[number] > 0
-    }
-    return Groups(
-        {number: mass[number] for number in kept},
-        {number: min(members) for number, members in kept.items()},
-        {node: number for number, members in kept.items() for node in members},
-        node_mass,
-        kept,
-    )
-
-
-@dataclass(frozen=True)
-class Match:
-    """Matching of the clusters before and the groups now."""
-
-    group_of: Mapping[int, int]
-    """identity -> the group it goes on as"""
-    origin_of: Mapping[int, int]
-    """group that no identity goes on as -> the identity that most of its known mass had; absent:
-    its nodes are new"""
-    now_in: Mapping[int, int]
-    """identity that goes on as no group -> the group that most of its nodes are part of; absent:
-    none of them are"""
-
-
-def _sums(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
-    """The sum of each list, rounded once: the order of nodes changes no bit."""
-    return {key: math.fsum(each) for key, each in masses.items()}
-
-
-def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
-    """Match groups with identities; `before`: node id -> identity. Each identity goes on as one
-    group at most, the one with which it shares most mass. Ties go to the older identity, then to
-    the older node, so the order of nodes and numbers changes nothing."""
-    masses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
-    for node, number in groups.of_node.items():
-        if node in before:
-            masses[number, before[node]].append(groups.node_mass[node])
-    shared = _sums(masses)
-    # The largest share claims first; of equal ones the older cluster, then the group with the older
-    # node.
-    pairs = sorted(
-        shared.items(), key=lambda pair: (-pair[1], _age(pair[0][1]), groups.first_node[pair[0][0]])
-    )
-    group_of: dict[int, int] = {}
-    claimed: set[int] = set()
-    for (number, identity), _ in pairs:
-        if identity not in group_of and number not in claimed:
-            group_of[identity] = number
-            claimed.add(number)
-    origin_of: dict[int, int] = {}
-    now_in: dict[int, int] = {}
-    for (number, identity), _ in pairs:
-        if number not in claimed:
-            origin_of.setdefault(number, identity)
-        if identity not in group_of:
-            now_in.setdefault(identity, number)
-    return Match(group_of, origin_of, now_in)
-
-
-def match_identities(view: ClusteringView, groups: Groups, by_mass: Match) -> Match:
-    """The match of an algorithm that keeps identities itself: a group goes on as the one that the
-    view gives it."""
-    given = [] if view.identity is None else view.identity.tolist()
-    group_of = {given[number]: number for number in groups.mass}
-    if view.parent is None:
-        origin = {number: identity for identity, number in by_mass.group_of.items()} | dict(
-            by_mass.origin_of
-        )
-    else:
-        parents = view.parent.tolist()
-        origin = {number: parents[number] for number in groups.mass if parents[number] >= 0}
-    lost = [*by_mass.group_of.items(), *by_mass.now_in.items()]
-    return Match(
-        group_of,
-        {number: identity for number, identity in origin.items() if identity != given[number]},
-        {identity: number for identity, number in lost if identity not in group_of},
-    )
-
-
-def _age(identity: int) -> tuple[bool, int]:
-    """Known clusters before candidates, older ones first (candidates count downwards)."""
-    return identity < 0, abs(identity)
-
-
-DEFAULT_POLICY = LineagePolicy()
+DWELL_KNOWN = 50
+"""dwells from which on the mean dwell that is compared with is no longer made more exact"""
 
 
 def advance(
@@ -282,7 +155,7 @@ class _Step:
             if not self._view.accumulates and counted is None:
                 recent = slow = own
             self._clusters[identity] = cluster.having(
-                mass=own, share=own / total, recent=recent, recent_slow=slow
+                mass=own, mass_share=own / total, recent=recent, recent_slow=slow
             )
 
     def _hand_over_recent(self) -> None:
@@ -293,15 +166,16 @@ class _Step:
         masses: defaultdict[int, list[float]] = defaultdict(list)
         for node, owner in of_node.items():
             masses[owner].append(node_mass.get(node, 0.0))
-        whole = _sums(masses)
-        for identity in [one for one in self._clusters if one not in self._before.clusters]:
+        whole = summed_masses(masses)
+        appeared = [key for key in self._clusters if key not in self._before.clusters]
+        for identity in appeared:
             moved: defaultdict[int, list[float]] = defaultdict(list)
             for node in self._groups.nodes[self._group_of[identity]]:
                 if node in of_node:
                     moved[of_node[node]].append(node_mass.get(node, 0.0))
             # Sorted: what one move takes is missing for the next, so the order is part of the
             # result.
-            for owner, mass in sorted(_sums(moved).items()):
+            for owner, mass in sorted(summed_masses(moved).items()):
                 if owner in self._clusters and whole[owner] > 0:
                     self._move_recent(owner, identity, mass / whole[owner])
 
@@ -354,7 +228,8 @@ class _Step:
     def confirm_candidates(self) -> None:
         """Candidates that hold the stated share, or have lasted the stated number of readings,
         become known."""
-        for candidate in [one for one in self._clusters if self._is_confirmed(one)]:
+        confirmed = [identity for identity in self._clusters if self._is_confirmed(identity)]
+        for candidate in confirmed:
             cluster = self._clusters.pop(candidate)
             parent = self._known_or_parent(cluster.parent)
             identity = candidate if cluster.known else self._next_identity
@@ -376,10 +251,10 @@ class _Step:
         policy = self._policy
         if cluster.slot is not None:
             return False
-        if not self._confirms_here or cluster.share >= policy.known_share:
+        if not self._confirms_here or cluster.mass_share >= policy.known_share:
             return True
         return (
-            cluster.share >= policy.share_min
+            cluster.mass_share >= policy.share_min
             and self._readings - cluster.since_reading >= policy.confirm_readings
         )
 
@@ -477,7 +352,8 @@ class _Step:
     def _set_share(self, identity: int, share: float) -> None:
         """Shares are known only once every cluster has been measured and confirmed."""
         self.events = [
-            replace(one, share=share) if one.identity == identity else one for one in self.events
+            replace(event, share=share) if event.identity == identity else event
+            for event in self.events
         ]
 
     def lineage(self) -> Lineage:
@@ -519,82 +395,3 @@ class _Step:
             elif former is not None and former in self._clusters:
                 of_node[node] = former
         return of_node
-
-
-DWELL_KNOWN = 50
-"""dwells from which on the mean dwell that is compared with is no longer made more exact"""
-# A snapshot carries them all; without a limit a server of noise alone would outgrow its record.
-IDENTITIES_MAX = 1000
-
-
-def published_identities(lineage: Lineage) -> list[ClusterIdentity]:
-    """The known clusters that have a number in the newest snapshot, in the order of these numbers.
-
-    Of too many the heaviest. Two numbers may have the same identity: a part that is not confirmed
-    yet is shown as the cluster it parts from.
-    """
-    shown = []
-    heaviest = sorted(
-        lineage.of_number.items(), key=lambda pair: (-lineage.clusters[pair[1]].mass, pair)
-    )
-    for number, identity in sorted(heaviest[:IDENTITIES_MAX]):
-        cluster = lineage.clusters[identity]
-        slot = 0 if cluster.slot is None else cluster.slot
-        since = (cluster.since_reading, cluster.since)
-        shown.append(
-            ClusterIdentity(
-                number,
-                identity,
-                cluster.name,
-                cluster.active,
-                slot,
-                *since,
-                cluster.recent_share,
-                cluster.confirmed,
-                cluster.muted_until,
-                cluster.time,
-            )
-        )
-    return shown
-
-
-def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
-    """A lineage to go on from when all that is left of the one before is its newest snapshot."""
-    groups = groups_of(view)
-    identity_of = {
-        one.number: one.identity for one in snapshot.cluster_identities if one.number in groups.mass
-    }
-    clusters: dict[int, Cluster] = {}
-    for one in snapshot.cluster_identities:
-        if one.number in groups.mass and one.identity not in clusters:
-            clusters[one.identity] = Cluster(
-                one.identity,
-                slot=one.slot,
-                name=one.name,
-                since_reading=one.since_reading,
-                since=one.since,
-                present_reading=snapshot.readings,
-                mass=groups.mass[one.number],
-                # The share is taken to have been the same for long; a quiet cluster has had no
-                # recent readings.
-                recent=one.recent_share * DEFAULT_POLICY.recent_readings if one.active else 0.0,
-                recent_slow=one.recent_share * DEFAULT_POLICY.share_readings,
-                recent_share=one.recent_share,
-                active=one.active,
-                reported_share=one.recent_share,
-                confirmed=one.confirmed,
-                muted_until=one.muted_until,
-                time=one.time,
-            )
-    return Lineage(
-        next_identity=max(snapshot.next_identity, *(identity + 1 for identity in clusters), 0),
-        readings=snapshot.readings,
-        clusters=dict(sorted(clusters.items())),
-        of_node={
-            node: identity_of[number]
-            for node, number in groups.of_node.items()
-            if number in identity_of
-        },
-        node_mass=groups.node_mass,
-        of_number=identity_of,
-    )

@@ -1,0 +1,1 @@
+"""Lineage of clusters: which cluster of one snapshot is which of the next."""
