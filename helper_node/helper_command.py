@@ -10,7 +10,7 @@ import click
 
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import load_config
-from shoal.helper_node.node import HelperMetrics
+from shoal.helper_node.metrics import HelperMetrics
 from shoal.protocol.signatures import read_keys
 from shoal.runtime.health import serve
 from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
@@ -61,7 +61,7 @@ def helper(
     SIGTERM, or kill it: started again it continues from its checkpoint, and answers no round twice
     with different numbers. Rounds wait while it is away.
     """
-    from shoal.helper_node.node import open_helper  # noqa: PLC0415 - needs an extra, and its help does not
+    from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - needs an extra, and its help does not
 
     config = load_config(file)
     check_installed(config.log)

@@ -1,5 +1,4 @@
-"""A helper of masked counts: it takes the masks away from the sum of a batch, once, and adds its
-whole noise to it.
+"""A helper of masked counts: it takes the masks off the sum of a batch, once, and adds its noise.
 
 It reads the log itself and does not rely on the server: which messages a batch has, under which
 plan, and how many clients they are from. Of each client it unmasks every window once, in whatever
@@ -17,22 +16,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, cast
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from shoal.config.resolved import ResolvedContract
-from shoal.config.settings import Config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
+from shoal.helper_node.metrics import HelperMetrics
+from shoal.helper_node.model_sums import ModelSums, Refused
 from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public, is_signed, mask, pair_key, sign
 from shoal.protocol.masked import (
-    CLIENTS_MAX,
     SIGNATURE_BYTES,
     BatchEntry,
     CloseRound,
@@ -42,7 +38,6 @@ from shoal.protocol.masked import (
     bytes_of,
     check_envelope,
 )
-from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import (
     Checkpoint,
     Outbox,
@@ -52,147 +47,15 @@ from shoal.runtime.checkpoint import (
     SavedParts,
     SavedValue,
     pairs_of,
+    positions_of,
 )
-from shoal.runtime.logs import open_federation_log
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
-
-class HelperMetrics:
-    """The metrics of one helper."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.messages = Counter(
-            "shoal_helper_messages",
-            "Masked counts read, by result",
-            ["result"],
-            registry=self.registry,
-        )
-        self.rounds = Counter(
-            "shoal_helper_rounds",
-            "Ends of rounds by result",
-            ["model", "result"],
-            registry=self.registry,
-        )
-        self.clients = Gauge(
-            "shoal_helper_clients",
-            "Clients of the newest batch answered",
-            ["model"],
-            registry=self.registry,
-        )
-        self.checkpoint_at = Gauge(
-            "shoal_helper_checkpoint_timestamp_seconds",
-            "When the newest checkpoint was saved",
-            registry=self.registry,
-        )
-
-
 STATE_VERSION: Final = 1
 BATCH_RECORDS: Final = 500
-ENTRIES_MAX: Final = 2 * CLIENTS_MAX
-"""messages of the open round that are kept of one model"""
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
-
-
-class Refused(Exception):
-    """A question that is not answered; the text says why."""
-
-
-class Sent(NamedTuple):
-    """A message of a client as a helper keeps it."""
-
-    round: int
-    plan: bytes
-    cells: int
-    entry: BatchEntry
-
-
-@dataclass
-class ModelSums:
-    """Memory of a helper for one model."""
-
-    sent: dict[int, Sent] = field(default_factory=dict)
-    """offset -> message, of the round that is answered next"""
-    partition: int = 0
-    unmasked: dict[str, int] = field(default_factory=dict)
-    """client -> number of its newest window that was unmasked; an earlier one never will be"""
-    round: int = 0
-    """newest round that was answered"""
-    batch: bytes = b""
-    """its batch"""
-    answer: bytes = b""
-    """bytes of the answer"""
-
-    def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
-        sent = [
-            [offset, one.round, one.plan, one.cells, list(one.entry)]
-            for offset, one in self.sent.items()
-        ]
-        return {
-            **vars(self),
-            "sent": sent,
-            "unmasked": [[*one] for one in sorted(self.unmasked.items())],
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become the saved one. Raises any of `DAMAGED`."""
-        for name in ("partition", "round", "batch", "answer"):
-            setattr(self, name, state[name])
-        self.sent = {
-            offset: Sent(round_, plan, cells, BatchEntry(*entry))
-            for offset, round_, plan, cells, entry in state["sent"]
-        }
-        self.unmasked = {str(client): int(window) for client, window in state["unmasked"]}
-
-    def keep(self, message: MaskedCounts, record: Record) -> bool:
-        """Keep a message until its round is answered; False where too many wait."""
-        # A round opens when all helpers have answered the one before, so no honest message is of a
-        # later one.
-        if message.round != self.round + 1:
-            return True
-        if len(self.sent) >= ENTRIES_MAX:
-            return False
-        self.partition = record.partition
-        self.sent[record.offset] = Sent(message.round, message.plan, message.cells, message.entry)
-        return True
-
-    def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
-        """The messages that a round ends with. Raises `Refused`."""
-        if close.round <= self.round:
-            raise Refused(
-                "another batch of this round was answered before"
-                if close.round == self.round
-                else "old"
-            )
-        found = [self.sent.get(offset) for offset in close.places]
-        named = (close.round, close.plan, close.cells)
-        if close.partition != self.partition or any(
-            one is None or one[:3] != named for one in found
-        ):
-            raise Refused(
-                "its batch has messages that are not in the log, or not of this round and plan"
-            )
-        entries = [one.entry for one in found if one is not None]
-        # Else a server could fill a batch with one client, whose counts the sum would then show.
-        if len({entry.client for entry in entries}) < len(entries):
-            raise Refused("its batch has two messages of one client")
-        if len(entries) < batch_min:
-            raise Refused(f"its batch has fewer than {batch_min} clients")
-        # The difference of two sums with a window in common would show what is in only one of them.
-        if any(entry.window <= self.unmasked.get(entry.client, -1) for entry in entries):
-            raise Refused("its batch has a window that was unmasked before")
-        return entries
-
-    def answered(self, close: CloseRound, entries: list[BatchEntry], answer: bytes) -> None:
-        """Note what was unmasked."""
-        self.round = close.round
-        self.batch = close.batch
-        self.answer = answer
-        self.unmasked |= {entry.client: entry.window for entry in entries}
-        self.sent = {}
 
 
 class HelperNode:
@@ -207,8 +70,10 @@ class HelperNode:
         metrics: HelperMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`secret`: the 32 bytes of the helper's key. Raises `SettingsError` for a helper that the
-        contract lacks."""
+        """`secret`: the 32 bytes of the helper's key.
+
+        Raises `SettingsError` for a helper that the contract lacks.
+        """
         self.name = helper_name(contract, secret)
         self._resolved = contract
         self._contract = contract.contract
@@ -224,6 +89,7 @@ class HelperNode:
         self._positions: Positions = {}
         self._models = {model.name: ModelSums() for model in contract.counted}
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
+        """(model, client, its public key) -> the key that this helper shares with the client"""
 
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again. Once, before the first step.
@@ -264,15 +130,16 @@ class HelperNode:
     @property
     def rounds(self) -> dict[str, int]:
         """model -> newest round that was answered."""
-        return {name: one.round for name, one in self._models.items()}
+        return {name: sums.round for name, sums in self._models.items()}
 
     def _process(self, record: Record) -> list[OutboxRecord]:
         kind = dict(record.headers).get("type", b"")
         try:
             if kind == MaskedCounts.TYPE.encode():
                 message = MaskedCounts.decode(record.value, record.headers)
-                kept = self._model(message).keep(message, record)
-                self.metrics.messages.labels(result="kept" if kept else "no_room").inc()
+                is_kept = self._model(message).keep(message, record)
+                result = "kept" if is_kept else "no_room"
+                self.metrics.messages.labels(result=result).inc()
             elif kind == CloseRound.TYPE.encode():
                 return self._answered(CloseRound.decode(record.value, record.headers))
         except MessageRejected:
@@ -281,10 +148,10 @@ class HelperNode:
 
     def _model(self, message: MaskedCounts | CloseRound | HelperSum) -> ModelSums:
         check_envelope(message, self._contract.federation, self._resolved.digest)
-        found = self._models.get(message.model)
-        if found is None:
+        model = self._models.get(message.model)
+        if model is None:
             raise MessageRejected("model", "no such model in the contract")
-        return found
+        return model
 
     def _answered(self, close: CloseRound) -> list[OutboxRecord]:
         """The record that answers the end of a round; none where it is refused."""
@@ -320,9 +187,8 @@ class HelperNode:
         # Whole numbers modulo 2^32: masks cancel exactly, and an overflow is a part of the sum.
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
-            total += mask(
-                self._pair(close, entry), entry.name(close.round, close.plan), close.cells
-            )
+            name = entry.name(close.round, close.plan)
+            total += mask(self._pair(close, entry), name, close.cells)
         # A secret function of the batch, so that the same question gets the same noise even without
         # the checkpoint.
         seed = hashlib.blake2b(close.batch, key=self._secret, person=b"shoal noise 1").digest()
@@ -340,8 +206,9 @@ class HelperNode:
             names = (close.federation, close.contract, close.model, self.name, entry.client)
             try:
                 self._pairs[place] = pair_key(self._secret, entry.key, names)
-            # a client with a point of low order has no masks that anything could protect
             except SettingsError:
+                # A client whose public key is a point of low order has no masks that anything
+                # could protect. Its batch is void, and must not stop the helper.
                 self._pairs[place] = bytes(32)
         return self._pairs[place]
 
@@ -351,9 +218,10 @@ class HelperNode:
         )
 
     def _check_own_sums(self) -> None:
-        """Raises `InvalidState` if the log has a sum of this helper that its folder does not know."""
+        """Raises `InvalidState` if the log has a sum of this helper that its folder lacks."""
         own = helper_public(self._secret)
-        ends = {one: end for one, (_, end) in self._log.bounds(self._topic).items()}
+        bounds = self._log.bounds(self._topic)
+        ends = {partition: end for partition, (_, end) in bounds.items()}
         at = dict(self._positions)
         while any(at.get(partition, 0) < end for partition, end in ends.items()):
             records, after = self._log.read(self._topic, at, BATCH_RECORDS, WAIT_S)
@@ -367,28 +235,28 @@ class HelperNode:
         if HelperSum.headers()[0] not in record.headers:
             return
         try:
-            found = HelperSum.decode(record.value, record.headers)
-            model = self._model(found)
+            published = HelperSum.decode(record.value, record.headers)
+            model = self._model(published)
         except MessageRejected:
             return
-        known = found.round < model.round or (found.round, found.batch) == (
-            model.round,
-            model.batch,
-        )
-        if (
-            found.helper == self.name
-            and not known
-            and is_signed(own, found.signature, found.signed_content)
-        ):
+        is_newest = (published.round, published.batch) == (model.round, model.batch)
+        if published.helper != self.name or published.round < model.round or is_newest:
+            return
+        # Only the key of this helper signs its sums: a forged one stops no helper.
+        if is_signed(own, published.signature, published.signed_content):
             raise InvalidState(
-                f"the log has the sum of helper {self.name} for round {found.round} of model {found.model}, and its "
-                "folder does not know it: the folder is older than what the helper has published, or a copy runs "
-                "elsewhere. Restore the newest copy of the folder; going on could unmask a window twice"
+                f"the log has the sum of helper {self.name} for round {published.round} of model"
+                f" {published.model}, and its folder does not know it: the folder is older than"
+                " what the helper has published, or a copy runs elsewhere. Restore the newest copy"
+                " of the folder; going on could unmask a window twice"
             )
 
     def _saved_parts(self) -> SavedParts:
         whole = "the helper's checkpoint"
-        wrong = "the helper's checkpoint belongs to another {}; restore the one that belongs here, or name a new folder"
+        wrong = (
+            "the helper's checkpoint belongs to another {}; restore the one that belongs here, or"
+            " name a new folder"
+        )
         required = {
             "version": Required(
                 STATE_VERSION, InvalidState(f"{whole} is of another version of shoal")
@@ -398,20 +266,22 @@ class HelperNode:
             "log": Required(self._log.identity(self._topic), InvalidState(wrong.format("log"))),
         }
         parts: dict[str, SavedPart] = {
-            "positions": SavedValue(lambda: pairs_of(self._positions), self._go_to),
-            **{f"model {name}": one for name, one in self._models.items()},
+            "positions": SavedValue(lambda: pairs_of(self._positions), self._restore_positions)
         }
+        for name, sums in self._models.items():
+            parts[f"model {name}"] = sums
         return SavedParts(whole, parts, required)
 
-    def _go_to(self, positions: Any) -> None:
-        self._positions = dict(positions)
+    def _restore_positions(self, pairs: Any) -> None:
+        self._positions = positions_of(pairs)
 
 
 def helper_name(contract: ResolvedContract, secret: bytes) -> str:
     """The name of the helper with this secret in the contract. Raises `SettingsError`."""
     if not contract.mode.masked:
         raise SettingsError(
-            f'a helper unmasks counts of mode = "masked"; this federation has "{contract.mode.name}"'
+            'a helper unmasks counts of mode = "masked"; this federation has'
+            f' "{contract.mode.name}"'
         )
     public = helper_public(secret)
     for helper in contract.mode.helpers:
@@ -423,42 +293,6 @@ def helper_name(contract: ResolvedContract, secret: bytes) -> str:
                 f"this is the key of a helper of region {region}: give it the file of {region}"
             )
     raise SettingsError(
-        "no helper of the contract has this key: put what `shoal keys helper` has printed for it into "
-        "[[privacy.helpers]] of the file that all members have"
+        "no helper of the contract has this key: put what `shoal keys helper` has printed for it"
+        " into [[privacy.helpers]] of the file that all members have"
     )
-
-
-CHECKPOINT: Final = "helper.db"
-
-
-@contextmanager
-def open_helper(
-    config: Config,
-    secret: bytes,
-    folder: Path,
-    metrics: HelperMetrics | None = None,
-    rounds: dict[str, int] | None = None,
-) -> Iterator[HelperNode]:
-    """Open a helper: its folder and the log. `resumed` resumes it and closes all.
-
-    Its newest rounds are copied to `rounds` then. Raises `SettingsError` for a key that the
-    contract does not have, and as the checkpoint and the log do.
-    """
-    name = helper_name(config.resolved, secret)
-    with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SettingsError(
-                f"folder {folder} cannot be made: {error.strerror}; name another one"
-            ) from None
-        owner = f"helper {name} of {config.contract.federation}"
-        checkpoint = stack.enter_context(Checkpoint(folder / CHECKPOINT, owner))
-        log = stack.enter_context(closing(open_federation_log(config)))
-        ensure_topics(log, config.contract, config.log)
-        node = HelperNode(config.resolved, secret, log, checkpoint, metrics)
-        try:
-            yield node
-        finally:
-            if rounds is not None:
-                rounds.update(node.rounds)

@@ -1,5 +1,4 @@
-"""What the columns of data hold: times, clients, features with their units, and what is left out,
-with the reason.
+"""What the columns of data hold: times, clients, features, and what is left out, with the reason.
 
 Everything is found from names and a few thousand rows, which are kept nowhere.
 """
@@ -34,8 +33,8 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
         r"timestamp|zeitstempel|date[_ -]?time|uhrzeit|ts|epoch|heure|fecha|hora"
     ),
     "client": re.compile(
-        rf"({_THINGS})([_ -]?(id|name|no|nr))?|(dev|device)[_ -]?(eui|addr)|plant|location|place|house|building|"
-        r"hall|line|area|"
+        rf"({_THINGS})([_ -]?(id|name|no|nr))?|(dev|device)[_ -]?(eui|addr)|"
+        r"plant|location|place|house|building|hall|line|area|"
         r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
     ),
     "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
@@ -44,50 +43,60 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
 
 
 def is_named(kind: Kind, name: str) -> bool:
-    """Whether a column of that name, or a field at the end of that path, is usually of this kind."""
-    parts = unit_of(NUMBERED.sub("", " ".join(name.replace('"', "").split())))[0].split(".")
-    return any(
-        _NAMES[kind].fullmatch("_".join(parts[first:]).lower().strip("# _"))
-        for first in range(len(parts))
-    )
+    """Whether a column of that name, or a field at the end of that path, is of this kind."""
+    spaced = " ".join(name.replace('"', "").split())
+    bare, _ = unit_of(NUMBERED.sub("", spaced))
+    parts = bare.split(".")
+    # The last part of a path, or the last few: device.id is named as a client by both.
+    for first in range(len(parts)):
+        end = "_".join(parts[first:]).lower().strip("# _")
+        if _NAMES[kind].fullmatch(end):
+            return True
+    return False
 
 
 _QUANTITIES = re.compile(
-    r"(metric|variable|parameter|quantity|entity|signal|channel|field|measurement|property|attribute|register|"
-    r"kanal|messgr(ö|oe)(ß|ss)e|messstelle)([_ -]?(id|name|no|nr))?|(tag|point|series)[_ -]?(id|name|no|nr)"
+    r"(metric|variable|parameter|quantity|entity|signal|channel|field|measurement|property|"
+    r"attribute|register|kanal|messgr(ö|oe)(ß|ss)e|messstelle)([_ -]?(id|name|no|nr))?|"
+    r"(tag|point|series)[_ -]?(id|name|no|nr)"
 )
 """names of a column that names the quantity of a row's only value, in lower case"""
 LONG_SHARE = 0.3
-"""share of a column's cells that are numbers where it may hold the values of several quantities:
-some are texts"""
+"""share of numbers in a column that may hold the values of several quantities: some are texts"""
 
 _PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
+_HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
+"""a date followed by a time of day"""
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
 NUMBERS_SHARE = 0.9
-"""share of a column's cells that are numbers where it is a feature: a few words for "no value" are
-usual"""
+"""share of numbers in a column that is a feature: a few words for "no value" are usual"""
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
 CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0)
-"""numbers that are in use for "no value"; one is taken for it only where it lies far from all other
-values"""
+"""numbers that are in use for "no value"; taken for it only where all other values are far away"""
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
 TURNS_MIN = 4
 """fewest values of a coarse feature on a circle: weekdays are no states"""
 CATEGORY_VALUES_MAX = 8
+"""most texts of a column that is a category"""
 CATEGORY_CELLS_MIN = 10
+"""fewest cells with each of them"""
 CATEGORY_CHARS_MAX = 32
-"""most texts of a column that is a category, fewest cells with each of them, and most characters of
-one"""
-
-
+"""most characters of one"""
 WORD_CHARS_MAX = 12
+"""most characters of a word that stands for "no value" among numbers"""
 WORD_CELLS_MIN = 3
-"""most characters of a word that stands for "no value" among numbers, and fewest cells with it"""
+"""fewest cells with such a word"""
+CODE_CELLS_MIN = 3
+"""fewest cells with a number that stands for "no value" """
+CODE_VALUES_MIN = 10
+"""fewest other values by which that is seen"""
+ROWS_COUNTED = 20
+"""fewest rows by which a column that counts the rows is seen"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Understood:
-    """What the data hold as a whole."""
+    """The data as a whole."""
 
     columns: tuple[Column, ...]
     rows: int
@@ -145,15 +154,17 @@ class _Cells:
         self.all_texts = tuple(map(_text_of, cells))
         self.empty = np.array([not text for text in self.all_texts], dtype=np.bool_)
         self.texts = tuple(filter(None, self.all_texts))
-        read = [number(cell) for cell in cells]
-        # As they are in the file: a number that is refused is read as another text.
-        self.words = Counter(
-            str(cell).strip() for cell, n in zip(cells, read, strict=True) if isinstance(n, str)
-        )
+        self.words: Counter[str] = Counter()
         """cells that are no numbers -> how many"""
-        self.numbers = np.array(
-            [n if isinstance(n, float) and math.isfinite(n) else math.nan for n in read]
-        )
+        numbers = []
+        for cell in cells:
+            value = number(cell)
+            is_number = isinstance(value, float) and math.isfinite(value)
+            numbers.append(value if is_number else math.nan)
+            # As they are in the file: a number that is refused is read as another text.
+            if isinstance(value, str):
+                self.words[str(cell).strip()] += 1
+        self.numbers = np.array(numbers, dtype=np.float64)
         """(n,) NaN where a cell is no number"""
         self.head = self.numbers[:head]
 
@@ -164,10 +175,12 @@ class _Cells:
 
 
 def _text_of(cell: Any) -> str:
+    if cell is None:
+        return ""
     # JSON and the values of categories write true, Python writes True.
-    return (
-        "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
-    )
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return str(cell).strip()
 
 
 class Sample(NamedTuple):
@@ -194,42 +207,61 @@ def understand(
     """What the columns of the data hold.
 
     `time`, `client`, `na`: columns of the time, the column of clients and cells without a value,
-    where a person named them.
-    Raises `SettingsError` where a time may be two things, and where each row has the value of one
-    quantity only.
+    where a person named them. Raises `SettingsError` where a time may be two things, and where each
+    row has the value of one quantity only.
     """
-    names = sample.names
-    rows = sample.rows
-    cells = {
-        name: _Cells([row[place] for row in rows], sample.number, sample.head)
-        for place, name in enumerate(names)
+    cells: dict[str, _Cells] = {}
+    for place, name in enumerate(sample.names):
+        of_column = [row[place] for row in sample.rows]
+        cells[name] = _Cells(of_column, sample.number, sample.head)
+    time_columns = list(time) or _time_columns(cells)
+    client_column = client or _client_column(cells, time_columns)
+    measured = {
+        name: column
+        for name, column in cells.items()
+        if name not in time_columns and name != client_column
     }
-    times_found = list(time) or _time_columns(cells)
-    client_found = client or _client_column(cells, times_found)
-    others = {*times_found, client_found}
-    said = tuple(n for text in na if isinstance(n := number_of(text), float))
-    codes = said or _codes(cells[name].numbers for name in cells if name not in others)
+    codes = _codes_among(na) or _codes(column.numbers for column in measured.values())
+    for column in measured.values():
+        column.numbers[np.isin(column.numbers, codes)] = math.nan
+    # Only now: a code would be taken for a value that differs.
+    _check_wide(measured, sample.where)
+    columns = []
     for name, column in cells.items():
-        if name not in others:
-            column.numbers[np.isin(column.numbers, codes)] = math.nan
-    _check_wide(
-        {name: column for name, column in cells.items() if name not in others}, sample.where
+        if name:
+            columns.append(_column(name, column, time_columns, client_column))
+    clients: tuple[str, ...] = ()
+    if client_column:
+        clients = tuple(dict.fromkeys(cells[client_column].texts))
+    words = () if na else _na_words(measured.values())
+    interval, order = _interval(sample, time_columns, client_column, times)
+    return Understood(
+        tuple(columns),
+        len(sample.rows),
+        clients,
+        interval,
+        na_values=(*words, *(f"{code:g}" for code in codes)),
+        missing=_missing_share(columns, cells),
+        order=order,
     )
-    columns = [
-        _column(name, column, times_found, client_found) for name, column in cells.items() if name
-    ]
-    features = [column.name for column in columns if column.kind == "feature"]
-    of_texts = {column.name for column in columns if column.values}
-    lacking = [
-        cells[name].empty if name in of_texts else np.isnan(cells[name].numbers)
-        for name in features
-    ]
-    missing = float(np.any(lacking, axis=0).mean()) if lacking and rows else 0.0
-    clients = tuple(dict.fromkeys(cells[client_found].texts)) if client_found else ()
-    words = () if na else _na_words(cells[name] for name in cells if name not in others)
-    written = (*words, *(f"{code:g}" for code in codes))
-    interval, order = _interval(sample, times_found, client_found, times)
-    return Understood(tuple(columns), len(rows), clients, interval, written, missing, order)
+
+
+def _codes_among(na: Sequence[str]) -> tuple[float, ...]:
+    """The numbers among the cells that a person named as those without a value."""
+    numbers = [number_of(text) for text in na]
+    return tuple(number for number in numbers if isinstance(number, float))
+
+
+def _missing_share(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> float:
+    """Share of rows without a value of some feature."""
+    lacking = []
+    for column in columns:
+        if column.kind == "feature":
+            own = cells[column.name]
+            lacking.append(own.empty if column.values else np.isnan(own.numbers))
+    if not lacking or not len(lacking[0]):
+        return 0.0
+    return float(np.any(lacking, axis=0).mean())
 
 
 def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
@@ -239,150 +271,159 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     # Year, month and day.
     if len(parts) >= 3:
         return parts
-    named = [name for name in cells if is_named("time", name)]
-    for name in (*named, *(name for name in cells if name not in named)):
-        if not _are_times(cells[name], name in named):
+    # Those that are named as a time before others.
+    for name in sorted(cells, key=lambda name: not is_named("time", name)):
+        if not _are_times(cells[name], is_named("time", name)):
             continue
-        if any(re.search(r"\d[ T]\s*\d{1,2}[:.h]\d{2}", text) for text in cells[name].texts[:100]):
+        # A date with a time of day needs no second column.
+        if any(_HAS_CLOCK.search(text) for text in cells[name].texts[:100]):
             return [name]
-        clock = next((other for other in cells if other != name and _is_clock(cells[other])), None)
-        return [name] if clock is None else [name, clock]
+        for other in cells:
+            if other != name and _is_clock(cells[other]):
+                return [name, other]
+        return [name]
     return []
 
 
 def _are_times(cells: _Cells, by_name: bool) -> bool:
-    """Whether these cells are times. Numbers are only where the name of their column says so
-    (`by_name`)."""
+    """Whether these cells are times; numbers only where their column is named so (`by_name`)."""
     if not cells.texts:
         return False
     if cells.number_share > 1 - TIMES_SHARE:
         numbers = cells.numbers[np.isfinite(cells.numbers)]
         # Epochs of this century, in s, ms, µs or ns, or dates of digits alone.
-        return by_name and bool(
-            ((numbers >= 1e9) | ((numbers >= 19000101) & (numbers <= 21001231))).all()
-        )
-    readers = [TimeReader(TimeOptions(), order) for order in ("day-first", "month-first")]
-    read = sum(any(reader([text]) is not None for reader in readers) for text in cells.texts)
+        is_epoch = numbers >= 1e9
+        is_date = (numbers >= 19000101) & (numbers <= 21001231)
+        return by_name and bool((is_epoch | is_date).all())
+    day_first = TimeReader(TimeOptions(), "day-first")
+    month_first = TimeReader(TimeOptions(), "month-first")
+    read = 0
+    for text in cells.texts:
+        read += day_first([text]) is not None or month_first([text]) is not None
     return read >= TIMES_SHARE * len(cells.texts)
 
 
 def _is_clock(cells: _Cells) -> bool:
     # Two parts with a point are a number: 18.30.
-    found = sum(bool(_CLOCK.fullmatch(text)) for text in cells.texts)
-    return (
-        cells.number_share < 1 - TIMES_SHARE
-        and bool(cells.texts)
-        and found >= TIMES_SHARE * len(cells.texts)
-    )
+    if not cells.texts or cells.number_share >= 1 - TIMES_SHARE:
+        return False
+    clocks = sum(bool(_CLOCK.fullmatch(text)) for text in cells.texts)
+    return clocks >= TIMES_SHARE * len(cells.texts)
 
 
 def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | None:
-    """The column that names clients: its name says so, and it has few values, which are whole
-    numbers or texts."""
+    """The column that names clients.
+
+    Its name says so, and it has few values, which are whole numbers or texts.
+    """
     for name, column in cells.items():
         if name in times or not is_named("client", name):
             continue
         numbers = column.numbers[np.isfinite(column.numbers)]
+        are_whole = bool((numbers == np.round(numbers)).all())
         values = len(set(column.texts))
-        if (
-            1 <= values <= CLIENTS_MAX
-            and len(column.texts) >= 5 * values
-            and (numbers == np.round(numbers)).all()
-        ):
+        come_back = len(column.texts) >= 5 * values
+        if are_whole and come_back and 1 <= values <= CLIENTS_MAX:
             return name
     return None
 
 
 def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
-    """Raises `SettingsError` for a long table: one column of values, of the quantities that another
-    column names.
+    """Raises `SettingsError` for a long table.
 
-    `cells` has neither times nor clients.
+    That is one column of values, of the quantities that another column names. `cells` has neither
+    times nor clients.
     """
     numeric = [name for name, column in cells.items() if column.number_share >= LONG_SHARE]
-    names = [
-        name
-        for name in cells
-        if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _"))
-    ]
-    of_name = defaultdict(list)
-    for place, name in enumerate(cells[names[0]].all_texts if names else ()):
-        of_name[name].append(place)
-
-    def varies(column: str) -> bool:
-        """Whether it is more than the number of a series, the same in all rows of a name."""
-        found = (cells[column].numbers[places] for places in of_name.values())
-        return any(np.ptp(numbers) > 0 for one in found if len(numbers := one[np.isfinite(one)]))
-
-    values = [column for column in numeric if varies(column)]
-    if len(values) == 1 and len(of_name) > 1:
+    quantities = None
+    for name in cells:
+        if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _")):
+            quantities = name
+            break
+    if quantities is None:
+        return
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, quantity in enumerate(cells[quantities].all_texts):
+        rows_of[quantity].append(row)
+    values = [name for name in numeric if _varies(cells[name].numbers, rows_of.values())]
+    if len(values) == 1 and len(rows_of) > 1:
         raise SettingsError(
-            f"{where}: a row has one value, in {values[0]}, of what {names[0]} names. shoal takes rows with a column "
-            'for each quantity: see "Long tables" in docs/how-to/own-data.md; if it names devices that all measure the '
-            f"same, give --client-column {names[0]}"
+            f"{where}: a row has one value, in {values[0]}, of what {quantities} names. shoal takes"
+            ' rows with a column for each quantity: see "Long tables" in docs/how-to/own-data.md;'
+            " if it names devices that all measure the same, give --client-column"
+            f" {quantities}"
         )
 
 
+def _varies(numbers: Floats, groups: Iterable[Sequence[int]]) -> bool:
+    """Whether numbers differ within a group of rows, unlike the number of a series."""
+    for rows in groups:
+        finite = numbers[rows][np.isfinite(numbers[rows])]
+        if len(finite) and np.ptp(finite) > 0:
+            return True
+    return False
+
+
 def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
-    """The numbers that stand for "no value" in some column: known codes, far from all other values
-    there."""
+    """The numbers that stand for "no value" in some column: known codes, far from all values."""
     found: set[float] = set()
     for numbers in columns:
         values = numbers[np.isfinite(numbers)]
+        rest = values[~np.isin(values, CODES)]
+        if len(rest) < CODE_VALUES_MIN:
+            continue
+        spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
         for code in CODES:
-            rest = values[~np.isin(values, CODES)]
-            if len(rest) < 10 or (values == code).sum() < 3:
-                continue
-            spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
             distance = max(float(rest.min()) - code, code - float(rest.max()))
-            if distance > CODE_GAP * spread:
+            if (values == code).sum() >= CODE_CELLS_MIN and distance > CODE_GAP * spread:
                 found.add(code)
     return tuple(sorted(found))
 
 
 def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
-    """The words that stand for "no value" among numbers, such as "n/a" and "-": short, without
-    digits, and repeated."""
+    """The words that stand for "no value" among numbers, such as "n/a": short, without digits."""
     words: Counter[str] = Counter()
     for column in columns:
         if column.number_share >= NUMBERS_SHARE:
             words.update(column.words)
-    return tuple(
-        sorted(
-            word
-            for word, cells in words.items()
-            if cells >= WORD_CELLS_MIN
-            and len(word) <= WORD_CHARS_MAX
-            # A spreadsheet writes errors as #DIV/0!
-            and (word.startswith("#") or not any(map(str.isdigit, word)))
-        )
-    )
+    na_words = []
+    for word, cells in words.items():
+        if cells < WORD_CELLS_MIN or len(word) > WORD_CHARS_MAX:
+            continue
+        # A spreadsheet writes errors as #DIV/0!
+        if word.startswith("#") or not any(map(str.isdigit, word)):
+            na_words.append(word)
+    return tuple(sorted(na_words))
 
 
 def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) -> Column:
     examples = cells.texts[:3]
     if name in times:
-        return Column(
-            name, "time", "the time" if len(times) == 1 else "a part of the time", examples
-        )
+        reason = "the time" if len(times) == 1 else "a part of the time"
+        return Column(name, "time", reason, examples)
     if name == client:
         return Column(name, "client", f"names {len(set(cells.texts))} clients", examples)
     if _NAMES["label"].fullmatch(name.lower().strip()):
         return Column(name, "label", "a class, by its name; left out", examples)
     numbers = cells.numbers[np.isfinite(cells.numbers)]
-    if values := _categories(cells, numbers):
-        return Column(
-            name, "feature", "few texts", examples, values=values, low=-0.5, high=len(values) - 0.5
-        )
-    if reason := _left_out(cells, numbers):
+    values = _categories(cells, numbers)
+    if values:
+        # Half a step around the places 0, 1, ... of the values.
+        high = len(values) - 0.5
+        return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=high)
+    reason = _left_out(cells, numbers)
+    if reason:
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
 
 
 def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -> Column:
+    bare_name, unit = unit_of(name)
     behind = {unit_behind(text) for text in examples}
-    unit = unit_of(name)[1] or (behind.pop() if len(behind) == 1 else "")
-    if period := period_of(unit_of(name)[0], unit, numbers):
+    if not unit and len(behind) == 1:
+        unit = behind.pop()
+    period = period_of(bare_name, unit, numbers)
+    if period:
         low = cut_of(numbers, period)
         step = step_of(numbers, fewest=TURNS_MIN)
         return Column(
@@ -397,11 +438,14 @@ def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -
 
 def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
     """The values of a column of texts that are few and come back often; () for any other column."""
-    found = Counter(cells.texts)
-    usual = 2 <= len(found) <= CATEGORY_VALUES_MAX and min(found.values()) >= CATEGORY_CELLS_MIN
-    if not usual or len(numbers) or len(cells.texts) < (1 - MISSING_MAX) * len(cells.numbers):
+    counts = Counter(cells.texts)
+    if len(numbers) or not 2 <= len(counts) <= CATEGORY_VALUES_MAX:
         return ()
-    return tuple(sorted(found)) if max(map(len, found)) <= CATEGORY_CHARS_MAX else ()
+    if len(cells.texts) < (1 - MISSING_MAX) * len(cells.numbers):
+        return ()
+    if min(counts.values()) < CATEGORY_CELLS_MIN or max(map(len, counts)) > CATEGORY_CHARS_MAX:
+        return ()
+    return tuple(sorted(counts))
 
 
 NO_VALUE = frozenset({"nan", "na", "n/a", "null", "none", "-", "--"})
@@ -413,37 +457,53 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
     """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
     if not len(numbers):
         if cells.texts and all(text.startswith(("{", "[")) for text in cells.texts):
-            return "JSON: put its fields into columns, or let shoal init look at the topic that it came from"
-        return "text" if any(text.lower() not in NO_VALUE for text in cells.texts) else NO_CELL
+            return (
+                "JSON: put its fields into columns, or let shoal init look at the topic that it"
+                " came from"
+            )
+        has_text = any(text.lower() not in NO_VALUE for text in cells.texts)
+        return "text" if has_text else NO_CELL
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
     if np.ptp(numbers) == 0:
         return "the same value everywhere"
-    # It may begin again for each client.
+    return "counts the rows" if _counts_rows(cells) else ""
+
+
+def _counts_rows(cells: _Cells) -> bool:
+    # It may begin again for each client: nearly all steps are the same, not all of them.
     steps = np.diff(cells.head)
-    if len(steps) >= 20 and np.median(steps) > 0 and (steps == np.median(steps)).mean() > 0.9:
-        return "counts the rows"
-    return ""
+    if len(steps) < ROWS_COUNTED:
+        return False
+    usual = np.median(steps)
+    return bool(usual > 0 and (steps == usual).mean() > 0.9)
 
 
 def _interval(
     sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions
 ) -> tuple[float | None, str | None]:
-    """The usual seconds between two readings of a client, None without times; and the order of
-    dates."""
+    """The usual seconds between two readings of a client, and the order of dates.
+
+    Both are None without times.
+    """
     if not times:
         return None, None
     places = [sample.names.index(name) for name in times]
-    cells = [[row[place] for place in places] for row in sample.rows]
+    cells = []
+    for row in sample.rows:
+        cells.append([row[place] for place in places])
     read = time_reader(lambda: cells, options, sample.where)
-    who = [str(row[sample.names.index(client)]) if client else "" for row in sample.rows]
+    client_place = sample.names.index(client) if client else None
     last: dict[str, float] = {}
     gaps: list[float] = []
-    for name, found in zip(who[: sample.head], map(read, cells[: sample.head]), strict=True):
-        if found is None:
+    for row, of_time in zip(sample.rows[: sample.head], cells, strict=False):
+        time = read(of_time)
+        if time is None:
             continue
-        # Equal and earlier times are repeats and late rows, and tell nothing of the usual interval.
-        if name in last and found > last[name]:
-            gaps.append(found - last[name])
-        last[name] = found
-    return (float(np.median(gaps)) if gaps else None), read.order
+        name = "" if client_place is None else str(row[client_place])
+        # Equal and earlier times are repeats and late rows, and show nothing of the usual interval.
+        if name in last and time > last[name]:
+            gaps.append(time - last[name])
+        last[name] = time
+    interval = float(np.median(gaps)) if gaps else None
+    return interval, read.order

@@ -38,8 +38,9 @@ class Unit(NamedTuple):
 
 
 _FROM_ZERO = (
-    "ppm ppb lux lx w kw wh kwh mw va pa kpa bar mbar m/s km/h rpm 1/min mm cm m l l/min l/h m3/h m³/h µg/m3 µg/m³ "
-    "ug/m3 mg/m3 mg/m³ g/m3 g/m³ hz khz db db(a) s ms min h kg g n mm/h mm/s w/m2 w/m² hpa k"
+    "ppm ppb lux lx w kw wh kwh mw va pa kpa bar mbar m/s km/h rpm 1/min mm cm m l l/min l/h m3/h"
+    " m³/h µg/m3 µg/m³ ug/m3 mg/m3 mg/m³ g/m3 g/m³ hz khz db db(a) s ms min h kg g n mm/h mm/s"
+    " w/m2 w/m² hpa k"
 )
 UNITS: Mapping[str, Unit] = {
     "%": Unit(0.0, 100.0),
@@ -66,8 +67,8 @@ _WRITTEN_OUT = {
     "ugm3": "µg/m³",
 }
 _SUFFIX = re.compile(
-    r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|mbar|bar|rpm|hz|mm|"
-    r"db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
+    r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|"
+    r"mbar|bar|rpm|hz|mm|db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
     re.IGNORECASE,
 )
 
@@ -79,32 +80,40 @@ TAIL_CHARS = 24
 
 
 def unit_of(name: str) -> tuple[str, str]:
-    """The name of a column without its unit, and the unit, "" for none: "Temp (°C)" -> "Temp",
-    "°C"."""
+    """The name of a column without its unit, and the unit: "Temp (°C)" -> "Temp", "°C".
+
+    The unit is "" for none.
+    """
     plain = NUMBERED.sub("", " ".join(name.split()))
-    found = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
-    if found is None or not found["name"]:
+    parts = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
+    if parts is None or not parts["name"]:
         return name, ""
-    unit = found["unit"].strip()
+    bare_name = parts["name"].strip()
     number = NUMBERED.search(name)
-    return f"{found['name'].strip()}{number[0] if number else ''}", _WRITTEN_OUT.get(
-        unit.lower(), unit
-    )
+    if number:
+        bare_name += number[0]
+    unit = parts["unit"].strip()
+    return bare_name, _WRITTEN_OUT.get(unit.lower(), unit)
 
 
 def feature_names(columns: Iterable[str]) -> dict[str, str]:
-    """column -> the name of its feature: the same, unless that is too long or not printable, and no
-    two alike."""
+    """column -> the name of its feature, no two alike.
+
+    The name is that of the column, unless that is too long or not printable.
+    """
     names: dict[str, str] = {}
     for column in columns:
-        name = " ".join("".join(sign if sign.isprintable() else " " for sign in column).split())
+        printable = "".join(sign if sign.isprintable() else " " for sign in column)
+        name = " ".join(printable.split())
         if len(name) > FEATURE_NAME_CHARS:
             name = unit_of(name)[0]
         place = 0
         while len(name) > FEATURE_NAME_CHARS or name in names.values():
             place += name in names.values()
             # Both ends, since long names often begin alike.
-            end = f"{name[-TAIL_CHARS:].lstrip()}{f' ({place})' * (place > 0)}"
+            end = name[-TAIL_CHARS:].lstrip()
+            if place:
+                end += f" ({place})"
             name = f"{name[: FEATURE_NAME_CHARS - len(end) - 3].rstrip()} … {end}"
         names[column] = name
     return names
@@ -127,15 +136,11 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     if spread > 0:
         least = max(least, float(near) - 3 * spread)
         most = min(most, float(far) + 3 * spread)
-    ends = None if known.low is None or known.high is None else (known.low, known.high)
-    # A share that is written as 0.31 is not in percent.
-    if (
-        ends is not None
-        and ends[0] <= least
-        and most <= ends[1]
-        and most - least > 0.02 * (ends[1] - ends[0])
-    ):
-        return ends
+    if known.low is not None and known.high is not None:
+        is_inside = known.low <= least and most <= known.high
+        # A share that is written as 0.31 is not in percent.
+        if is_inside and most - least > 0.02 * (known.high - known.low):
+            return known.low, known.high
     # A column of 0 and 1 has these bounds whatever its readings are, so they reveal none. A
     # category would reject a 2 that comes later.
     if set(np.unique(values).tolist()) == {0.0, 1.0}:
@@ -144,8 +149,10 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     step = _nice(span / 10)
     low = math.floor((least - span / 10) / step) * step
     high = math.ceil((most + span / 10) / step) * step
+    # What is never negative may be 0 one day, unless its values are far from it.
     if least >= 0 and (known.low == 0 or low < 0):
-        low = max(low, 0.0) if least > 0.2 * span else 0.0
+        is_far = least > 0.2 * span
+        low = max(low, 0.0) if is_far else 0.0
     if known.low is not None and least >= known.low:
         low = max(low, known.low)
     return round(low, 12), round(high, 12)
@@ -154,27 +161,37 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
 def _nice(step: float) -> float:
     """The next of 1, 2 and 5 times a power of ten that is not below `step`."""
     power = 10.0 ** math.floor(math.log10(step))
-    # A step that is itself such a number may have come out a bit larger by rounding.
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+    for factor in (1, 2, 5):
+        # A step that is itself such a number may have come out a bit larger by rounding.
+        if factor * power >= step * (1 - 1e-9):
+            return factor * power
+    return 10 * power
 
 
 def period_of(name: str, unit: str, values: Floats) -> float:
-    """Period after which a feature begins again, by name without unit, unit and values (n,), n >=
-    1; 0: never."""
+    """Period after which a feature begins again; 0: never.
+
+    It is known by the name without unit, the unit, and the values (n,), n >= 1.
+    """
     name = name.lower().strip()
     least = float(values.min())
     most = float(values.max())
     for pattern, period in PERIODS.items():
         if pattern.fullmatch(name) and least >= 0 and period / 2 < most <= period:
             return period
-    degrees = unit.lower() in DEGREES
-    around = (least >= 0 and 180 < most <= 360) or (-180 <= least < -90 and 90 < most <= 180)
-    return 360.0 if around and (degrees or (not unit and DIRECTION.fullmatch(name))) else 0.0
+    are_degrees = unit.lower() in DEGREES
+    if not unit and DIRECTION.fullmatch(name):
+        are_degrees = True
+    from_north = least >= 0 and 180 < most <= 360
+    both_ways = -180 <= least < -90 and 90 < most <= 180
+    return 360.0 if are_degrees and (from_north or both_ways) else 0.0
 
 
 def cut_of(values: Floats, period: float) -> float:
-    """The place on a circle around which the fewest of (n,) values lie: in the middle of one of
-    `CUTS` equal parts."""
+    """The place on a circle around which the fewest of (n,) values lie.
+
+    It is the middle of one of `CUTS` equal parts.
+    """
     counts = np.bincount((values % period / period * CUTS).astype(np.int64) % CUTS, minlength=CUTS)
     apart = np.arange(CUTS)
     # Steep, so that a narrow gap beside many readings is better than a place among few.

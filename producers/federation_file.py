@@ -1,5 +1,4 @@
-"""A federation file for somebody's own data, written from what their columns hold, and the commands
-that use it."""
+"""Writes a federation file for somebody's own data, and names the commands that use it."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ WINDOW_READINGS = 400
 WINDOW_S_MAX = 604_800.0
 """longest window of a contract, in seconds"""
 WINDOW_READINGS_MIN = 50
-"""fewest readings of a window in which noise leaves something to see (docs/explanation/privacy.md)
-"""
+"""fewest readings of a window that noise leaves something of (docs/explanation/privacy.md)"""
 MISSING_MIN = 0.02
 """share of readings that lack a value from which on they are learnt for the others"""
 EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
@@ -30,9 +28,9 @@ PUBLISH_READINGS = (20, 500)
 UPDATES_PER_CLIENT = 40
 """updates of a client, at least, in data that are replayed once"""
 BOUNDS_SENTENCE = (
-    "low and high are PROPOSALS, made from the data and rounded outward. Bounds that are taken from data reveal "
-    "something of it: put the range of the sensor's data sheet there before you rely on the privacy of this "
-    "federation."
+    "low and high are PROPOSALS, made from the data and rounded outward. Bounds that are taken from"
+    " data reveal something of it: put the range of the sensor's data sheet there before you rely"
+    " on the privacy of this federation."
 )
 
 
@@ -55,8 +53,10 @@ class Plan:
     @property
     def origin(self) -> str:
         """What the file was made from, for people."""
-        rows = f"{self.understood.rows:,} {'rows' if self.source == 'files' else 'messages'}"
-        return rows if self.understood.rows else "a sheet of features"
+        if not self.understood.rows:
+            return "a sheet of features"
+        noun = "rows" if self.source == "files" else "messages"
+        return f"{self.understood.rows:,} {noun}"
 
     @property
     def clients(self) -> int:
@@ -67,8 +67,10 @@ class Plan:
 def federation_file(plan: Plan) -> str:
     """The file as TOML: contract, and settings that fit the rate of the data."""
     lines = [
-        f"# A shoal federation, proposed from {plan.origin}. Clients and the server read this file.",
-        "# [federation], [[features]], [privacy] and [[models]] are the contract: the same on every machine.",
+        f"# A shoal federation, proposed from {plan.origin}."
+        " Clients and the server read this file.",
+        "# [federation], [[features]], [privacy] and [[models]] are the contract:"
+        " the same on every machine.",
         "",
         "[federation]",
         f"name = {_toml(plan.name)}",
@@ -84,25 +86,26 @@ def federation_file(plan: Plan) -> str:
         "",
         *_processes(plan),
     ]
-    given = {
-        name: value
-        for name, value in plan.settings.items()
-        if value not in (None, "", 0, (), [], {})
-    }
-    plain = {name: value for name, value in given.items() if not isinstance(value, dict)}
-    if given:
-        lines += [
-            "",
-            f"[{plan.source}]",
-            *(f"{name} = {_toml(value)}" for name, value in plain.items()),
-        ]
-    for name in given.keys() - plain.keys():
-        lines += [
-            "",
-            f"[{plan.source}.{name}]",
-            *(f"{_toml(key)} = {_toml(value)}" for key, value in given[name].items()),
-        ]
+    lines += _source(plan)
     return "\n".join(lines) + "\n"
+
+
+def _source(plan: Plan) -> list[str]:
+    """The section of the source, without settings that have no value."""
+    plain: list[str] = []
+    tables: list[str] = []
+    for name, value in plan.settings.items():
+        if value in (None, "", 0, (), [], {}):
+            continue
+        if isinstance(value, dict):
+            # After the plain settings: in TOML, what follows the head of a table belongs to it.
+            tables += ["", f"[{plan.source}.{name}]"]
+            tables += [f"{_toml(key)} = {_toml(entry)}" for key, entry in value.items()]
+        else:
+            plain.append(f"{name} = {_toml(value)}")
+    if not plain and not tables:
+        return []
+    return ["", f"[{plan.source}]", *plain, *tables]
 
 
 def _processes(plan: Plan) -> list[str]:
@@ -127,52 +130,61 @@ def _processes(plan: Plan) -> list[str]:
 
 
 def _feature(column: Column) -> list[str]:
+    lines = [f"name = {_toml(column.name)}"]
+    if column.unit and not column.values:
+        lines.append(f"unit = {_toml(column.unit)}")
+    # What a person listed is no proposal, and needs no remark.
+    is_listed = column.reason == LISTED
     if column.values:
-        lines = [
-            f"name = {_toml(column.name)}",
-            'kind = "category"',
-            f"values = {_toml(list(column.values))}",
-        ]
-        if column.reason != LISTED:
-            lines[2] += (
+        lines.append('kind = "category"')
+        lines.append(f"values = {_toml(list(column.values))}")
+        if not is_listed:
+            lines[-1] += (
                 "  # PROPOSAL: those that occur; a value that is not listed is taken for missing"
             )
         return lines
-    physical = UNITS.get(column.unit.lower())
-    known = physical is not None and (physical.low, physical.high) == (column.low, column.high)
-    lines = [f"name = {_toml(column.name)}"]
-    if column.unit:
-        lines.append(f"unit = {_toml(column.unit)}")
     step = [f"step = {column.step!r}"] if column.step else []
     if column.period:
-        circle = ['kind = "circular"', f"period = {column.period!r}", f"low = {column.low!r}"]
-        if column.reason != LISTED:
-            circle[1] += "  # PROPOSAL: begins again after it"
-            circle[2] += "  # PROPOSAL: where the circle is cut, as few readings lie there"
-        return [*lines, *circle, *step]
-    if column.reason == LISTED:
-        return [*lines, f"low = {column.low!r}", f"high = {column.high!r}", *step]
-    remark = "the physical range of the unit" if known else "PROPOSAL"
+        period = f"period = {column.period!r}"
+        low = f"low = {column.low!r}"
+        if not is_listed:
+            period += "  # PROPOSAL: begins again after it"
+            low += "  # PROPOSAL: where the circle is cut, as few readings lie there"
+        return [*lines, 'kind = "circular"', period, low, *step]
+    high = f"high = {column.high!r}"
+    if not is_listed:
+        high += f"  # {_remark_on_bounds(column)}"
+        step = [f"{line}  # PROPOSAL: the values shown differ by multiples of it" for line in step]
+    return [*lines, f"low = {column.low!r}", high, *step]
+
+
+def _remark_on_bounds(column: Column) -> str:
+    physical = UNITS.get(column.unit.lower())
+    remark = "PROPOSAL"
+    if physical is not None and (physical.low, physical.high) == (column.low, column.high):
+        remark = "the physical range of the unit"
     if column.outside > 0:
         remark += f"; {column.outside:.2%} of the values lie outside and are clipped"
-    step = [f"{line}  # PROPOSAL: the values shown differ by multiples of it" for line in step]
-    return [*lines, f"low = {column.low!r}", f"high = {column.high!r}  # {remark}", *step]
+    return remark
 
 
 def _privacy(plan: Plan) -> list[str]:
     share = plan.understood.missing
-    missing = [
-        f'missing = "learn"  # {share:.0%} of the readings lack a value; they are learnt for the others'
-    ]
-    if plan.source == "mqtt" or share <= MISSING_MIN:
-        missing = []
+    missing = []
+    # Fields of MQTT topics come at different times: what is missing in the sample need not be.
+    if plan.source != "mqtt" and share > MISSING_MIN:
+        missing.append(
+            f'missing = "learn"  # {share:.0%} of the readings lack a value;'
+            " they are learnt for the others"
+        )
     if not plan.private:
         return ["[privacy]", 'mode = "off"  # the data are public: nothing is hidden', *missing]
     epsilon = next(epsilon for least, epsilon in EPSILONS if plan.readings >= least)
     lines = [
         "[privacy]",
         'mode = "formal"  # each reading is protected, at the client, before anything leaves it',
-        f"counts_epsilon = {epsilon!r}  # what one reading costs; `shoal check` says what that means",
+        f"counts_epsilon = {epsilon!r}  # what one reading costs; `shoal check` says what that"
+        " means",
         *missing,
     ]
     interval = plan.understood.interval_s
@@ -203,52 +215,54 @@ def _publish_readings(plan: Plan) -> int:
 def _feeding(plan: Plan, path: str, files: str) -> str:
     if plan.source == "files":
         return f"shoal producer --config {path} {files or 'DATA'}"
-    return f"shoal producer --config {path} --{plan.source}{'' if plan.settings.get('client') else ' --name client-1'}"
+    command = f"shoal producer --config {path} --{plan.source}"
+    if plan.settings.get("client"):
+        return command
+    return f"{command} --name client-1"
 
 
 def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     """The commands that use the file, with the real names of the clients."""
     path = shlex.quote(str(file))
-    files = " ".join(shlex.quote(str(one)) for one in data)
+    files = " ".join(shlex.quote(str(file)) for file in data)
     names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
-    first = names[0]
-    more = (
-        f", and the same for {', '.join(names[1:4])}{' ...' if len(names) > 4 else ''}"
-        if len(names) > 1
-        else ""
-    )
-    whole = [
-        f"shoal run {path} {files or 'DATA'}   # all of it in one process, with the page",
-        "or, as processes of their own:",
-    ]
+    commands = []
+    if plan.source == "files":
+        commands += [
+            f"shoal run {path} {files or 'DATA'}   # all of it in one process, with the page",
+            "or, as processes of their own:",
+        ]
+    remark = "at its site"
+    if len(names) > 1:
+        remark += f", and the same for {', '.join(names[1:4])}"
+    if len(names) > 4:
+        remark += " ..."
     return [
-        *(whole if plan.source == "files" else []),
+        *commands,
         f"shoal server --config {path}",
-        f"shoal client --config {path} --name {first}   # at its site{more}",
+        f"shoal client --config {path} --name {names[0]}   # {remark}",
         _feeding(plan, path, files),
     ]
 
 
 def written_name(text: str) -> str:
-    """What a person writes on the command line for the client that data call `text`: the text,
-    wherever that is it."""
+    """What a person writes on the command line for the client that data call `text`.
+
+    That is the text itself, wherever it names the client there too.
+    """
     name = client_name_of(text)
-    return (
-        text
-        if text.isprintable() and given_client_name(text) == name and not text.startswith("-")
-        else name
-    )
+    if not text.isprintable() or text.startswith("-"):
+        return name
+    return text if given_client_name(text) == name else name
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
-    # A TOML string escapes as JSON does, but for DEL.
-    return (
-        json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        if isinstance(value, str)
-        else repr(value)
-    )
+    if isinstance(value, str):
+        # A TOML string escapes as JSON does, but for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
 
 
 def _wrapped(text: str, width: int = 110) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a federation file for somebody's files is written from: their columns, and how they are read."""
+"""What a federation file for somebody's files is written from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.producers.columns import Sample, understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
+from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.form import form_of
 from shoal.producers.files.parsing import number_of
-from shoal.producers.files.tables import CsvTable, Table, open_table
+from shoal.producers.files.tables import Table, open_table
 
 HEAD_ROWS = 2000
-
-
+"""first rows of a file, which follow each other without a gap"""
+COLUMNS_NAMED_MAX = 12
+"""most columns that an error names"""
 ROWS = 6000
 """rows that are looked at: the first ones, and with them others that are spread over the file"""
 
@@ -34,14 +36,17 @@ READ_MAX = 2_000_000
 
 
 def sample_of(table: Table) -> tuple[Sample, int]:
-    """Some rows of a file, and about how many it has. Raises `InvalidData` for a file without a
-    header or rows."""
+    """Some rows of a file, and about how many it has.
+
+    Raises `InvalidData` for a file without a header or rows.
+    """
     columns = list(dict.fromkeys(name for name in table.columns if name))
     if not columns:
         raise InvalidData(f"{table.path}: the file is empty: it has no header")
     if all(isinstance(number_of(name), float) for name in columns):
         raise InvalidData(
-            f"{table.path}: its first line holds numbers, not the names of columns; add a header line"
+            f"{table.path}: its first line holds numbers, not the names of columns; add a header"
+            " line"
         )
     unique = [name for name in columns if table.columns.count(name) == 1]
     total = table.count()
@@ -82,11 +87,13 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         )
     first, total = sample_of(tables[0])
     total += sum(table.count() for table in tables[1:])
-    for named in (*options["time_columns"], *filter(None, [options["client_column"]])):
-        if named not in first.names:
-            raise SettingsError(
-                f"{files[0]}: column {named!r} is missing; the columns are {', '.join(first.names[:12])}"
-            )
+    named = list(options["time_columns"])
+    if options["client_column"]:
+        named.append(options["client_column"])
+    for name in named:
+        if name not in first.names:
+            there = ", ".join(first.names[:COLUMNS_NAMED_MAX])
+            raise SettingsError(f"{files[0]}: column {name!r} is missing; the columns are {there}")
     understood = understand(
         first, form.times, options["time_columns"], options["client_column"], form.dialect.na_values
     )
@@ -99,21 +106,24 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         raise InvalidData(
             f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}"
         )
-    sentences = [
-        f"{table.path.name}: {table.dialect.sentence()}"
-        for table in tables
-        if isinstance(table, CsvTable)
-    ]
-    sentences += [f"{understood.order} dates (--date-format)"] * (understood.order is not None)
-    client = understood.of("client")
+    sentences = []
+    for table in tables:
+        if isinstance(table, CsvTable):
+            sentences.append(f"{table.path.name}: {table.dialect.sentence()}")
+    if understood.order is not None:
+        sentences.append(f"{understood.order} dates (--date-format)")
     names = feature_names(column.name for column in features)
-    columns = tuple(replace(one, name=names.get(one.name, one.name)) for one in understood.columns)
-    understood = replace(understood, columns=columns)
+    columns = []
+    for column in understood.columns:
+        columns.append(replace(column, name=names.get(column.name, column.name)))
+    understood = replace(understood, columns=tuple(columns))
+    clients = understood.of("client")
+    labels = understood.of("label")
     settings = {
         "columns": {name: column for column, name in names.items() if name != column},
         "time_columns": [column.name for column in understood.of("time")],
-        "split": f"column:{client[0].name}" if client else "",
-        "label_column": next((column.name for column in understood.of("label")), ""),
+        "split": f"column:{clients[0].name}" if clients else "",
+        "label_column": labels[0].name if labels else "",
         "decimal": options["decimal"],
         # Later files of the same kind may be too short to show it.
         "date_format": options["date_format"] or understood.order or "",
@@ -125,14 +135,16 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
 
 
-def is_private(said: bool | None) -> bool:
-    """Whether readings are to be protected: as said, or as answered on a terminal; without one they
-    are."""
-    if said is None and sys.stdin.isatty() and sys.stdout.isatty():
+def is_private(choice: bool | None) -> bool:
+    """Whether readings are to be protected: by the option, or by the answer on a terminal.
+
+    They are where there is neither.
+    """
+    if choice is None and sys.stdin.isatty() and sys.stdout.isatty():
         return not click.confirm(
             "Are these data public, so that nobody needs to be protected?", default=False
         )
-    return said is not False
+    return choice is not False
 
 
 def stem_of(file: Path) -> str:

@@ -127,10 +127,11 @@ def _meaning(column: Column) -> str:
     help="Only print how a new file would differ from the one that is there.",
 )
 def init_command(files: tuple[Path, ...], **options: Any) -> None:
-    """Look at FILES of readings, or at messages, say what they hold, and write a federation file for them.
+    """Look at FILES of readings, or at messages, and write a federation file for them.
 
-    Understands delimiter, decimal sign, dates, encoding, header, units in names, constant and text columns, the column
-    of the time and a column that names clients. Bounds are proposals. A file that is there is never overwritten.
+    Understands delimiter, decimal sign, dates, encoding, header, units in names, constant and text
+    columns, the column of the time and a column that names clients. Bounds are proposals. A file
+    that is there is never overwritten.
 
     \b
     shoal init readings.csv
@@ -139,7 +140,8 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     shoal init --mqtt broker --topic sensors/+/climate
     """
     plan = _plan(files, options)
-    out: Path = options["out"] or Path(f"{stem_of(files[0]) if files else plan.name}.toml")
+    stem = stem_of(files[0]) if files else plan.name
+    out: Path = options["out"] or Path(f"{stem}.toml")
     for sentence in plan.sentences:
         click.echo(sentence)
     click.echo("\n".join(lines_of(plan.understood, sys.stdout.isatty())))
@@ -148,10 +150,11 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     text = federation_file(plan)
     parse_contract(tomllib.loads(text), str(out))
     if options["diff"]:
-        before = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
-        for line in difflib.unified_diff(
-            before, text.splitlines(), str(out), "proposed", lineterm=""
-        ):
+        before = []
+        if out.exists():
+            before = out.read_text(encoding="utf-8").splitlines()
+        after = text.splitlines()
+        for line in difflib.unified_diff(before, after, str(out), "proposed", lineterm=""):
             click.echo(line)
         return
     try:
@@ -170,12 +173,14 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
 
 def _plan(files: tuple[Path, ...], options: Mapping[str, Any]) -> Plan:
     """The plan from the one source that is named. Raises `SettingsError` for none or several."""
-    named = [name for name in ("kafka", "mqtt", "sheet") if options[name]] + ["FILES"] * bool(files)
-    if len(named) != 1:
+    named = [name for name in ("kafka", "mqtt", "sheet") if options[name]]
+    if files:
+        named.append("FILES")
+    if not named:
+        raise SettingsError("name what to look at, for instance: shoal init readings.csv")
+    if len(named) > 1:
         raise SettingsError(
-            "name what to look at, for instance: shoal init readings.csv"
-            if not named
-            else f"{' and '.join(named)} are different things to look at; give one of them"
+            f"{' and '.join(named)} are different things to look at; give one of them"
         )
     if bool(options["topic"]) != (named[0] in ("kafka", "mqtt")):
         raise SettingsError("--topic goes with --kafka or --mqtt, and each of them needs it")
@@ -190,27 +195,21 @@ def _plan(files: tuple[Path, ...], options: Mapping[str, Any]) -> Plan:
 
 
 def _clipped(plan: Plan, file: Path) -> list[str]:
-    """The features of the file that is there whose bounds clip more than `CLIPPED_SHARE` of what
-    was looked at."""
+    """The features whose bounds in the file that is there clip more than `CLIPPED_SHARE`."""
     if not file.exists():
         return []
-    bounds = {
-        feature.name: (feature.low, feature.high) for feature in load_config(file).contract.features
-    }
+    features = load_config(file).contract.features
+    bounds = {feature.name: (feature.low, feature.high) for feature in features}
     remarks = []
     for column in plan.understood.of("feature"):
-        if column.values or column.period:
+        if column.values or column.period or not len(column.numbers):
             continue
         low, high = bounds.get(column.name, (-math.inf, math.inf))
-        share = (
-            float(((column.numbers < low) | (column.numbers > high)).mean())
-            if len(column.numbers)
-            else 0.0
-        )
+        share = float(((column.numbers < low) | (column.numbers > high)).mean())
         if share > CLIPPED_SHARE:
             remarks.append(
-                f"{column.name}: {share:.1%} of the values lie outside {low:g} to {high:g} of {file} and are clipped; "
-                f"proposed: {column.low:g} to {column.high:g}"
+                f"{column.name}: {share:.1%} of the values lie outside {low:g} to {high:g} of"
+                f" {file} and are clipped; proposed: {column.low:g} to {column.high:g}"
             )
     return remarks
 
@@ -222,23 +221,25 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
     if plan.source != "mqtt" and understood.missing > MISSING_MIN:
         remarks.append(
-            f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the others."
+            f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the"
+            " others."
         )
     if plan.settings.get("columns"):
         remarks.append(
-            f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are changed."
+            f"Names that are not printable, or longer than {FEATURE_NAME_CHARS} characters, are"
+            " changed."
         )
-    named = {
-        text: client_name_of(text) for text in understood.clients if client_name_of(text) != text
-    }
+    named = [text for text in understood.clients if client_name_of(text) != text]
     if named:
         remarks.append("Clients with another name in folders and messages; commands take both:")
-        remarks += [f"  {text!r} is {name}" for text, name in list(named.items())[:NAMES_SHOWN]]
-        remarks += [f"  and {len(named) - NAMES_SHOWN} more"] * (len(named) > NAMES_SHOWN)
+        remarks += [f"  {text!r} is {client_name_of(text)}" for text in named[:NAMES_SHOWN]]
+    if len(named) > NAMES_SHOWN:
+        remarks.append(f"  and {len(named) - NAMES_SHOWN} more")
     if plan.private and plan.understood.rows:
         remarks.append(BOUNDS_SENTENCE)
         if plan.readings < SMALL:
             remarks.append(
-                f"{plan.readings:,} readings are too few for private counts to show clusters; for public data: --public"
+                f"{plan.readings:,} readings are too few for private counts to show clusters; for"
+                " public data: --public"
             )
     return remarks

@@ -1,5 +1,4 @@
-"""Messages of sensors: JSON objects, or plain numbers, as values of features, and what was wrong
-with the others."""
+"""Messages of sensors: JSON objects, or plain numbers, as values of features."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ class ParsedPayload(NamedTuple):
     values: SensorValues | None
     """usable values; None when there are none"""
     faults: Sequence[str]
-    """reason, one of `shoal.producers.source_type.FAULTS`, for each value that cannot be used, or
-    for the whole message"""
+    """reason, one of `FAULTS`, for each value that cannot be used, or for the whole message"""
     user: str | None = None
     """user id; None without one"""
     client: str = ""
@@ -92,39 +90,46 @@ def parse_payload(
     except UnicodeDecodeError:
         return ParsedPayload(None, ["not_text"])
     if not wanted[0].field:
-        return _parsed(now, {one: text.strip() for one in wanted})
+        return _parsed(now, dict.fromkeys(wanted, text.strip()))
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
+        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
         fields = None
     if not isinstance(fields, dict):
         return ParsedPayload(None, ["not_json"])
-    time = seconds_of(field_at(fields, settings.time)) if settings.time else now
+    time: float | None = now
+    if settings.time:
+        time = seconds_of(field_at(fields, settings.time))
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    parsed = _parsed(time, {one: field_at(fields, one.field) for one in wanted})
-    return parsed._replace(
-        user=user_of(field_at(fields, settings.user_id)) if settings.user_id else None,
-        client=text_of(field_at(fields, settings.client_field)) if settings.client_field else "",
-    )
+    parsed = _parsed(time, {field: field_at(fields, field.field) for field in wanted})
+    if settings.user_id:
+        parsed = parsed._replace(user=user_of(field_at(fields, settings.user_id)))
+    if settings.client_field:
+        parsed = parsed._replace(client=text_of(field_at(fields, settings.client_field)))
+    return parsed
 
 
 def _parsed(time: float, cells: Mapping[TopicField, Any]) -> ParsedPayload:
     values: dict[int, float] = {}
     faults: list[str] = []
-    for one, cell in cells.items():
-        value = number_of(cell) if one.codes is None else one.codes.place(number_of(cell))
+    for field, cell in cells.items():
+        number = number_of(cell)
+        value = number if field.codes is None else field.codes.place(number)
         if isinstance(value, float) and math.isfinite(value):
-            values[one.feature] = value
+            values[field.feature] = value
+        elif number is None:
+            faults.append("missing")
         elif value is None:
-            faults.append(
-                "missing" if one.codes is None or number_of(cell) is None else "undeclared"
-            )
+            faults.append("undeclared")
+        elif isinstance(value, float) and math.isinf(value):
+            faults.append("infinite")
         else:
-            faults.append(
-                "infinite" if isinstance(value, float) and math.isinf(value) else "not_a_number"
-            )
-    return ParsedPayload(SensorValues(time, values) if values else None, faults)
+            faults.append("not_a_number")
+    if not values:
+        return ParsedPayload(None, faults)
+    return ParsedPayload(SensorValues(time, values), faults)
 
 
 def values_with_gaps(values: Mapping[int, float], width: int) -> Floats:
@@ -136,10 +141,12 @@ def field_at(fields: Mapping[str, Any], path: str) -> Any:
     """The field of that name, or, for `a.b`, b in a; None when there is none."""
     if path in fields:
         return fields[path]
-    found: Any = fields
+    cell: Any = fields
     for name in _parts_of(path):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        if not isinstance(cell, dict):
+            return None
+        cell = cell.get(name)
+    return cell
 
 
 @cache
@@ -148,14 +155,12 @@ def _parts_of(path: str) -> tuple[str, ...]:
 
 
 def quoted_path(parts: Sequence[str]) -> str:
-    """The path whose parts these are, quoted where needed. A part that has quotes itself cannot be
-    named."""
+    """The path with these parts, quoted where needed; one that has quotes cannot be named."""
     return ".".join(part if re.fullmatch(r'[^".]+', part) else f'"{part}"' for part in parts)
 
 
 class RejectedMessages:
-    """Counts of what was not used, by reason, which are logged at intervals: where, and never a
-    value."""
+    """Counts what was not used, by reason, and logs it at intervals: where, and never a value."""
 
     def __init__(self, faults: Counter[str]) -> None:
         """`faults`: the totals by reason, which outlive this object."""
@@ -170,14 +175,15 @@ class RejectedMessages:
         self._unreported[reason, topic] = number + 1, first
 
     def report(self, now: float) -> None:
-        """Log what was counted since the last report, if that is long ago; `now` of a steady clock,
-        inf for at once."""
+        """Log what was counted since the last report, if that is long ago.
+
+        `now` is of a steady clock; inf logs at once.
+        """
         if not self._unreported or now < self._reported_at + REPORT_EVERY_S:
             return
         self._reported_at = now
-        for (reason, topic), (number, first) in sorted(
-            self._unreported.items(), key=lambda one: one[0]
-        ):
+        for reason, topic in sorted(self._unreported):
+            number, first = self._unreported[reason, topic]
             log_event(
                 "messages_rejected",
                 logging.WARNING,

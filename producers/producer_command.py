@@ -1,5 +1,4 @@
-"""`shoal producer`: feeds readings from one of the installed sources into the clients' readings
-logs."""
+"""`shoal producer`: feeds readings from an installed source into the clients' readings logs."""
 
 from __future__ import annotations
 
@@ -20,10 +19,12 @@ from shoal.protocol.reading_faults import unusable
 from shoal.telemetry.events import start_logging
 
 
-def source_types(told: list[str] | None = None) -> list[SourceType]:
-    """All installed source types, by name, but for broken ones: the others can be used. `told` gets
-    what is wrong."""
-    found = []
+def source_types(problems: list[str] | None = None) -> list[SourceType]:
+    """All installed source types, by name, but for broken ones: the others can be used.
+
+    `problems` gets what is wrong with those.
+    """
+    sources = []
     for name in SOURCES.names():
         try:
             source = SOURCES.load(name)
@@ -31,30 +32,31 @@ def source_types(told: list[str] | None = None) -> list[SourceType]:
                 raise SettingsError(
                     f"source of readings {name!r} is not a shoal.producers.source_type.SourceType"
                 )
-            found.append(source)
+            sources.append(source)
         except SettingsError as broken:
-            if told is not None:
-                told.append(str(broken))
-    return found
+            if problems is not None:
+                problems.append(str(broken))
+    return sources
 
 
 class ProducerCommand(click.Command):
     """A command that also takes the options of every installed source type."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own parameters, with those of the sources after --readings; a shared
-        parameter once."""
+        """The command's own parameters, with those of the sources after --readings."""
         own = super().get_params(ctx)
-        added = {
-            id(parameter): parameter for source in source_types() for parameter in source.parameters
-        }
+        # A parameter that several sources share is one object, and is added once.
+        added: dict[int, click.Parameter] = {}
+        for source in source_types():
+            for parameter in source.parameters:
+                added[id(parameter)] = parameter
         return [*own[:2], *added.values(), *own[2:]]
 
 
 @click.command(
     cls=ProducerCommand,
-    epilog="A producer that was stopped or killed continues where it was when it is started again with the same "
-    "options.",
+    epilog="A producer that was stopped or killed continues where it was when it is started again"
+    " with the same options.",
 )
 @config_option_as("config", "The federation file: its features name the columns to read.")
 @click.option(
@@ -72,15 +74,16 @@ class ProducerCommand(click.Command):
 def producer(context: click.Context, /, **options: Any) -> None:
     """Feed readings into the clients' readings logs, paced, each exactly once.
 
-    Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other, makes a --synthetic
-    stream, reads a topic by --kafka, or receives sensor values by --mqtt. Each client reads from <readings
-    folder>/<client>/readings.db, or from the broker of [readings]. A value in a file that is not a number is passed on
-    unchanged: the client rejects and counts it. A readings log keeps the newest [client] readings_bytes_max bytes.
+    Replays FILES (CSV or JSON lines, also .gz, or Parquet; columns by name) one after the other,
+    makes a --synthetic stream, reads a topic by --kafka, or receives sensor values by --mqtt. Each
+    client reads from <readings folder>/<client>/readings.db, or from the broker of [readings]. A
+    value in a file that is not a number is passed on unchanged: the client rejects and counts it. A
+    readings log keeps the newest [client] readings_bytes_max bytes.
 
     \b
     shoal producer --synthetic plant --print-federation > plant.toml
     shoal producer --config plant.toml --synthetic plant --clients 4 --speed 60x
-    shoal producer --config rooms.toml rooms.csv.gz --time-column date --split column:room --speed max
+    shoal producer --config rooms.toml rooms.csv.gz --time-column date --split column:room
     shoal producer --config rooms.toml --mqtt --name room-1
     """
     broken: list[str] = []
@@ -106,9 +109,9 @@ def producer(context: click.Context, /, **options: Any) -> None:
         raise SettingsError("--readings means nothing with [readings]; leave one of them out")
     if config.contract.privacy.privacy_unit.is_user and not source.gives_users(config, options):
         raise SettingsError(
-            'unit = "user" of [privacy] needs a user id with every reading: name the column of FILES that has it with '
-            "--user-column, or the field of messages with user_id of [mqtt]; a producer of your own sets the header "
-            "user_id"
+            'unit = "user" of [privacy] needs a user id with every reading: name the column of'
+            " FILES that has it with --user-column, or the field of messages with user_id of"
+            " [mqtt]; a producer of your own sets the header user_id"
         )
     folder: Path = options["readings"] or config.readings_folder
     start = time.monotonic()

@@ -17,7 +17,7 @@ EVENT_EVERY_S = 60.0
 
 
 class Meter:
-    """Rate and remaining time, computed from positions; `now` is of any steady clock, in seconds."""
+    """Rate and remaining time, from positions; `now` is of any steady clock, in seconds."""
 
     def __init__(self) -> None:
         self._notes: deque[tuple[float, int]] = deque()
@@ -60,8 +60,7 @@ class Display(Protocol):
     """Shows the progress of a producer."""
 
     def show(self, position: int, total: int | None) -> None:
-        """Show `position` of `total` readings, None when the total is unknown. It may be called at
-        any rate."""
+        """Show `position` of `total` readings, None when that is unknown; called at any rate."""
         ...
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -79,14 +79,14 @@ class SourceFiles:
     @cached_property
     def fed(self) -> Fed:
         """Entry of these files in a client's folder."""
-        files = tuple(
-            Beginning(name, len(content), hashlib.sha256(content).hexdigest())
-            for name, content in self._beginnings()
-        )
-        return Fed(self.source, self._split, self._only, files)
+        files = []
+        for name, content in self._beginnings():
+            digest = hashlib.sha256(content).hexdigest()
+            files.append(Beginning(name, len(content), digest))
+        return Fed(self.source, self._split, self._only, tuple(files))
 
     def keep(self, own: Path) -> None:
-        """Note in the client's folder `own` that these files are fed to it. Raises `SettingsError`."""
+        """Note in the client's folder `own` that it gets these files. Raises `SettingsError`."""
         if any(fed.source == self.source for fed in _fed_to(own)):
             return
         try:
@@ -97,8 +97,10 @@ class SourceFiles:
             raise SettingsError(f"{own / FED_FILE}: cannot be written: {error.strerror}") from None
 
     def repeat_in(self, folder: Path) -> str | None:
-        """Which of the files which clients below `folder` have already, for people; None for no
-        file."""
+        """For people: which file, and which clients below `folder` have it already.
+
+        None where no client has one.
+        """
         earlier: dict[tuple[int, str], dict[str, str]] = {}
         for path in sorted(folder.glob(f"*/{FED_FILE}")):
             for fed in _fed_to(path.parent):
@@ -108,27 +110,31 @@ class SourceFiles:
                     continue
                 for file in fed.files:
                     earlier.setdefault((file.length, file.digest), {})[path.parent.name] = file.file
+        if not earlier:
+            return None
         lengths = sorted({length for length, _ in earlier})
-        for name, content in self._beginnings() if earlier else ():
+        for name, content in self._beginnings():
             for key in _digests(content, lengths):
                 if key in earlier:
-                    clients = list(earlier[key])
-                    more = len(clients) - CLIENTS_NAMED_MAX
-                    named = ", ".join(clients[:CLIENTS_NAMED_MAX]) + (
-                        f" and {more} more" if more > 0 else ""
-                    )
-                    same = earlier[key][clients[0]]
-                    which = name if same == name else f"{name} begins as {same} does, which"
-                    return f"{which} was fed to {named} before"
+                    return _repeat_text(name, earlier[key])
         return None
 
     def _is_other_part(self, fed: Fed) -> bool:
-        """Whether no row of `fed` can be one of this source: the parts of two clients by one rule."""
-        return (
-            None not in (self._only, fed.only)
-            and self._split == fed.split
-            and self._only != fed.only
-        )
+        """Whether no row of `fed` can be one of this source: parts of two clients by one rule."""
+        if self._only is None or fed.only is None:
+            return False
+        return self._split == fed.split and self._only != fed.only
+
+
+def _repeat_text(name: str, clients: Mapping[str, str]) -> str:
+    """`clients`: client -> the name under which it got the file."""
+    named = ", ".join(list(clients)[:CLIENTS_NAMED_MAX])
+    more = len(clients) - CLIENTS_NAMED_MAX
+    if more > 0:
+        named += f" and {more} more"
+    first_name = next(iter(clients.values()))
+    subject = name if first_name == name else f"{name} begins as {first_name} does, which"
+    return f"{subject} was fed to {named} before"
 
 
 def refuse_repeats(files: SourceFiles, folder: Path, *, ask: bool) -> None:
@@ -136,11 +142,12 @@ def refuse_repeats(files: SourceFiles, folder: Path, *, ask: bool) -> None:
 
     Without a terminal, or without `ask`, raises `SettingsError`; so does the answer no.
     """
-    if (repeat := files.repeat_in(folder)) is None:
+    repeat = files.repeat_in(folder)
+    if repeat is None:
         return
     message = (
-        f"{repeat}, under another name or with other options. Fed once more, its readings count twice, and each spends "
-        "its epsilon twice"
+        f"{repeat}, under another name or with other options. Fed once more, its readings count"
+        " twice, and each spends its epsilon twice"
     )
     if not (ask and sys.stdin.isatty() and sys.stdout.isatty()):
         raise SettingsError(f"{message}; give --again to feed it all the same")
@@ -157,12 +164,14 @@ def _fed_to(own: Path) -> Iterator[Fed]:
         return
     except OSError as error:
         raise SettingsError(f"{own / FED_FILE}: cannot be read: {error.strerror}") from None
-    yield from (fed for fed in map(Fed.of_line, lines) if fed is not None)
+    for line in lines:
+        fed = Fed.of_line(line)
+        if fed is not None:
+            yield fed
 
 
 def _digests(content: bytes, lengths: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(length, digest) of the first `length` bytes, for each of the ascending lengths that
-    `content` has."""
+    """(length, digest) of the first `length` bytes, for ascending lengths that `content` has."""
     digest = hashlib.sha256()
     at = 0
     for length in lengths:

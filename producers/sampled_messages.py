@@ -1,5 +1,4 @@
-"""Contents of the messages of a topic: some are looked at, and kept nowhere, to write a federation
-file from.
+"""Contents of the messages of a topic, from which a federation file is written; kept nowhere.
 
 The messages of a Kafka topic, or of MQTT topics, become columns as those of files: one for each
 field, and one with the client, where a field or a level of the topic names it.
@@ -11,7 +10,7 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import zip_longest
@@ -69,9 +68,13 @@ class Stream(NamedTuple):
 
 
 def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file for a topic is written from. Raises `InvalidData` (none), and as the
-    log does."""
-    place = address if address.lower().startswith("kafka://") else f"kafka://{address}"
+    """What a federation file for a topic is written from.
+
+    Raises `InvalidData` where there are no messages, and as the log does.
+    """
+    place = address
+    if not address.lower().startswith("kafka://"):
+        place = f"kafka://{address}"
     with closing(KAFKA.open(place.partition(":")[2], KafkaSettings())) as log:
         messages = _from_kafka(log, topic, options["seconds"])
     if not messages:
@@ -87,8 +90,10 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
 
 
 def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file for MQTT topics is written from. Raises `InvalidData`, and as the
-    connection does."""
+    """What a federation file for MQTT topics is written from.
+
+    Raises `InvalidData`, and as the connection does.
+    """
     host, _, port = broker.removeprefix("mqtt://").partition(":")
     if port and not port.isdigit():
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
@@ -96,7 +101,8 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
     messages = _from_mqtt(MqttSettings(**settings, session_s=1), topic_filter, options["seconds"])
     if not messages:
         raise InvalidData(
-            f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a number"
+            f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a"
+            " number"
         )
     return _plan("mqtt", host, _stream_of_topics(messages, settings), messages, options)
 
@@ -104,19 +110,21 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
 def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
     """The newest messages of a topic; waits only while there are few."""
     bounds = log.bounds(topic)
-    each = MESSAGES_MAX // len(bounds)
-    at = {partition: max(first, end - each) for partition, (first, end) in bounds.items()}
+    of_partition = MESSAGES_MAX // len(bounds)
+    at = {partition: max(first, end - of_partition) for partition, (first, end) in bounds.items()}
     until = time.monotonic() + seconds
-    found = list[Sampled]()
-    while len(found) < MESSAGES_MAX:
+    messages: list[Sampled] = []
+    while len(messages) < MESSAGES_MAX:
         records, after = log.read(topic, at, 500, 0.25)
         for record in records:
-            if (fields := _fields_of(record.value or b"")) is not None and "" not in fields:
-                found.append(Sampled("", fields, record.timestamp_ms / 1000))
-        if after == at and (len(found) >= ENOUGH or time.monotonic() >= until):
+            fields = _fields_of(record.value or b"")
+            # A plain number names no feature, as all messages are of one topic.
+            if fields is not None and "" not in fields:
+                messages.append(Sampled("", fields, record.timestamp_ms / 1000))
+        if after == at and (len(messages) >= ENOUGH or time.monotonic() >= until):
             break
         at = after
-    return found[:MESSAGES_MAX]
+    return messages[:MESSAGES_MAX]
 
 
 def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> list[Sampled]:
@@ -128,16 +136,20 @@ def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> lis
     except ValueError as wrong:
         raise SettingsError(f"--topic {topic_filter}: {wrong}") from None
     until = time.monotonic() + seconds
-    found = list[Sampled]()
+    messages: list[Sampled] = []
     client_id = f"shoal-init-{secrets.token_hex(6)}"
     with closing(Connection(settings, client_id, [topic_filter], with_retained=True)) as connection:
-        while len(found) < MESSAGES_MAX and (left := until - time.monotonic()) > 0:
+        while len(messages) < MESSAGES_MAX:
+            left = until - time.monotonic()
+            if left <= 0:
+                break
             received = connection.receive(left)
             for message in received:
-                if (fields := _fields_of(message.payload)) is not None:
-                    found.append(Sampled(message.topic, fields, time.time()))
+                fields = _fields_of(message.payload)
+                if fields is not None:
+                    messages.append(Sampled(message.topic, fields, time.time()))
             connection.acknowledge(received)
-    return found
+    return messages
 
 
 def _fields_of(payload: bytes) -> dict[str, Any] | None:
@@ -147,18 +159,18 @@ def _fields_of(payload: bytes) -> dict[str, Any] | None:
         if isinstance(number_of(text), float):
             return {"": text}
         # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return None
     fields: dict[str, Any] = {}
-    _flatten(found, (), fields)
+    _flatten(value, (), fields)
     return fields
 
 
-def _flatten(found: Mapping[str, Any], above: tuple[str, ...], fields: dict[str, Any]) -> None:
-    for name, cell in found.items():
+def _flatten(value: Mapping[str, Any], above: tuple[str, ...], fields: dict[str, Any]) -> None:
+    for name, cell in value.items():
         path = (*above, name)
         if isinstance(cell, dict) and len(path) < DEPTH_MAX:
             _flatten(cell, path, fields)
@@ -167,7 +179,10 @@ def _flatten(found: Mapping[str, Any], above: tuple[str, ...], fields: dict[str,
 
 
 def _paths(messages: Sequence[Sampled]) -> list[str]:
-    return list(dict.fromkeys(path for message in messages for path in message.fields))
+    paths: dict[str, None] = {}
+    for message in messages:
+        paths |= dict.fromkeys(message.fields)
+    return list(paths)
 
 
 DATES_MIN = 10
@@ -175,10 +190,9 @@ DATES_MIN = 10
 
 
 def time_path(messages: Sequence[Sampled]) -> str:
-    """The field with the time of a message, a time in nearly all: one that is named so, else one of
-    dates.
+    """The field with the time of a message: one that is named so, else one of dates.
 
-    Empty for none.
+    It is a time in nearly all messages. Empty for none.
     """
     paths = [path for path in _paths(messages) if path]
     # A field that is named as a time before one that only looks like it; each in the order of the
@@ -188,72 +202,85 @@ def time_path(messages: Sequence[Sampled]) -> str:
         if not is_named("time", path):
             # A number of another name may be anything, and a date that hardly changes is that of a
             # version.
-            cells = [
-                cell
-                for cell in cells
-                if isinstance(cell, str) and not isinstance(number_of(cell), float)
-            ]
+            texts = [cell for cell in cells if isinstance(cell, str)]
+            cells = [text for text in texts if not isinstance(number_of(text), float)]
             if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
                 continue
-        # A small number is a duration or a counter.
-        times = [found for cell in cells if (found := seconds_of(cell)) is not None and found > 1e9]
-        if len(times) >= TIMES_SHARE * len(messages):
+        if sum(map(_is_time, cells)) >= TIMES_SHARE * len(messages):
             return path
     return ""
 
 
+def _is_time(cell: Any) -> bool:
+    seconds = seconds_of(cell)
+    # A small number is a duration or a counter.
+    return seconds is not None and seconds > 1e9
+
+
 def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) -> Stream:
-    """Columns of the fields of each kind of topic; the first level that differs names the client."""
+    """Columns of the fields of each kind of topic; the first level that differs is the client."""
     topics = [message.topic.split("/") for message in messages]
     if len(set(map(len, topics))) > 1:
         raise SettingsError(
             "these topics have different numbers of levels; give a --topic for those of one kind"
         )
-    varying = [
-        place for place, level in enumerate(zip(*topics, strict=True)) if len(set(level)) > 1
-    ]
+    varying = []
+    for place, level in enumerate(zip(*topics, strict=True)):
+        if len(set(level)) > 1:
+            varying.append(place)
     # The last level of plain numbers names the feature.
-    plain = any("" in message.fields for message in messages)
-    level = next(iter(varying if not plain else varying[:-1]), None)
-    at = "" if plain else time_path(messages)
+    are_plain = any("" in message.fields for message in messages)
+    may_be_client = varying[:-1] if are_plain else varying
+    client_level = may_be_client[0] if may_be_client else None
+    at = "" if are_plain else time_path(messages)
     cells: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     places: dict[str, str] = {}
     for message, levels in zip(messages, topics, strict=True):
-        client = "" if level is None else levels[level]
-        kind = "/".join("+" if place == level else name for place, name in enumerate(levels))
+        client = ""
+        kind_levels = list(levels)
+        if client_level is not None:
+            client = levels[client_level]
+            kind_levels[client_level] = "+"
+        kind = "/".join(kind_levels)
+        named_by = [levels[place] for place in varying if place != client_level]
+        moment = message.arrival
+        if at:
+            moment = seconds_of(message.fields[at]) or message.arrival
         for path, cell in message.fields.items():
             if path and path == at:
                 continue
-            name = ".".join(
-                [*(levels[place] for place in varying if place != level), *filter(None, [path])]
-            )
-            name = name or levels[-1]
+            parts = [*named_by, path] if path else named_by
+            name = ".".join(parts) or levels[-1]
             places[name] = f"{kind}#{path}" if path else kind
             cells[client][name].append(cell)
-            times[client, name].append(
-                seconds_of(message.fields[at]) or message.arrival if at else message.arrival
-            )
+            times[client, name].append(moment)
     names = list(places)
-    rows = [
-        [client, *row]
-        for client, own in cells.items()
-        for row in zip_longest(*(own.get(name, []) for name in names))
-    ]
-    gaps = [gap for own in times.values() for gap in np.diff(sorted(own)).tolist() if gap > 0]
-    interval = float(np.median(gaps)) if gaps else None
+    rows = []
+    for client, own in cells.items():
+        # The fields of a topic come one by one: what is beside each other need not belong together,
+        # but bounds and kinds of columns need no more.
+        for row in zip_longest(*(own.get(name, []) for name in names)):
+            rows.append([client, *row])
+    interval = _usual_gap(times.values())
     found = {**settings, "time": at}
-    if level is not None:
-        found["client"] = f"{{topic.{level}}}"
+    if client_level is not None:
+        found["client"] = f"{{topic.{client_level}}}"
     if interval is not None:
-        found |= {
-            "tolerance_s": _rounded(0.4 * interval),
-            "wait_s": _rounded(max(10.0, 3 * interval)),
-        }
+        found["tolerance_s"] = _rounded(0.4 * interval)
+        found["wait_s"] = _rounded(max(10.0, 3 * interval))
         found["silent_s"] = _rounded(max(60.0, 5 * interval))
-    return Stream(
-        [CLIENT, *names], rows, places, CLIENT if level is not None else "", found, interval
-    )
+    client_column = "" if client_level is None else CLIENT
+    return Stream([CLIENT, *names], rows, places, client_column, found, interval)
+
+
+def _usual_gap(series: Iterable[Sequence[float]]) -> float | None:
+    """The median of the gaps between successive times; None where there is none."""
+    gaps = []
+    for times in series:
+        differences = np.diff(sorted(times))
+        gaps += differences[differences > 0].tolist()
+    return float(np.median(gaps)) if gaps else None
 
 
 def _rounded(seconds: float) -> float:
@@ -272,11 +299,8 @@ def _plan(
     na = tuple(options["na_values"])
     sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
     found = understand(sample, TimeOptions(), (), named, na)
-    ends = Counter(_end(column.name) for column in found.of("feature"))
-    short = {
-        one.name: _end(one.name) if ends[_end(one.name)] == 1 else one.name for one in found.columns
-    }
-    names = feature_names(short[one.name] for one in found.of("feature"))
+    short = _short_names(found)
+    names = feature_names(short[column.name] for column in found.of("feature"))
     columns = []
     places = {}
     for column in found.columns:
@@ -291,9 +315,12 @@ def _plan(
             f"{origin}: no field of changing numbers was found, so there is nothing to cluster"
         )
     settings = dict(stream.settings)
-    client = next((column.name for column in found.of("client") if column.name != CLIENT), "")
+    clients = [column.name for column in found.of("client") if column.name != CLIENT]
+    client = clients[0] if clients else ""
     if client and "client" not in settings:
-        settings["client"] = stream.places[client].rpartition("#")[2] if kind == "mqtt" else client
+        settings["client"] = client
+        if kind == "mqtt":
+            settings["client"] = stream.places[client].rpartition("#")[2]
     interval = stream.interval_s or _interval(messages, client, str(settings["time"]))
     if kind == "kafka":
         # A field that is called as its feature needs no line.
@@ -305,44 +332,54 @@ def _plan(
     understood = Understood(
         tuple(columns), found.rows, found.clients, interval, found.na_values, found.missing
     )
-    readings = int(len(found.clients or [""]) * WEEK_S / interval) if interval else len(messages)
-    said = [f"{len(messages):,} messages of {origin} were looked at, and none is kept"]
-    said += (
-        [f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"]
-        if interval
-        else []
-    )
+    sentences = [f"{len(messages):,} messages of {origin} were looked at, and none is kept"]
+    readings = len(messages)
+    if interval:
+        readings = int(max(1, len(found.clients)) * WEEK_S / interval)
+        sentences.append(
+            f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"
+        )
     at = str(settings["time"])
-    said.append(
-        f"the time of a message is that in its field {at}"
-        if at
-        else "the time of a message is its arrival"
-    )
+    if at:
+        sentences.append(f"the time of a message is that in its field {at}")
+    else:
+        sentences.append("the time of a message is its arrival")
     name = options["name"] or similar_name(origin) or "federation"
-    return Plan(
-        name, understood, is_private(options["private"]), readings, settings, tuple(said), kind
-    )
+    private = is_private(options["private"])
+    return Plan(name, understood, private, readings, settings, tuple(sentences), kind)
+
+
+def _short_names(understood: Understood) -> dict[str, str]:
+    """path of a column -> its last part, or the path itself where features share that part."""
+    ends = Counter(_end(column.name) for column in understood.of("feature"))
+    short = {}
+    for column in understood.columns:
+        end = _end(column.name)
+        short[column.name] = end if ends[end] == 1 else column.name
+    return short
 
 
 def _end(path: str) -> str:
     """The last part of a path."""
-    return path[:-1].rpartition('"')[2] if path.endswith('"') else path.rpartition(".")[2]
+    if path.endswith('"'):
+        return path[:-1].rpartition('"')[2]
+    return path.rpartition(".")[2]
 
 
 def _interval(messages: Sequence[Sampled], client: str, at: str) -> float | None:
     """The usual seconds between two messages of a client."""
     times: dict[Any, list[float]] = defaultdict(list)
     for message in messages:
-        own = seconds_of(message.fields.get(at)) if at else message.arrival
-        if own is not None:
-            times[message.fields.get(client)].append(own)
-    gaps = [gap for own in times.values() for gap in np.diff(sorted(own)).tolist() if gap > 0]
-    return float(np.median(gaps)) if gaps else None
+        seconds: float | None = message.arrival
+        if at:
+            seconds = seconds_of(message.fields.get(at))
+        if seconds is not None:
+            times[message.fields.get(client)].append(seconds)
+    return _usual_gap(times.values())
 
 
 def plan_of_sheet(columns: Sequence[Column], name: str, options: Mapping[str, Any]) -> Plan:
-    """What a federation file is written from where a sheet lists the features, and no data are
-    there yet."""
+    """What a federation file is written from where a sheet lists the features, without data."""
     understood = Understood(tuple(columns), 0)
     name = options["name"] or similar_name(name) or "federation"
     return Plan(name, understood, is_private(options["private"]), 0, {})

@@ -10,8 +10,9 @@ from typing import Any
 
 from shoal.errors import InvalidData, SettingsError
 from shoal.producers.columns import Column
+from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.parsing import number_of
-from shoal.producers.files.tables import CsvTable, open_table
+from shoal.producers.files.tables import Table, open_table
 
 LISTED = "listed"
 """why a column of a sheet is a feature: a person says so, with its bounds"""
@@ -31,61 +32,75 @@ SHEET = {
 
 
 def columns_of_sheet(file: Path) -> list[Column]:
-    """The features that a sheet lists, one a line: name, unit, lower, upper, step; kind with its
-    values or its period.
+    """The features that a sheet lists, one a line.
 
-    Raises `SettingsError` and `InvalidData`.
+    Its columns are name, unit, lower, upper and step; kind with its values or its period. Raises
+    `SettingsError` and `InvalidData`.
     """
     table = open_table(file, Counter())
-    lower = {name.lower(): name for name in table.columns}
-    heads = {
-        what: next((lower[one] for one in names if one in lower), None)
-        for what, names in SHEET.items()
-    }
-    if missing := [
-        what for what, head in heads.items() if head is None and what in ("name", "low", "high")
-    ]:
-        raise SettingsError(
-            f"{file}: no column {SHEET[missing[0]][0]!r}; a sheet has name, unit, lower and upper"
-        )
-    wanted = [head for head in heads.values() if head is not None]
-    text = table.dialect.number_text if isinstance(table, CsvTable) else str
+    headings = _headings(table, file)
+    wanted = list(headings.values())
+    number_text = table.dialect.number_text if isinstance(table, CsvTable) else str
     columns = []
     for line, row in enumerate(table.rows(wanted), start=2):
+        # A broken row has no cells, and is refused for the name that it lacks.
         cells = dict(zip(wanted, row or (), strict=False))
-        said = {what: str(cells.get(head or "", "") or "").strip() for what, head in heads.items()}
-        name = said["name"]
-        unit = said["unit"]
-        kind = said["kind"].lower()
-        low, high = (number_of(text(said[what])) for what in ("low", "high"))
-        if kind not in ("", "number"):
-            columns.append(
-                _column_of_kind(said, number_of(text(said["period"])), low, f"{file}, line {line}")
-            )
-            continue
-        if not name or not isinstance(low, float) or not isinstance(high, float) or not low < high:
-            raise InvalidData(
-                f"{file}, line {line}: a feature has a name, and numbers lower < upper"
-            )
-        step = number_of(text(said["step"]))
-        step = step if isinstance(step, float) and not math.isnan(step) else 0.0
-        columns.append(Column(name, "feature", LISTED, unit=unit, low=low, high=high, step=step))
+        entries = dict.fromkeys(SHEET, "")
+        for entry, heading in headings.items():
+            entries[entry] = str(cells.get(heading) or "").strip()
+        numbers = {}
+        for entry in ("low", "high", "step", "period"):
+            numbers[entry] = number_of(number_text(entries[entry]))
+        columns.append(_column(entries, numbers, f"{file}, line {line}"))
     if not columns:
         raise InvalidData(f"{file}: lists no feature")
     return columns
 
 
-def _column_of_kind(said: Mapping[str, str], period: Any, low: Any, where: str) -> Column:
-    """A category or a circular feature of a sheet. Raises `InvalidData`."""
-    name = said["name"]
-    values = tuple(each.strip() for each in said["values"].split(";") if each.strip())
-    if said["kind"].lower() == "category" and name and len(set(values)) == len(values) > 1:
-        return Column(name, "feature", LISTED, values=values, low=-0.5, high=len(values) - 0.5)
-    if said["kind"].lower() == "circular" and name and isinstance(period, float) and period > 0:
+def _headings(table: Table, file: Path) -> dict[str, str]:
+    """Entry of a feature -> its column in the sheet. Raises `SettingsError`."""
+    in_lower_case = {name.lower(): name for name in table.columns}
+    headings = {}
+    for entry, names in SHEET.items():
+        for name in names:
+            if name in in_lower_case:
+                headings[entry] = in_lower_case[name]
+                break
+    for entry in ("name", "low", "high"):
+        if entry not in headings:
+            raise SettingsError(
+                f"{file}: no column {SHEET[entry][0]!r}; a sheet has name, unit, lower and upper"
+            )
+    return headings
+
+
+def _column(entries: Mapping[str, str], numbers: Mapping[str, Any], where: str) -> Column:
+    """The feature of one line. Raises `InvalidData`."""
+    name = entries["name"]
+    kind = entries["kind"].lower()
+    low = numbers["low"]
+    high = numbers["high"]
+    if kind in ("", "number"):
+        if not name or not isinstance(low, float) or not isinstance(high, float) or not low < high:
+            raise InvalidData(f"{where}: a feature has a name, and numbers lower < upper")
+        step = numbers["step"]
+        if not isinstance(step, float) or math.isnan(step):
+            step = 0.0
+        unit = entries["unit"]
+        return Column(name, "feature", LISTED, unit=unit, low=low, high=high, step=step)
+    if kind == "category" and name:
+        texts = [text.strip() for text in entries["values"].split(";")]
+        values = tuple(text for text in texts if text)
+        if len(set(values)) == len(values) > 1:
+            # Half a step around the places 0, 1, ... of the values.
+            high = len(values) - 0.5
+            return Column(name, "feature", LISTED, values=values, low=-0.5, high=high)
+    period = numbers["period"]
+    if kind == "circular" and name and isinstance(period, float) and period > 0:
         cut = low if isinstance(low, float) and math.isfinite(low) else 0.0
-        return Column(
-            name, "feature", LISTED, unit=said["unit"], low=cut, high=cut + period, period=period
-        )
+        unit = entries["unit"]
+        return Column(name, "feature", LISTED, unit=unit, low=cut, high=cut + period, period=period)
     raise InvalidData(
-        f"{where}: kind is number, category (with values, such as closed;open) or circular (with a period above 0)"
+        f"{where}: kind is number, category (with values, such as closed;open) or circular (with a"
+        " period above 0)"
     )

@@ -1,17 +1,18 @@
-"""The contract of a source: numbered readings, the same ones in the same order every time it is
-opened."""
+"""The contract of a source: numbered readings, the same ones whenever it is opened."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
 from shoal.kernels.arrays import Floats
 from shoal.protocol.readings import RowsOfValues
+
+T = TypeVar("T")
 
 
 class SourceReading(NamedTuple):
@@ -21,18 +22,15 @@ class SourceReading(NamedTuple):
     time: float | None
     """event time, seconds since 1970; None when the source has none"""
     values: Floats | list[Any]
-    """d numbers in the order of the contract; a list where a value is no number, empty where none
-    was read"""
+    """d numbers in the order of the contract; a list where one is no number, empty where none is"""
     label: str | None = None
     """true class, for evaluation only; it is never part of the reading"""
     user: str | None = None
-    """user id: which person or device the reading is from. It stays with the reading, on the
-    client's site"""
+    """user id: which person or device the reading is from; it stays on the client's site"""
 
 
 class SourceReadings(Sequence[SourceReading]):
-    """Consecutive readings of a source by column. What handles many takes the columns; each is
-    there as a whole too."""
+    """Consecutive readings of a source by column, for what handles many of them at once."""
 
     def __init__(
         self,
@@ -54,9 +52,9 @@ class SourceReadings(Sequence[SourceReading]):
         """Any readings, by column."""
         if isinstance(readings, SourceReadings):
             return readings
-        clients, times, values, labels, users = (
-            zip(*readings, strict=True) if readings else ((), (), (), (), ())
-        )
+        if not readings:
+            return cls((), (), (), (), None)
+        clients, times, values, labels, users = zip(*readings, strict=True)
         return cls(clients, times, values, labels, users if any(users) else None)
 
     def __len__(self) -> int:
@@ -71,24 +69,29 @@ class SourceReadings(Sequence[SourceReading]):
     def __getitem__(self, place: int | slice) -> SourceReading | SourceReadings:
         labels = None if self.labels is None else self.labels[place]
         users = None if self.users is None else self.users[place]
-        form: Any = SourceReadings if isinstance(place, slice) else SourceReading
-        reading: SourceReading | SourceReadings = form(
-            self.clients[place], self.times[place], self.values[place], labels, users
-        )
-        return reading
+        columns: Any = (self.clients[place], self.times[place], self.values[place], labels, users)
+        if isinstance(place, slice):
+            return SourceReadings(*columns)
+        return SourceReading(*columns)
 
     def select(self, places: Sequence[int]) -> SourceReadings:
         """The readings at these places."""
-        values = self.values
+        values: RowsOfValues
+        if isinstance(self.values, np.ndarray):
+            values = self.values[np.asarray(places)]
+        else:
+            values = _at(self.values, places)
         return SourceReadings(
-            [self.clients[place] for place in places],
-            [self.times[place] for place in places],
-            values[np.asarray(places)]
-            if isinstance(values, np.ndarray)
-            else [values[place] for place in places],
-            None if self.labels is None else [self.labels[place] for place in places],
-            None if self.users is None else [self.users[place] for place in places],
+            _at(self.clients, places),
+            _at(self.times, places),
+            values,
+            None if self.labels is None else _at(self.labels, places),
+            None if self.users is None else _at(self.users, places),
         )
+
+
+def _at(column: Sequence[T], places: Sequence[int]) -> list[T]:
+    return [column[place] for place in places]
 
 
 def joined(parts: Sequence[SourceReadings]) -> SourceReadings:
@@ -96,16 +99,24 @@ def joined(parts: Sequence[SourceReadings]) -> SourceReadings:
     if len(parts) == 1:
         return parts[0]
     values: list[Any] = [part.values for part in parts]
-    are_numbers = bool(parts) and all(isinstance(each, np.ndarray) for each in values)
-    labels = [part.labels for part in parts]
-    users = [part.users for part in parts]
+    are_numbers = bool(parts) and all(isinstance(rows, np.ndarray) for rows in values)
     return SourceReadings(
         list(chain.from_iterable(part.clients for part in parts)),
         list(chain.from_iterable(part.times for part in parts)),
         np.concatenate(values) if are_numbers else list(chain.from_iterable(values)),
-        None if None in labels else list(chain.from_iterable(each or () for each in labels)),
-        None if None in users else list(chain.from_iterable(each or () for each in users)),
+        _joined_columns([part.labels for part in parts]),
+        _joined_columns([part.users for part in parts]),
     )
+
+
+def _joined_columns(columns: Sequence[Sequence[str | None] | None]) -> list[str | None] | None:
+    """The entries of all columns; None where a part has no such column."""
+    entries: list[str | None] = []
+    for column in columns:
+        if column is None:
+            return None
+        entries += column
+    return entries
 
 
 class Source(Protocol):
@@ -129,8 +140,7 @@ class Source(Protocol):
 
     @property
     def timed(self) -> bool:
-        """Whether readings have an event time and come in its order, so that they can be paced by
-        it."""
+        """Whether readings have an event time and come in its order, and so can be paced by it."""
         ...
 
     @property
@@ -139,8 +149,10 @@ class Source(Protocol):
         ...
 
     def read(self, limit: int) -> Sequence[SourceReading]:
-        """The next readings, at most `limit`; none at the end of the source. Raises `InvalidData`
-        (damaged file)."""
+        """The next readings, at most `limit`; none at the end of the source.
+
+        Raises `InvalidData` for a damaged file.
+        """
         ...
 
     def skip(self, readings: int) -> None:

@@ -99,20 +99,22 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         figures = {"seconds": round(seconds, 3), "per_second": round(rate, 1)}
         faults = dict(totals.faults)
         clients = dict(sorted(totals.published.items()))
-        rejected = [one._asdict() for one in totals.rejected]
+        rejected = [kind._asdict() for kind in totals.rejected]
         shown = {"published": published, "clients": clients, "faults": faults, "rejected": rejected}
         printed = totals._asdict() | shown | figures
         click.echo(json.dumps(printed))
         return
     end = "to the end of the source" if totals.finished else "stopped before the end"
     click.echo(
-        f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per second; {end}"
+        f"{published:,} readings published to {len(totals.published)} clients, {rate:,.0f} per"
+        f" second; {end}"
     )
     if totals.empty:
         click.echo(totals.empty)
     elif totals.finished and not published:
         click.echo(
-            "nothing was new: an earlier run has published everything (--again publishes it once more)"
+            "nothing was new: an earlier run has published everything (--again publishes it once"
+            " more)"
         )
     for fault, number in totals.faults.items():
         click.echo(f"{number:,} {FAULTS[fault]}")
@@ -122,8 +124,10 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
 
 def watch_lines(rejected: Sequence[Rejected], clipped: Mapping[str, float]) -> list[str]:
     """Rejected and clipped readings, for people: names, numbers and places only."""
-    lines = [f"Clients reject {one.text()}: {CAUSES[one.reason]}" for one in rejected]
-    return lines + ([f"Warning: {clipping_text(clipped)}"] if clipped else [])
+    lines = [f"Clients reject {kind.text()}: {CAUSES[kind.reason]}" for kind in rejected]
+    if clipped:
+        lines.append(f"Warning: {clipping_text(clipped)}")
+    return lines
 
 
 PATH = click.Path(path_type=Path)
@@ -147,8 +151,7 @@ class SourceType:
     name: str
     """name of its entry point, of its option, and of its section in the federation file"""
     parameters: Sequence[click.Parameter] = ()
-    """parameters that it adds to the command line; a parameter of several source types is one
-    object"""
+    """parameters that it adds to the command line; one of several source types is one object"""
     settings: type[SourceSettings] | None = None
     """section of the source in the federation file, if it has one"""
     shows_events = False
@@ -160,7 +163,7 @@ class SourceType:
         return f"--{self.name}"
 
     def is_chosen(self, options: Mapping[str, Any]) -> bool:
-        """Whether the command line asks for this source: whether the option of its name was given."""
+        """Whether the command line asks for this source, by the option of its name."""
         return bool(options.get(self.name))
 
     def client_name(self, options: Mapping[str, Any]) -> str | None:
@@ -168,25 +171,25 @@ class SourceType:
         return None
 
     def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
-        """Whether its readings have user ids, without which nothing is learnt where the privacy
-        unit is a user."""
+        """Whether its readings have user ids; else nothing is learnt where users are protected."""
         return False
 
     def federation_file(self, options: Mapping[str, Any]) -> str:
-        """A federation file (TOML) that fits the source, if it can write one. Raises
-        `SettingsError` if it cannot."""
+        """A federation file (TOML) that fits the source.
+
+        Raises `SettingsError` for a source that can write none.
+        """
         raise SettingsError(f"--print-federation means nothing with {self.label}; leave it out")
 
     def run(self, task: ProducerTask) -> ProducerTotals:
-        """Feed readings until the source ends, or SIGTERM or SIGINT arrives. Raises `ShoalError`."""
+        """Feed readings until the source ends, or a signal to stop. Raises `ShoalError`."""
         raise NotImplementedError
 
 
 IDLE_S = 0.25
 """longest wait before a stop is noticed and progress is shown"""
 BATCH_READINGS = (500, 8000)
-"""fewest and most readings of all clients that are stored together: every store syncs the disk for
-each client"""
+"""fewest and most readings stored together: every store syncs the disk for each client"""
 BATCH_NUMBERS = 2**20
 """values of the features in a batch, so that readings of many features take no more memory"""
 CLIENTS = click.Option(
@@ -211,7 +214,8 @@ AGAIN = click.Option(
 PUMP_PARAMETERS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--speed"],
-        help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for --synthetic]",
+        help="60x: sixty times as fast as it happened; max. [default: max for files, 1x for"
+        " --synthetic]",
     ),
     click.Option(
         ["--rate"], help="Readings per second over all clients, instead of a speed: 100/s."
@@ -244,17 +248,18 @@ class PumpedSource(SourceType):
     """message of a run that found nothing to publish"""
 
     def open(self, contract: Contract, options: Mapping[str, Any]) -> Source:
-        """The source that the options describe, at its first reading. Raises `SettingsError` and
-        `InvalidData`."""
+        """The source that the options describe, at its first reading.
+
+        Raises `SettingsError` and `InvalidData`.
+        """
         raise NotImplementedError
 
     def sentences(self, source: Source) -> Sequence[str]:
-        """How it was understood, for people, if there is more than one way; without a value of a
-        reading."""
+        """How it was understood, for people; without a value of a reading."""
         return ()
 
     def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
-        """Places of the readings with these numbers, for people, of those that can be found again."""
+        """Places, for people, of those readings with these numbers that can be found again."""
         return {}
 
     def texts(self, source: Source) -> Mapping[str, str]:

@@ -75,8 +75,7 @@ class Life(NamedTuple):
 
 
 class Gaussians:
-    """A `Stream` of Gaussians that arrive, drift and vanish, so that its true clusters are known at
-    every moment.
+    """A `Stream` of Gaussians that arrive, drift and vanish: its true clusters are always known.
 
     Readings (d,) are in [0, 100]; all clients draw from the same components at the same tick. The
     components arrive one after the other, drift in a straight line, and vanish; a label is
@@ -112,12 +111,12 @@ class Gaussians:
 
     def present(self, tick: int) -> list[int]:
         """The components that are there at `tick`."""
-        return [
-            component
-            for component, part in enumerate(ALIVE)
-            if tick >= self._arrival(component)
-            and (tick - self._arrival(component)) % SEASON < part * SEASON
-        ]
+        components = []
+        for component, part in enumerate(ALIVE):
+            age = tick - self._arrival(component)
+            if age >= 0 and age % SEASON < part * SEASON:
+                components.append(component)
+        return components
 
     def state(self, component: int, tick: int) -> tuple[Floats, float, str]:
         """Centre (d,), standard deviation and label of a component that is there at `tick`."""
@@ -132,10 +131,11 @@ class Gaussians:
         return life.start + done * (life.end - life.start), life.spread, f"{component}.{generation}"
 
     def _chosen(self, ticks: Ints, draws: Floats) -> Ints:
-        there = [self.present(tick) for tick in ticks.tolist()]
-        return np.array(
-            [some[int(draw * len(some))] for some, draw in zip(there, draws.tolist(), strict=True)]
-        )
+        chosen = []
+        for tick, draw in zip(ticks.tolist(), draws.tolist(), strict=True):
+            present = self.present(tick)
+            chosen.append(present[int(draw * len(present))])
+        return np.array(chosen)
 
     @staticmethod
     def _arrival(component: int) -> int:
@@ -193,8 +193,7 @@ class Cycle(NamedTuple):
 
 
 class Plant:
-    """A `Stream` of a small plant: a pump fills a tank, a heater warms it, the works draw it down;
-    with faults.
+    """A `Stream` of a small plant with faults: a pump fills a tank, a heater warms it, it is drawn.
 
     One block is one working cycle of half an hour: fill (10 min), heat (12 min), draw (8 min).
     Where a cycle begins and ends is drawn from (seed, client, cycle), so cycles join without a
@@ -275,8 +274,10 @@ class Plant:
 def break_down(
     readings: Floats, fault: str, begin: int, seconds: int, generator: np.random.Generator
 ) -> Sequence[int]:
-    """Put `fault` into readings (n, 5), in place, for `seconds` from place `begin` on; the places
-    that it touches."""
+    """Put `fault` into readings (n, 5), in place, for `seconds` from place `begin` on.
+
+    Returns the places that it touches.
+    """
     hurt = readings[begin : begin + seconds]
     ramp = np.linspace(0, 1, len(hurt))
     sensor = int(generator.integers(5))
@@ -309,8 +310,7 @@ def _towards(start: float, end: float, seconds: int, speed: float) -> Floats:
 
 
 def _settled(steps: Floats, seconds: float = 20.0) -> Floats:
-    """The steps as a pump follows them: each is approached with a time constant. The last leads to
-    the first."""
+    """The steps as a pump follows them, each with a time constant; the last leads to the first."""
     follows = np.empty_like(steps)
     value = steps[-1]
     keep = float(np.exp(-1 / seconds))
@@ -344,8 +344,10 @@ class Block(NamedTuple):
 
 
 class Synthetic:
-    """A `Source` of a stream: one reading of each client per interval, in turn; `wanted` selects
-    features by name."""
+    """A `Source` of a stream: one reading of each client per interval, in turn.
+
+    `wanted` selects features by name.
+    """
 
     def __init__(
         self, name: str, clients: int = 1, seed: int = 0, wanted: Sequence[str] | None = None
@@ -356,14 +358,16 @@ class Synthetic:
             )
         self._stream = stream_of(name, seed)
         self._clients = numbered(clients)
-        there = [feature.name for feature in self._stream.features]
-        wanted = there if wanted is None else list(wanted)
-        if missing := [feature for feature in wanted if feature not in there]:
-            raise SettingsError(
-                f"synthetic stream {name!r} has no feature {missing[0]!r}; it has {', '.join(there)} "
-                f"(`shoal producer --synthetic {name} --print-federation` prints a file that fits)"
-            )
-        self._picked = [there.index(feature) for feature in wanted]
+        features = [feature.name for feature in self._stream.features]
+        wanted = features if wanted is None else list(wanted)
+        for feature in wanted:
+            if feature not in features:
+                raise SettingsError(
+                    f"synthetic stream {name!r} has no feature {feature!r}; it has"
+                    f" {', '.join(features)} (`shoal producer --synthetic {name}"
+                    " --print-federation` prints a file that fits)"
+                )
+        self._picked = [features.index(feature) for feature in wanted]
         self._blocks: list[Block | None] = [None] * clients
         self._position = 0
         self.identity = identity_of("synthetic 1", name, clients, seed, tuple(wanted))
@@ -404,7 +408,8 @@ def federation_file(name: str, seed: int = 0) -> str:
     """A federation file (TOML) for the synthetic stream `name`, ready to use."""
     stream = stream_of(name, seed)
     lines = [
-        f"# A federation for `shoal producer --synthetic {name}`, written by its --print-federation.",
+        f"# A federation for `shoal producer --synthetic {name}`,"
+        " written by its --print-federation.",
         "",
         "[federation]",
         f'name = "{name}"',

@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 import numpy as np
 
 from shoal.config.contract import Contract
-from shoal.errors import InvalidState, SettingsError
+from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
 from shoal.producers.files.parsing import number_of, values_of
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, RowsOfValues
+from shoal.saved_state import SavedState
 
 
 class Categories:
@@ -34,8 +36,7 @@ class Categories:
         """Readings with numbers in place of the values of categories."""
         if not self._codes:
             return values
-        rows = [self._treated(row) for row in values]
-        return np.array(rows) if rows and all(isinstance(row, np.ndarray) for row in rows) else rows
+        return _in_one_array([self._treated(row) for row in values])
 
     def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
         cells = row.tolist() if isinstance(row, np.ndarray) else list(row)
@@ -43,30 +44,39 @@ class Categories:
             # A row that could not be read has no cells.
             if j < len(cells):
                 place = codes.place(cells[j])
-                self._faults.update(["undeclared"] * (place is None and not is_missing(cells[j])))
+                if place is None and not is_missing(cells[j]):
+                    self._faults["undeclared"] += 1
                 cells[j] = place
-        return np.array(cells) if cells and all(type(cell) is float for cell in cells) else cells
+        if cells and all(type(cell) is float for cell in cells):
+            return np.array(cells)
+        return cells
+
+
+def _in_one_array(rows: list[Floats | list[Any]]) -> RowsOfValues:
+    """The rows as one array, if all of them are arrays."""
+    if rows and all(isinstance(row, np.ndarray) for row in rows):
+        return np.array(rows)
+    return rows
 
 
 class NoValues:
-    """Replaces cells that stand for "no value" by None: words, and numbers however they are
-    written."""
+    """Replaces cells that stand for "no value" by None: words, and numbers in any notation."""
 
     def __init__(self, written: Sequence[str]) -> None:
         """`written`: the texts and numbers, as `na_values` of the settings has them."""
         self._words = frozenset(written)
-        numbers = [
-            number
-            for text in written
-            if isinstance(number := number_of(text), float) and math.isfinite(number)
-        ]
+        numbers = []
+        for text in written:
+            number = number_of(text)
+            if isinstance(number, float) and math.isfinite(number):
+                numbers.append(number)
         self._numbers = np.array(numbers, dtype=np.float64)
 
     def treat(self, values: RowsOfValues) -> RowsOfValues:
         """The rows; those with such a cell as lists."""
-        if not self._words or (
-            isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any()
-        ):
+        if not self._words:
+            return values
+        if isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any():
             return values
         return [self._treated(row) for row in values]
 
@@ -75,37 +85,40 @@ class NoValues:
         return cells if None in cells else row
 
     def _is_none(self, cell: Any) -> bool:
-        return cell.strip() in self._words if isinstance(cell, str) else cell in self._numbers
+        if isinstance(cell, str):
+            return cell.strip() in self._words
+        return cell in self._numbers
 
 
 HELD_MAX: Final = 10
-"""most readings in a row that a client's last values fill: a sensor that has failed must not look
-like a steady one"""
+"""most readings in a row that are filled: a failed sensor must not look like a steady one"""
 MissingOfSource = Literal["", "drop", "hold", "learn"]
-"""what a source is told of missing values; "": what the contract says"""
+"""what a source does with missing values; "": what the contract says"""
 MISSING_MEANS: Final = (
-    "a reading without a value of some feature is rejected by the client (`drop`), filled up with the client's last "
-    "values (`hold`), or learnt for the values that it has (`learn`, which [privacy] must say too); none: as [privacy] "
-    "says"
+    "a reading without a value of some feature is rejected by the client (`drop`), filled up with"
+    " the client's last values (`hold`), or learnt for the values that it has (`learn`, which"
+    " [privacy] must say too); none: as [privacy] says"
 )
 
 
-def missing_of(told: str | None, contract: Contract) -> Missing:
-    """What becomes of missing values. Raises `SettingsError` for a source that gives gaps which no
-    client may learn."""
-    if told == "learn" and not contract.learns_gaps:
+def missing_of(setting: str | None, contract: Contract) -> Missing:
+    """What becomes of missing values.
+
+    Raises `SettingsError` for a source that gives gaps which no client may learn.
+    """
+    if setting == "learn" and not contract.learns_gaps:
         raise SettingsError(
-            'missing = "learn" of a source needs missing = "learn" in [privacy]: all members agree on it'
+            'missing = "learn" of a source needs missing = "learn" in [privacy]: all members agree'
+            " on it"
         )
-    return cast("Missing", told or contract.privacy.missing)
+    return cast("Missing", setting or contract.privacy.missing)
 
 
 class Gaps:
     """Treatment of the readings of one source that lack values."""
 
     def __init__(self, missing: Missing, learns: bool, faults: Counter[str]) -> None:
-        """`learns`: whether clients learn readings with gaps; `faults` counts readings that were
-        filled."""
+        """`learns`: whether clients learn readings with gaps; `faults` counts filled readings."""
         self.learns = learns and missing != "drop"
         """whether a reading may leave with gaps"""
         self.treats = self.learns or missing == "hold"
@@ -122,18 +135,13 @@ class Gaps:
         if isinstance(values, np.ndarray):
             if not self._is_dropped:
                 return values
-            lacks = np.isnan(values).any(axis=1, keepdims=True)
-            return np.where(lacks, np.nan, values)
-        treated = [self._treated(row) for row in values]
-        return (
-            np.array(treated)
-            if all(isinstance(row, np.ndarray) for row in treated) and treated
-            else treated
-        )
+            has_gap = np.isnan(values).any(axis=1, keepdims=True)
+            return np.where(has_gap, np.nan, values)
+        return _in_one_array([self._treated(row) for row in values])
 
-    def state(self) -> list[Any]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return [] if self._held is None else self._held.state()
+        return {} if self._held is None else self._held.state()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
@@ -142,17 +150,31 @@ class Gaps:
 
     def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
         cells = row.tolist() if isinstance(row, np.ndarray) else row
-        if not any(map(is_missing, cells)) or not all(
-            cell is None or isinstance(cell, float) for cell in cells
-        ):
+        if not any(map(is_missing, cells)):
+            return row
+        if not all(cell is None or isinstance(cell, float) for cell in cells):
             return row
         # A reading without any value is what clients reject.
-        return np.array([math.nan if cell is None or self._is_dropped else cell for cell in cells])
+        if self._is_dropped:
+            return np.full(len(cells), math.nan)
+        # NumPy makes NaN of None.
+        return np.array(cells, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldState(SavedState):
+    client: str
+    last: list[float]
+    age: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldValuesState(SavedState):
+    clients: list[HeldState]
 
 
 class HeldValues:
-    """The last value that each client had of each feature, which replaces a missing one (`missing =
-    "hold"`)."""
+    """The last values of each client, which replace missing ones (`missing = "hold"`)."""
 
     def __init__(self, faults: Counter[str]) -> None:
         self._faults = faults
@@ -162,8 +184,8 @@ class HeldValues:
     def fill(self, clients: Sequence[str], values: RowsOfValues) -> RowsOfValues:
         """The readings of these clients, in order, missing values filled in."""
         filled: list[Floats | list[Any]] = []
-        for client, given in zip(clients, values, strict=True):
-            cells = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        for client, row in zip(clients, values, strict=True):
+            cells = row.tolist() if isinstance(row, np.ndarray) else list(row)
             missing = [place for place, cell in enumerate(cells) if is_missing(cell)]
             last = self._last.get(client)
             if missing and last is not None and self._age[client] < HELD_MAX:
@@ -176,19 +198,20 @@ class HeldValues:
             elif cells and all(isinstance(cell, float) and math.isfinite(cell) for cell in cells):
                 self._last[client] = cells
                 self._age[client] = 0
-            filled.append(values_of(cells) if missing else given)
+            filled.append(values_of(cells) if missing else row)
         return filled
 
-    def state(self) -> list[Any]:
+    def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return [[client, list(last), self._age[client]] for client, last in self._last.items()]
+        clients = []
+        for client, last in self._last.items():
+            clients.append(HeldState(client=client, last=last, age=self._age[client]))
+        return HeldValuesState(clients=clients).saved()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""
-        try:
-            self._last = {
-                str(client): [float(value) for value in last] for client, last, _ in state
-            }
-            self._age = Counter({str(client): int(age) for client, _, age in state})
-        except (TypeError, ValueError):
-            raise InvalidState("the held values of the checkpoint are damaged") from None
+        self._last = {}
+        self._age = Counter()
+        for held in HeldValuesState.read(state).clients:
+            self._last[held.client] = held.last
+            self._age[held.client] = held.age

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from shoal.cli.main import shoal
 from shoal.cli.settings_table import settings_table
 from shoal.config.resolved import resolve
-from shoal.helper_node.node import HelperMetrics
+from shoal.helper_node.metrics import HelperMetrics
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.report.status import ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics

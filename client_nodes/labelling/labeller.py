@@ -15,20 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.registry import Algorithm, predict_rows
-from shoal.algorithms.streaming import Rows, SequenceLabels
+from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
-from shoal.client_nodes.labelling.dwells import Dwells, Regimes
-from shoal.client_nodes.labelling.novelty import (
-    BINS,
-    KNOWN_MAX,
-    Outside,
-    Streak,
-    UsualValues,
-    distance_bins,
-    rank,
-)
-from shoal.client_nodes.labelling.waiting import Backlog, Sequences, WaitingReadings
+from shoal.client_nodes.labelling.backlog import Backlog
+from shoal.client_nodes.labelling.dwells import Dwells
+from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, Assigned, SnapshotClusters
+from shoal.client_nodes.labelling.spread import Spread
+from shoal.client_nodes.labelling.streaks import Streak
+from shoal.client_nodes.labelling.usual_values import Outside, UsualValues
+from shoal.client_nodes.labelling.waiting import Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
@@ -36,190 +31,12 @@ from shoal.config.contract import Feature, within
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.distance import block_rows, nearest, nearest_over_present
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
-from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import NO_PART, part_numbers
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.transports.base import Log, Positions
-
-NO_IDENTITY = -1
-UNIT_MAX = 1e3
-"""largest unit coordinate that distances are computed from"""
-
-
-class Assigned(NamedTuple):
-    """Labels that the clustering of a snapshot gives n readings."""
-
-    cluster: Ints
-    """(n,) number in the arrays of the snapshot; -1: none"""
-    identity: Ints
-    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node
-    """
-    reference: Ints
-    """(n,) the known cluster whose spread the distance is compared with: its own one, or else the
-    nearest"""
-    distance: Floats
-    """(n,) to the nearest node of that cluster, in unit coordinates"""
-
-
-class SnapshotClusters:
-    """Clusters that a snapshot knows. It has at least one known cluster if `known` is true."""
-
-    def __init__(
-        self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None
-    ) -> None:
-        """`sequence`: labels by it of readings in their order, where a single one does not show its
-        cluster."""
-        self.sequence = sequence
-        self.version = snapshot.version
-        self._arrays = snapshot.arrays
-        self._algorithm = algorithm
-        view = self._algorithm.view(snapshot.arrays)
-        self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
-        self.names = {one.identity: one.name for one in snapshot.cluster_identities}
-        """identity -> name, empty if it has none"""
-        self.parts = snapshot.cluster_parts
-        """those of the only known cluster; else none"""
-        self.regimes: Regimes | None = None
-        """regimes as events need them, of a model that labels sequences"""
-        if sequence is not None and view.regimes is not None:
-            lasting = [
-                self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))
-            ]
-            self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)
-        identities = [
-            self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()
-        ]
-        of_node = np.array(identities, dtype=np.int64)
-        known = of_node != NO_IDENTITY
-        self._nodes = view.nodes[known]
-        self._of_node = of_node[known]
-        self._nodes_of = {
-            one: self._nodes[self._of_node == one] for one in np.unique(self._of_node).tolist()
-        }
-
-    @property
-    def known(self) -> bool:
-        """Whether it has any known cluster."""
-        return len(self._nodes) > 0
-
-    def assign(self, clipped: Rows, unclipped: Rows) -> Assigned:
-        """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the
-        cluster, and those as they were measured the distance, as a value outside the bounds is
-        strange. NaN is a missing value: what is there decides. Only if any cluster is known."""
-        return self.compare(predict_rows(self._algorithm, self._arrays, clipped), unclipped)
-
-    def compare(self, cluster: Ints, unclipped: Rows) -> Assigned:
-        """The same for rows whose clusters are known: (n,) their numbers in the arrays of the
-        snapshot."""
-        numbers, place = np.unique(cluster, return_inverse=True)
-        identity = np.array(
-            [self._known_identity(number) for number in numbers.tolist()], dtype=np.int64
-        )[place]
-        # The square of a larger coordinate would overflow into a distance that is no number.
-        rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
-        reference = identity.copy()
-        squared = np.empty(len(rows))
-        for one in np.unique(identity).tolist():
-            own = np.flatnonzero(identity == one)
-            if one == NO_IDENTITY:
-                node, squared[own] = _nearest(rows[own], self._nodes)
-                reference[own] = self._of_node[node]
-            else:
-                _, squared[own] = _nearest(rows[own], self._nodes_of[one])
-        return Assigned(cluster, identity, reference, np.sqrt(squared))
-
-    def _known_identity(self, number: int) -> int:
-        identity = self._identity_of.get(number, NO_IDENTITY)
-        return identity if identity in self._nodes_of else NO_IDENTITY
-
-
-def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
-    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n
-    does not decide.
-
-    Of a row that lacks values (NaN) both are over those that it has.
-    """
-    lacks = np.isnan(rows).any(axis=1)
-    if lacks.any():
-        node = np.empty(len(rows), dtype=np.int64)
-        squared = np.empty(len(rows))
-        node[~lacks], squared[~lacks] = _nearest(rows[~lacks], nodes)
-        node[lacks], squared[lacks] = nearest_over_present(rows[lacks], nodes)
-        return node, squared
-    node = np.empty(len(rows), dtype=np.int64)
-    squared = np.empty(len(rows))
-    size = block_rows(len(nodes), rows.shape[1])
-    for start in range(0, len(rows), size):
-        block = slice(start, start + size)
-        node[block], squared[block] = nearest(rows[block], nodes)
-    return node, squared
-
-
-# A server may name new identities for ever; what a client keeps of them must not grow with that.
-CLUSTERS_MAX = 256
-
-
-class Spread:
-    """Distances of the readings of each cluster from it: at most `CLUSTERS_MAX` histograms, those
-    used last."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, Ints] = {}
-        """identity -> (BINS,); the one used last is the last"""
-
-    def novelty(self, reference: Ints, distances: Floats, counted: Bools) -> Floats:
-        """reference (n,) identities, -1 for none; distances (n,) -> (n,) novelty, NaN where it is
-        not known.
-
-        Those of `counted` (n,) then belong to what is known of their cluster.
-        """
-        found = np.full(len(reference), np.nan)
-        for identity in np.unique(reference[reference >= 0]).tolist():
-            own = np.flatnonzero(reference == identity)
-            # Taken out and put back, so that the identity used last is the last of the dict.
-            counts = self._counts.pop(identity, None)
-            known = np.zeros(BINS, dtype=np.int64) if counts is None else counts
-            ranked = rank(distance_bins(distances[own]), known, counted[own])
-            found[own] = ranked.novelty
-            # A histogram without a reading would only push out one that has some.
-            if counts is not None or counted[own].any():
-                self._counts[identity] = ranked.counts
-        while len(self._counts) > CLUSTERS_MAX:
-            del self._counts[next(iter(self._counts))]
-        return found
-
-    def state(self) -> dict[str, Any]:
-        """Only counts above 0, which are few."""
-        counts = np.array(list(self._counts.values())).reshape(-1, BINS)
-        row, column = np.nonzero(counts)
-        return {
-            "identities": list(self._counts),
-            "row": row.astype(np.int32),
-            "bin": column.astype(np.int32),
-            "count": counts[row, column].astype(np.int32),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises `InvalidState`."""
-        try:
-            counts = np.zeros((len(state["identities"]), BINS), dtype=np.int64)
-            counts[state["row"], state["bin"]] = state["count"]
-            if counts.min(initial=0) < 0 or counts.sum(axis=1).max(initial=0) > KNOWN_MAX:
-                raise ValueError("impossible counts")
-            # Copies, as a view would keep the whole table for one cluster.
-            self._counts = {
-                int(one): own.copy() for one, own in zip(state["identities"], counts, strict=True)
-            }
-        except (KeyError, TypeError, ValueError, IndexError) as broken:
-            raise InvalidState(
-                f"the checkpoint of the distances to clusters is damaged: {broken}"
-            ) from None
-
 
 NOVELTY_DIGITS = 5
 BACKLOG_WAIT_S = 0.25

@@ -1,5 +1,4 @@
-"""Readings that are not labelled yet: those from before the first snapshot, and those that wait for
-their window.
+"""Readings that wait for the label of the window around them.
 
 Where a cluster is seen in successive readings and not in a single one, a reading has the cluster of
 the window around it. So it gets its label once half a window more has come, and what is needed
@@ -10,94 +9,23 @@ batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
 from shoal.algorithms.streaming import Rows, SequenceHalf, SequenceLabels
 from shoal.algorithms.view import NO_CLUSTER
-from shoal.client_nodes.intake import Batch, decode_batch
+from shoal.client_nodes.intake import Batch
 from shoal.config.resolved import ResolvedContract
-from shoal.errors import OffsetOutOfRange
 from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy.imperfect import CoarseReadings
-from shoal.protocol.topics import READINGS
-from shoal.transports.base import Log, Positions
+from shoal.saved_state import FloatArray, SavedState, require
 
 CONTEXT: Final = 256
 """labelled rows that are kept, as windows of those that wait begin before them"""
 RowsOf = Callable[[Batch], Rows]
 """readings -> (n, d) their rows as models learn them, NaN where a value is missing"""
-
-
-@dataclass
-class Backlog:
-    """The unlabelled readings of one model, from the oldest to where labelling goes on by itself."""
-
-    start: Positions = field(default_factory=dict)
-    """the oldest unlabelled reading"""
-    until: Positions = field(default_factory=dict)
-    """the first reading that does not belong to it any more; partitions as in `start`"""
-    again: bool = False
-    """whether they have been labelled before"""
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is any reading in it."""
-        return bool(self.start)
-
-    def extend(self, batch: Batch) -> None:
-        """The readings of a batch cannot be labelled yet."""
-        for partition, offset in batch.places:
-            self.start.setdefault(partition, offset)
-            self.until[partition] = offset + 1
-
-    def take(self, log: Log, limit: int, timeout_s: float, width: int, gaps: bool = False) -> Batch:
-        """The next readings of it, oldest first, up to `limit`; what retention has removed is
-        passed over.
-
-        `width`, `gaps`: as `decode_batch` takes them.
-
-        Raises as the log does.
-        """
-        while True:
-            try:
-                records, after = log.read(READINGS, self.start, limit, timeout_s)
-                break
-            except OffsetOutOfRange as gone:
-                self._move({gone.partition: gone.first})
-                if not self.pending:
-                    return decode_batch([], width)
-        if not records:
-            # A log that was restored from a backup may end earlier.
-            ends = {partition: end for partition, (_, end) in log.bounds(READINGS).items()}
-            after = {
-                one: self.until[one] if at >= ends.get(one, 0) else at
-                for one, at in self.start.items()
-            }
-        own = [record for record in records if record.offset < self.until[record.partition]]
-        self._move(after)
-        return decode_batch(own, width, gaps=gaps)
-
-    def state(self) -> dict[str, Any]:
-        return {"start": _pairs(self.start), "until": _pairs(self.until), "again": self.again}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Backlog:
-        """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-        return cls(dict(state["start"]), dict(state["until"]), bool(state["again"]))
-
-    def _move(self, after: Positions) -> None:
-        self.start |= after
-        for partition in [one for one, at in self.start.items() if at >= self.until[one]]:
-            del self.start[partition], self.until[partition]
-        if not self.start:
-            self.again = False
-
-
-def _pairs(positions: Positions) -> list[list[int]]:
-    return [[partition, offset] for partition, offset in sorted(positions.items())]
 
 
 class Sequences(NamedTuple):
@@ -115,9 +43,13 @@ def sequences_of(
     client: str,
     source: bytes,
 ) -> Sequences | None:
-    """None where no model labels sequences. `key`, `source`: as for the mechanism of the client's
-    rows."""
-    return Sequences(halves, _learnt_rows(contract, key, client, source)) if halves else None
+    """None where no model labels sequences.
+
+    `key`, `source`: as for the mechanism of the client's rows.
+    """
+    if not halves:
+        return None
+    return Sequences(halves, _learnt_rows(contract, key, client, source))
 
 
 def _learnt_rows(
@@ -133,21 +65,35 @@ def _learnt_rows(
     low = contract.bounds.low
 
     def rows(batch: Batch) -> Rows:
-        lacks = np.isnan(batch.values)
+        is_missing = np.isnan(batch.values)
         places = np.array(batch.places, np.int64).reshape(-1, 2)
-        released = mechanism.privatise(
-            np.where(lacks, low, coarse.spread(batch.values, batch.places)), places
-        )
-        found = np.full(batch.values.shape, np.nan)
-        found[released.kept] = released.rows
-        found[lacks] = np.nan
-        return found
+        # A mechanism takes no NaN: what is missing gets any value, and loses it again.
+        spread = coarse.spread(batch.values, batch.places)
+        released = mechanism.privatise(np.where(is_missing, low, spread), places)
+        learnt = np.full(batch.values.shape, np.nan)
+        learnt[released.kept] = released.rows
+        learnt[is_missing] = np.nan
+        return learnt
 
     return rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitingState(SavedState):
+    rows: Annotated[Floats, FloatArray("rows", "d", gaps=True)]
+    values: Annotated[Floats, FloatArray("waiting", "d", gaps=True)]
+    places: list[list[int]]
+    times: list[float | None]
+
+    def check(self) -> None:
+        fits = len(self.places) == len(self.times) == len(self.values) <= len(self.rows)
+        require(fits, "readings that wait for a label do not fit together")
+        for place in self.places:
+            require(len(place) == 2, "a place is a partition and an offset")
+
+
 class WaitingReadings:
-    """Readings of one client in their order, those that wait for a label and the rows before them."""
+    """Readings of one client that wait for a label, in order, and the rows before them."""
 
     def __init__(self, width: int) -> None:
         """`width` is the number of features d."""
@@ -167,8 +113,10 @@ class WaitingReadings:
         self._times += batch.times
 
     def take(self, labels: SequenceLabels, is_last: bool = False) -> tuple[Batch, Ints]:
-        """Those whose window is whole, and (n,) the number of their cluster; all where no more come
-        (`is_last`)."""
+        """Those whose window is whole, and (n,) the number of their cluster.
+
+        All of them where no more come (`is_last`).
+        """
         m = len(self._rows)
         p = len(self._places)
         window = labels.window
@@ -191,34 +139,31 @@ class WaitingReadings:
         rows = self._rows[start:]
         if len(rows) < window:
             return np.full(len(self._rows) - first, NO_CLUSTER, np.int64)
-        found = labels.numbers(rows)
-        known = np.flatnonzero(found != NO_CLUSTER)
+        of_window = labels.numbers(rows)
+        known = np.flatnonzero(of_window != NO_CLUSTER)
         if not len(known):
             return np.full(len(self._rows) - first, NO_CLUSTER, np.int64)
-        at = np.clip(np.arange(first - start, len(rows)) - window // 2, 0, len(found) - 1)
+        # The window around a reading; at both ends of the rows, the nearest whole one.
+        at = np.arange(first - start, len(rows)) - window // 2
+        at = np.clip(at, 0, len(of_window) - 1)
         # A window with too few values has the cluster of the last one that has enough.
-        return found[known[np.maximum(np.searchsorted(known, at, side="right") - 1, 0)]]
+        newest_known = np.maximum(np.searchsorted(known, at, side="right") - 1, 0)
+        return of_window[known[newest_known]]
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        places = [list(place) for place in self._places]
-        return {
-            "rows": self._rows,
-            "values": self._values,
-            "places": places,
-            "times": list(self._times),
-        }
+        state = WaitingState(
+            rows=self._rows,
+            values=self._values,
+            places=[list(place) for place in self._places],
+            times=self._times,
+        )
+        return state.saved()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises `KeyError`, `TypeError` or `ValueError` for a damaged state."""
-        places = [(int(partition), int(offset)) for partition, offset in state["places"]]
-        rows = np.asarray(state["rows"])
-        values = np.asarray(state["values"])
-        times = list(state["times"])
-        fits = values.shape == (len(places), self._width) and len(times) == len(places)
-        if not fits or rows.ndim != 2 or rows.shape[1] != self._width or len(rows) < len(places):
-            raise ValueError("readings that wait for a label do not fit together")
-        self._rows = rows.astype(np.float64)
-        self._values = values.astype(np.float64)
-        self._places = places
-        self._times = times
+        """Raises `InvalidState`."""
+        saved = WaitingState.read(state, {"d": self._width})
+        self._rows = saved.rows
+        self._values = saved.values
+        self._places = [(partition, offset) for partition, offset in saved.places]
+        self._times = saved.times

@@ -31,7 +31,7 @@ from shoal.client_nodes.bootstrap import open_client
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
-from shoal.helper_node.node import open_helper
+from shoal.helper_node.bootstrap import open_helper
 from shoal.onebox.audit.client import NAME, NOW, in_folder, new_records
 from shoal.onebox.audit.masked import scratch_federation
 from shoal.onebox.audit.statistics import EventFinding

@@ -27,7 +27,8 @@ import numpy as np
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
-from shoal.helper_node.node import HelperNode, open_helper
+from shoal.helper_node.bootstrap import open_helper
+from shoal.helper_node.node import HelperNode
 from shoal.kernels.arrays import Bools, Floats, Ints, Words32
 from shoal.onebox.audit.canaries import canary_readings, occurrences, traces, what_left
 from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records

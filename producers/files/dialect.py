@@ -1,5 +1,4 @@
-"""Dialects: how a CSV file writes its text and its numbers, found from its first rows or given as
-options.
+"""Dialects: how a CSV file writes its text and its numbers, found from its first rows or given.
 
 A file is understood or refused with the option to set: no number is guessed that could be another
 number.
@@ -26,8 +25,7 @@ HEAD_LINES = 2000
 UNASSIGNED_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """bytes that have no character in Windows-1252"""
 PREAMBLE_LINES_MAX = 50
-"""most lines before the header: the titles and notes of an export, or the line `sep=,` of a
-spreadsheet"""
+"""most lines before the header: titles and notes of an export, or `sep=,` of a spreadsheet"""
 ROWS_AGREE = 0.9
 """share of the rows that have as many cells as the header, where other lines stand before it"""
 UNITS_SEEN = 3
@@ -35,8 +33,7 @@ UNITS_SEEN = 3
 ROWS_BELOW = 3
 """fewest rows, the header among them, in which that shows"""
 SPACES = "\u0020\u00a0\u202f'\u2019"
-"""signs between groups of three digits besides point and comma: space, no-break spaces, apostrophes
-"""
+"""signs between groups of digits besides point and comma: space, no-break spaces, apostrophes"""
 MINUS = "\u2212"
 """the typographic sign"""
 
@@ -46,11 +43,11 @@ _COMMA_IS_DECIMAL = re.compile(
     rf"[+-]?(0?,\d+|\d+,(\d{{1,2}}|\d{{4,}})|\d{{4,}},\d+|{_GROUPS}(\.\d{{3}})+,\d+)"
 )
 _POINT_IS_DECIMAL = re.compile(
-    rf"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{{1,2}}|\d{{4,}})|\d{{4,}}\.\d+|\d+\.\d+[eE][+-]?\d+)|{_GROUPS}(,\d{{3}})+\.\d+"
+    r"[+-]?(0?\.\d+|\d+\.|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+|\d+\.\d+[eE][+-]?\d+)"
+    rf"|{_GROUPS}(,\d{{3}})+\.\d+"
 )
 _PLAIN = re.compile(r"[+-]?(\d+|(0?\.\d+|\d+\.(\d{1,2}|\d{4,})|\d{4,}\.\d+))")
-"""nearly every number: a whole one, or one with a point that can be nothing but its decimal sign
-(the group)"""
+"""nearly every number: a whole one, or one whose point must be its decimal sign (group 2)"""
 _COMMA_GROUPS = re.compile(rf"{_GROUPS}(,\d{{3}})+(\.\d+)?")
 _POINT_GROUPS = re.compile(rf"{_GROUPS}(\.\d{{3}})+(,\d+)?")
 _NUMBER = re.compile(
@@ -104,25 +101,25 @@ class Dialect(NamedTuple):
         return self.decimal == "." and not self.thousands and not self.units
 
     def number_text(self, cell: str) -> str | None:
-        """The number of a cell as Python writes it; None for no value, any other text unchanged but
-        never a number.
+        """The number of a cell as Python writes it; None for no value.
 
-        Groups that are not of three digits are no number: 1.5 is not read as 15 where points
-        separate groups.
+        Any other text stays, but is never a number. Groups that are not of three digits are none:
+        1.5 is not read as 15 where points separate groups.
         """
         text = cell.strip()
         if not text or text in self.na_values:
             return None
         if self.is_plain:
             return cell
-        if self.units and (unit := unit_behind(text)) in self.units:
-            text = text.removesuffix(unit).rstrip()
+        if self.units:
+            unit = unit_behind(text)
+            if unit in self.units:
+                text = text.removesuffix(unit).rstrip()
         if self.thousands and self.thousands in text:
             whole, sign, part = text.partition(self.decimal)
             first, *groups = whole.split(self.thousands)
-            if not re.fullmatch(_GROUPS, first) or any(
-                not re.fullmatch(r"\d{3}", group) for group in groups
-            ):
+            are_groups = all(_THREE_DIGITS.fullmatch(group) for group in groups)
+            if not re.fullmatch(_GROUPS, first) or not are_groups:
                 return f"<{text}>"
             text = f"{first}{''.join(groups)}{sign}{part}"
         if self.decimal == ".":
@@ -131,8 +128,7 @@ class Dialect(NamedTuple):
         return f"<{text}>" if "." in text else text.replace(",", ".")
 
     def plain_lines(self, lines: Sequence[str]) -> Sequence[str]:
-        """Lines whose numbers Python reads, if `number_text` could only agree; a cell it would
-        refuse is no number."""
+        """The lines as Python reads numbers; a cell that `number_text` would refuse is none."""
         if self.decimal == ".":
             return lines
         return [line.translate(_COMMA_TO_POINT) for line in lines]
@@ -145,21 +141,25 @@ class Dialect(NamedTuple):
             "\u00a0": "no-break space",
             "\u202f": "narrow no-break space",
         }
-        units = f", units behind numbers: {', '.join(sorted(self.units))}" if self.units else ""
-        groups = f", groups of three digits by {names.get(self.thousands, repr(self.thousands))}"
-        return (
-            f"delimiter {names.get(self.delimiter, repr(self.delimiter))}, decimal sign {self.decimal!r}"
-            f"{groups if self.thousands else ''}, encoding {self.encoding.removesuffix('-sig')}"
-            f"{units}{f', header in line {self.preamble + 1}' if self.preamble else ''}"
-        )
+        delimiter = names.get(self.delimiter, repr(self.delimiter))
+        parts = [f"delimiter {delimiter}", f"decimal sign {self.decimal!r}"]
+        if self.thousands:
+            thousands = names.get(self.thousands, repr(self.thousands))
+            parts.append(f"groups of three digits by {thousands}")
+        parts.append(f"encoding {self.encoding.removesuffix('-sig')}")
+        if self.units:
+            parts.append(f"units behind numbers: {', '.join(sorted(self.units))}")
+        if self.preamble:
+            parts.append(f"header in line {self.preamble + 1}")
+        return ", ".join(parts)
 
 
+_THREE_DIGITS = re.compile(r"\d{3}")
 _COMMA_TO_POINT = str.maketrans({",": ".", ".": "x"})
 
 
 def encoding_of(head: bytes) -> str:
-    """The encoding of a text by its first bytes: UTF-8, UTF-16 or UTF-32 with or without a mark,
-    else Windows-1252.
+    """The encoding of a text by its first bytes: UTF-8, UTF-16 or UTF-32, else Windows-1252.
 
     Other encodings of one byte a character cannot be told apart; they read digits alike.
     """
@@ -187,35 +187,41 @@ def encoding_of(head: bytes) -> str:
 def known_encoding(name: str) -> str:
     """The encoding of that name. Raises `SettingsError` for none."""
     try:
-        found = codecs.lookup(name).name
+        known = codecs.lookup(name).name
     except LookupError:
         raise SettingsError(
             f"--encoding {name!r}: no such encoding; for instance utf-8, utf-16, cp1252, latin-1"
         ) from None
     # A mark at the beginning of the file is no part of the first column's name.
-    return "utf-8-sig" if found == "utf-8" else found
+    return "utf-8-sig" if known == "utf-8" else known
 
 
 def delimiter_of(lines: Sequence[str]) -> str:
-    """The delimiter under which most lines have as many cells as the first; of equals, the one with
-    more cells."""
+    """The delimiter under which most lines have as many cells as the first.
+
+    Of equals, it is the one with more cells.
+    """
     if not lines:
         return ","
-
-    def fit(delimiter: str) -> tuple[int, int]:
-        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-        # First by rows that are as wide as the header, then by width: a comma within texts splits
-        # few rows alike.
-        return (
-            sum(width == widths[0] for width in widths) if widths and widths[0] > 1 else 0,
-            max(widths[:1] or [0]),
-        )
-
     try:
-        return max(DELIMITERS, key=fit)
-    except csv.Error:  # a cell that is too long: the rows are read one by one, and counted
+        return max(DELIMITERS, key=lambda delimiter: _agreement(lines, delimiter))
+    except csv.Error:
+        # A cell that is too long: the rows are read one by one, and counted.
         bare = re.sub(r'"[^"]*"', "", lines[0])
         return max(DELIMITERS, key=bare.count)
+
+
+def _agreement(lines: Sequence[str], delimiter: str) -> tuple[int, int]:
+    """How many rows are as wide as the first, and its width.
+
+    In this order: a comma within texts splits few rows alike.
+    """
+    widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+    if not widths:
+        return 0, 0
+    if widths[0] == 1:
+        return 0, 1
+    return widths.count(widths[0]), widths[0]
 
 
 def preamble_of(lines: Sequence[str]) -> int:
@@ -224,42 +230,49 @@ def preamble_of(lines: Sequence[str]) -> int:
     The header is then the first line that has as many cells as nearly all after it, names in
     several, and no number.
     """
-
-    def agreeing(lines: Sequence[str]) -> tuple[float, list[str]]:
-        """The share of the rows that are as long as the first, which has several cells, and the
-        first."""
-        best: tuple[float, list[str]] = 0.0, []
-        for delimiter in DELIMITERS:
-            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
-            if len(rows) >= ROWS_BELOW and len(rows[0]) > 1:
-                best = max(
-                    best, (sum(len(row) == len(rows[0]) for row in rows) / len(rows), rows[0])
-                )
-        return best
-
     lines = lines[: 4 * PREAMBLE_LINES_MAX]
-    noted = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
+    notes = 0
+    while notes < len(lines) and lines[notes].startswith("#"):
+        notes += 1
     try:
         # Notes as long as the rows, such as #datatype of InfluxDB; a header with # in front has
         # numbers below it.
-        if 0 < noted < len(lines) - 1 and not any(
-            map(_NUMBER.fullmatch, agreeing(lines[noted:])[1] or ["0"])
-        ):
-            return noted
-        if len(lines) < 3 or agreeing(lines)[0] > 0.5:
+        if 0 < notes < len(lines) - 1:
+            below = _agreeing(lines[notes:])
+            if below.header and not any(map(_NUMBER.fullmatch, below.header)):
+                return notes
+        if len(lines) < 3 or _agreeing(lines).share > 0.5:
             return 0
         for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
-            share, header = agreeing(lines[place:]) if lines[place].strip() else (0.0, [])
-            names = [cell.strip() for cell in header]
-            if (
-                share >= ROWS_AGREE
-                and sum(map(bool, names)) > 1
-                and not any(map(_NUMBER.fullmatch, names))
-            ):
+            if not lines[place].strip():
+                continue
+            rows = _agreeing(lines[place:])
+            names = [cell.strip() for cell in rows.header]
+            has_names = sum(map(bool, names)) > 1 and not any(map(_NUMBER.fullmatch, names))
+            if rows.share >= ROWS_AGREE and has_names:
                 return place
-    except csv.Error:  # the row is counted as broken when it is read
+    except csv.Error:
+        # The row is counted as broken when it is read.
         pass
     return 0
+
+
+class _Agreeing(NamedTuple):
+    share: float = 0.0
+    """share of the rows that are as long as the first"""
+    header: Sequence[str] = ()
+    """the first row, of several cells; none where no delimiter gives it several"""
+
+
+def _agreeing(lines: Sequence[str]) -> _Agreeing:
+    """The rows under the delimiter with which most of them are as long as the first."""
+    best = _Agreeing()
+    for delimiter in DELIMITERS:
+        rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+        if len(rows) >= ROWS_BELOW and len(rows[0]) > 1:
+            alike = sum(len(row) == len(rows[0]) for row in rows)
+            best = max(best, _Agreeing(alike / len(rows), tuple(rows[0])))
+    return best
 
 
 def column_names(header: Iterable[str]) -> tuple[str, ...]:
@@ -267,12 +280,13 @@ def column_names(header: Iterable[str]) -> tuple[str, ...]:
     from #1."""
     names = [name.strip() for name in header]
     occurs = Counter(names)
-    place: Counter[str] = Counter()
-    found = []
+    before: Counter[str] = Counter()
+    unique = []
     for name in names:
-        place[name] += 1
-        found.append(f"{name} #{place[name]}" if name and occurs[name] > 1 else name)
-    return tuple(found)
+        before[name] += 1
+        is_repeated = bool(name) and occurs[name] > 1
+        unique.append(f"{name} #{before[name]}" if is_repeated else name)
+    return tuple(unique)
 
 
 _BRACKETED = re.compile(r"[\[(].{0,16}[\])]|[-\u2013]?")
@@ -283,11 +297,10 @@ _LETTERS_OF_UNIT = UNITS.keys() | {"v", "a", "ah"}
 
 
 def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> bool:
-    """Whether the first row below a header holds the units of its columns, as loggers write them:
-    [bar], °C, or l/min.
+    """Whether the first row below a header holds the units of its columns: [bar], °C, or l/min.
 
-    Columns with a unit have numbers in the next `UNITS_SEEN` rows, one at least, or signs for no
-    value; `below` has these rows.
+    Loggers write them so. Columns with a unit have numbers in the next `UNITS_SEEN` rows, one at
+    least, or signs for no value; `below` has these rows.
     """
     whole = [row for row in below[: 1 + UNITS_SEEN] if row is not None and len(row) == len(header)]
     if len(whole) <= UNITS_SEEN:
@@ -295,26 +308,31 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
     units, *rows = ([cell.strip() for cell in row] for row in whole)
     if not (all(map(_BRACKETED.fullmatch, units)) or all(map(_BARE_UNIT.fullmatch, units))):
         return False
-    if any(map(_SIGN_OF_UNIT.search, units)):
-        signs = [
-            place
-            for place, unit in enumerate(units)
-            if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-")
-        ]
-    else:
-        signs = [place for place, unit in enumerate(units) if unit.strip("-\u2013")]
-        if not signs or any(units[place].lower() not in _LETTERS_OF_UNIT for place in signs):
-            return False
-    return all(_hold_numbers([row[place] for row in rows]) for place in signs)
+    with_unit: list[int] = []
+    has_signs = any(map(_SIGN_OF_UNIT.search, units))
+    for place, unit in enumerate(units):
+        if has_signs:
+            if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-"):
+                with_unit.append(place)
+        elif unit.strip("-\u2013"):
+            with_unit.append(place)
+            # Letters alone may be anything, such as the values of a row of texts.
+            if unit.lower() not in _LETTERS_OF_UNIT:
+                return False
+    if not has_signs and not with_unit:
+        return False
+    return all(_hold_numbers([row[place] for row in rows]) for place in with_unit)
 
 
 def _hold_numbers(cells: Sequence[str]) -> bool:
     """Whether some of these cells are numbers, and the others nothing but signs, as in "---"."""
-    numbers = [bool(_NUMBER.fullmatch(cell)) for cell in cells]
-    return any(numbers) and all(
-        is_number or not any(map(str.isalnum, cell))
-        for cell, is_number in zip(cells, numbers, strict=True)
-    )
+    has_numbers = False
+    for cell in cells:
+        if _NUMBER.fullmatch(cell):
+            has_numbers = True
+        elif any(map(str.isalnum, cell)):
+            return False
+    return has_numbers
 
 
 def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:
@@ -328,11 +346,11 @@ def with_units(header: Sequence[str], row: Sequence[str]) -> list[str]:
 
 def unit_behind(cell: str) -> str:
     """The unit that follows the number of a cell, as in "12.5 °C"; "" for none."""
-    # nearly every cell; m2 and s3 are units
+    # First, as it is nearly every cell. m2 and s3 are units.
     if cell[-1:] in DIGITS and cell[-2:-1] not in ("m", "s"):
         return ""
-    found = _WITH_UNIT.fullmatch(cell)
-    return found[1] if found else ""
+    number = _WITH_UNIT.fullmatch(cell)
+    return number[1] if number else ""
 
 
 def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:
@@ -340,7 +358,7 @@ def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:
 
     None that some numbers of another column lack: it is not known what those mean.
     """
-    found: set[str] = set()
+    units: set[str] = set()
     doubtful: set[str] = set()
     for cells in columns:
         texts = [cell.strip() for cell in cells]
@@ -348,49 +366,73 @@ def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:
         if any(map(_NUMBER.fullmatch, texts)):
             doubtful |= set(behind)
         elif len(behind) == 1 and behind.total() >= UNITS_SEEN:
-            found |= set(behind)
-    return frozenset(found - doubtful)
+            units |= set(behind)
+    return frozenset(units - doubtful)
 
 
-def numbers_of(cells: Iterable[str], said: str | None, where: str) -> tuple[str, str]:
+class _SignsSeen:
+    """The signs that numbers of a file have."""
+
+    def __init__(self) -> None:
+        self.commas = False
+        """whether a comma can only be the decimal sign of some number"""
+        self.points = False
+        self.comma_groups = False
+        """whether a comma can separate groups of three digits of some number"""
+        self.point_groups = False
+        self.spaces = ""
+        """another sign between such groups"""
+
+    def add(self, cell: str) -> None:
+        text = cell.strip().replace(MINUS, "-")
+        plain = _PLAIN.fullmatch(text)
+        # None of the others: looked for one by one they would take most of a producer's start.
+        if plain is not None:
+            self.points = self.points or bool(plain[2])
+            return
+        text = text.removesuffix(unit_behind(text)).rstrip()
+        self.commas = self.commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
+        self.points = self.points or bool(_POINT_IS_DECIMAL.fullmatch(text))
+        self.comma_groups = self.comma_groups or bool(_COMMA_GROUPS.fullmatch(text))
+        self.point_groups = self.point_groups or bool(_POINT_GROUPS.fullmatch(text))
+        spaced = _SPACE_GROUPS.fullmatch(text)
+        if spaced:
+            self.spaces = spaced[1]
+
+    def thousands(self, decimal: str) -> str:
+        """The sign between groups of three digits, where this is the decimal sign; "" for none."""
+        if self.spaces:
+            return self.spaces
+        if decimal == ",":
+            return "." if self.point_groups else ""
+        return "," if self.comma_groups else ""
+
+
+def numbers_of(cells: Iterable[str], decimal: str | None, where: str) -> tuple[str, str]:
     """The decimal sign of the numbers in these cells, and the sign between groups of three digits.
 
-    `said`: the decimal sign that a person gave; `where` names the file in errors. Other texts among
-    the cells do not count. Raises `SettingsError` where both signs are decimal signs, or where
-    1,234 may be either.
+    `decimal`: the decimal sign that a person gave; `where` names the file in errors. Other texts
+    among the cells do not count. Raises `SettingsError` where both signs are decimal signs, or
+    where 1,234 may be either.
     """
-    commas = points = comma_groups = point_groups = False
-    spaces = ""
+    signs = _SignsSeen()
     for cell in cells:
-        text = cell.strip().replace(MINUS, "-")
-        # None of the others: looked for one by one they would take most of a producer's start.
-        if (plain := _PLAIN.fullmatch(text)) is not None:
-            points = points or bool(plain[2])
-            continue
-        text = text.removesuffix(unit_behind(text)).rstrip()
-        commas = commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
-        points = points or bool(_POINT_IS_DECIMAL.fullmatch(text))
-        comma_groups = comma_groups or bool(_COMMA_GROUPS.fullmatch(text))
-        point_groups = point_groups or bool(_POINT_GROUPS.fullmatch(text))
-        spaced = _SPACE_GROUPS.fullmatch(text)
-        spaces = spaced[1] if spaced else spaces
-    if said is not None:
-        groups = {",": point_groups, ".": comma_groups}[said]
-        return said, spaces or ({",": ".", ".": ","}[said] if groups else "")
-    if commas and points:
+        signs.add(cell)
+    if decimal is not None:
+        return decimal, signs.thousands(decimal)
+    if signs.commas and signs.points:
         raise SettingsError(
-            f"{where}: some numbers have a decimal comma and some a decimal point; give --decimal , or --decimal . and "
-            "the others are rejected"
+            f"{where}: some numbers have a decimal comma and some a decimal point; give --decimal ,"
+            " or --decimal . and the others are rejected"
         )
     # 1,234 alone is both a number of four digits and one with three decimals: a person has to say.
-    if comma_groups and not (commas or points):
+    if signs.comma_groups and not (signs.commas or signs.points):
         raise SettingsError(
-            f"{where}: a comma in its numbers may be a decimal sign or separate thousands; give --decimal , or "
-            "--decimal ."
+            f"{where}: a comma in its numbers may be a decimal sign or separate thousands; give"
+            " --decimal , or --decimal ."
         )
-    if commas:
-        return ",", spaces or ("." if point_groups else "")
-    return ".", spaces or ("," if comma_groups else "")
+    decimal = "," if signs.commas else "."
+    return decimal, signs.thousands(decimal)
 
 
 def dialect_of(
@@ -399,7 +441,7 @@ def dialect_of(
     """The dialect of a CSV file by its first lines.
 
     `columns`: names of the columns that should hold numbers; empty: all. Raises `SettingsError`
-    (ambiguous).
+    where the file may be read in two ways.
     """
     preamble = preamble_of(lines)
     delimiter = delimiter_of(lines[preamble:])
@@ -413,12 +455,11 @@ def dialect_of(
             below = below[1:]
         header = column_names(first)
         whole = [row for row in below if len(row) == len(header)]
-        cells = [
-            [row[place] for row in whole]
-            for place, name in enumerate(header)
-            if not columns or name in columns
-        ]
-    except csv.Error:  # the row is counted as broken when it is read
+        for place, name in enumerate(header):
+            if not columns or name in columns:
+                cells.append([row[place] for row in whole])
+    except csv.Error:
+        # The row is counted as broken when it is read.
         pass
     decimal, thousands = numbers_of(chain.from_iterable(cells), options.decimal, where)
     return Dialect(

@@ -1,4 +1,4 @@
-"""The form of files: what a person says about how they are written, where it is not found in them."""
+"""The form of files: how they are written, as a person says it where it is not found in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--date-format"],
         metavar="FORMAT",
-        help=f"{', '.join(ORDERS)}, or strptime's codes, as in %d.%m.%Y %H:%M. [default: found in the file]",
+        help=f"{', '.join(ORDERS)}, or strptime's codes, as in %d.%m.%Y %H:%M. [default: found in"
+        " the file]",
     ),
     click.Option(
         ["--timezone"],
@@ -58,8 +59,10 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
 
 
 def form_of(options: Mapping[str, Any], contract: Contract | None = None) -> FileForm:
-    """What the command line says about files, of readings under this contract. Raises
-    `SettingsError`."""
+    """What the command line says about files, of readings under this contract.
+
+    Raises `SettingsError`.
+    """
     dialect = DialectOptions(
         options["encoding"] or None, options["decimal"] or None, tuple(options["na_values"])
     )

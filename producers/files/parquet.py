@@ -1,5 +1,7 @@
-"""Parquet files, batch by batch. Needs the extra `parquet`, so nothing else may import this file at
-its start."""
+"""Parquet files, batch by batch.
+
+It needs the extra `parquet`, so that nothing else may import this file at its start.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InvalidData, MissingExtra
-from shoal.producers.files.parsing import NumberRows, Row, Rows
+from shoal.producers.files.rows import NumberRows, Row, Rows
 
 try:
     import pyarrow as pa
@@ -21,8 +23,9 @@ except ImportError:
 
 # A reader holds one batch: a file of any size takes a few megabytes.
 BATCH_ROWS = 4096
+"""most rows of a batch"""
 BATCH_BYTES = 64 * 1024**2
-"""most rows of a batch, and bytes of the file that it is made of"""
+"""most bytes of the file that it is made of"""
 
 
 class ParquetTable:
@@ -33,15 +36,15 @@ class ParquetTable:
         with parquet_errors(path), parquet.ParquetFile(path) as file:
             self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
             self._rows = int(file.metadata.num_rows)
-            groups = [
-                file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)
-            ]
-            row_bytes = max(
-                (group.total_byte_size / max(1, group.num_rows) for group in groups), default=0.0
-            )
-            self._batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
+            row_bytes = 1.0
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                row_bytes = max(row_bytes, group.total_byte_size / max(1, group.num_rows))
+            self._batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / row_bytes)))
             # Kept once each: a long text repeated is a few bytes of the file.
-            self._texts = [one.name for one in file.schema_arrow if pa.types.is_string(one.type)]
+            self._texts = [
+                column.name for column in file.schema_arrow if pa.types.is_string(column.type)
+            ]
 
     def rows(self, wanted: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """See `Table.rows`; no row of a Parquet file is broken."""
@@ -58,7 +61,9 @@ class ParquetTable:
             for batch in file.iter_batches(batch_size=self._batch_rows, columns=names):
                 columns = [batch.column(name) for name in features]
                 cells = [_cells(batch.column(name)) for name in others]
-                own = list(zip(*cells, strict=True)) if cells else [()] * batch.num_rows
+                own: Sequence[tuple[Any, ...]] = [()] * batch.num_rows
+                if cells:
+                    own = list(zip(*cells, strict=True))
                 if all(map(_holds_numbers, columns)):
                     numbers = np.column_stack([column.to_numpy() for column in columns])
                     yield NumberRows(numbers.astype(np.float64, copy=False), own)
@@ -78,10 +83,9 @@ class ParquetTable:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether every cell is a number of a type whose floats are those that its cells give one by
-    one."""
-    kind = column.type
-    return bool(column.null_count == 0 and (pa.types.is_float32(kind) or pa.types.is_float64(kind)))
+    """Whether every cell is a float, so that the array has the numbers that the cells give."""
+    are_floats = pa.types.is_float32(column.type) or pa.types.is_float64(column.type)
+    return bool(column.null_count == 0 and are_floats)
 
 
 def _cells(column: Any) -> list[Any]:

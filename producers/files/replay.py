@@ -1,5 +1,4 @@
-"""Replay: the rows of CSV, JSON lines and Parquet files as a source of readings, and its source
-type `files`."""
+"""Replay: the rows of CSV, JSON lines and Parquet files as a source of readings."""
 
 from __future__ import annotations
 
@@ -15,19 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.dialect import DialectOptions
 from shoal.producers.files.form import AS_FOUND, FileForm
-from shoal.producers.files.parsing import (
-    NumberRows,
-    Row,
-    Rows,
-    others_of,
-    text_of,
-    user_of,
-    values_in,
-)
+from shoal.producers.files.parsing import text_of, user_of
+from shoal.producers.files.rows import NumberRows, Row, Rows, others_of, values_in
 from shoal.producers.files.split import CLASSES_MAX, ByColumn, Split
-from shoal.producers.files.tables import CsvTable, Table, beginning_of, open_table, require_columns
+from shoal.producers.files.tables import Table, open_table, require_columns
+from shoal.producers.files.text_lines import beginning_of
 from shoal.producers.files.times import TimeReader, time_reader, with_times
 from shoal.producers.repeats import BEGINNING_BYTES, SourceFiles
 from shoal.producers.source import SourceReadings, identity_of, joined
@@ -110,13 +104,13 @@ class Replay:
             # replay of a year.
             if table.columns:
                 require_columns(table, list(dict.fromkeys((*columns.features, *self._others))))
-        self._readers = {
-            table.path: self._reader(table)
-            for table in self._tables
-            if columns.time and table.columns
-        }
+        self._readers: dict[Path, TimeReader] = {}
+        for table in self._tables:
+            if columns.time and table.columns:
+                self._readers[table.path] = self._reader(table)
         self._counts = self._counted() if split.counts_first else {}
-        self._position = self._repetition = 0
+        self._position = 0
+        self._repetition = 0
         self._span = Span()
         self._shift_s = 0.0
         self._broken: ShoalError | None = None
@@ -127,8 +121,10 @@ class Replay:
 
     @cached_property
     def identity(self) -> str:
-        """See `Source.identity`. It depends on paths and first rows: a file that grew is the same,
-        a new one is not."""
+        """See `Source.identity`.
+
+        It depends on paths and first rows: a file that grew is the same, a new one is not.
+        """
         form = self._form
         heads = tuple(
             (str(table.path.resolve()), table.columns, _first_row(table.path, form.dialect))
@@ -179,15 +175,15 @@ class Replay:
         be. Raises `InvalidData` where there are no rows.
         """
         assign = self._split.assigner(self._counts)
-        found: dict[str, None] = {}
+        clients: dict[str, None] = {}
         with self._faults_forgotten():
             for text in self._split_texts():
-                found[assign(text)] = None
-                if len(found) == self._split.clients_max:
+                clients[assign(text)] = None
+                if len(clients) == self._split.clients_max:
                     break
-        if not found:
+        if not clients:
             raise InvalidData("the files have no rows, so there is nothing to cluster")
-        return list(found)
+        return list(clients)
 
     def _split_texts(self) -> Iterator[str]:
         """The text of each row by which the split assigns it."""
@@ -195,18 +191,19 @@ class Replay:
             if not table.columns:
                 continue
             if self._split.column is None:
-                yield from ("" for _ in table.row_lines())
+                for _ in table.row_lines():
+                    yield ""
                 continue
-            before = ""
+            text = ""
             for cells in table.rows([self._split.column]):
                 # A broken row names no client: it counts for the client of the row before it.
-                before = before if cells is None else text_of(cells[0])
-                yield before
+                if cells is not None:
+                    text = text_of(cells[0])
+                yield text
 
     @contextmanager
     def _faults_forgotten(self) -> Iterator[None]:
-        """Count no faults of rows that are read inside: they are counted when the rows are read
-        once more."""
+        """Count no faults of rows that are read inside: the rows are read once more."""
         faults = self._faults.copy()
         try:
             yield
@@ -219,27 +216,36 @@ class Replay:
 
         One pass over the files, up to the last of them.
         """
-        found: dict[int, str] = {}
+        places: dict[int, str] = {}
+        # Shuffled rows, and those of one client, have other numbers than the rows of the files.
         wanted = set() if self._shuffle or self._only is not None else set(numbers)
-        rows = (
-            (table, line) for table in self._tables if table.columns for line in table.row_lines()
-        )
-        for number, (table, line) in enumerate(rows):
-            if len(found) == len(wanted):
+        for number, (table, line) in enumerate(self._all_lines()):
+            if len(places) == len(wanted):
                 break
             if number in wanted:
-                word = "row" if table.path.suffix in (".parquet", ".pq") else "line"
-                found[number] = f"{table.path.name}, {word} {line}"
-        return found
+                noun = "row" if table.path.suffix in (".parquet", ".pq") else "line"
+                places[number] = f"{table.path.name}, {noun} {line}"
+        return places
+
+    def _all_lines(self) -> Iterator[tuple[Table, int]]:
+        """The file and line of every row."""
+        for table in self._tables:
+            if table.columns:
+                for line in table.row_lines():
+                    yield table, line
 
     def sentences(self) -> list[str]:
         """How each file was understood, for people."""
-        found = []
+        sentences = []
         for table in self._tables:
-            parts = [table.dialect.sentence()] if isinstance(table, CsvTable) else []
-            parts += [self._readers[table.path].sentence()] if table.path in self._readers else []
-            found += [f"{table.path.name}: {'; '.join(parts)}"] if parts else []
-        return found
+            parts = []
+            if isinstance(table, CsvTable):
+                parts.append(table.dialect.sentence())
+            if table.path in self._readers:
+                parts.append(self._readers[table.path].sentence())
+            if parts:
+                sentences.append(f"{table.path.name}: {'; '.join(parts)}")
+        return sentences
 
     @property
     def position(self) -> int:
@@ -299,10 +305,9 @@ class Replay:
                 rows %= self._span.rows
 
     def _next_rows(self, limit: int) -> AssignedRows:
-        """Next rows of this pass, one at least and at most `limit`, all numbers or none of them in
-        one array.
+        """Next rows of this pass, at most `limit`: all of them in one array of numbers, or none.
 
-        None at the end of the pass, or at a damaged place, which is kept in `_broken`.
+        No rows at the end of the pass, or at a damaged place, which is kept in `_broken`.
         """
         clients: list[str] = []
         rows: list[Row | None] = []
@@ -318,7 +323,7 @@ class Replay:
         return AssignedRows(clients, rows)
 
     def _has_more(self) -> bool:
-        """Whether `_ahead` has rows of this pass, now that the next block is read if it had none."""
+        """Whether `_ahead` has rows of this pass; reads the next block if it has none."""
         while not self._ahead.clients:
             try:
                 self._ahead = next(self._blocks)
@@ -330,8 +335,10 @@ class Replay:
         return True
 
     def _repeat(self, ahead: int = 0) -> bool:
-        """Start again at the first row, if this loops and there are rows. `ahead`: rows still to be
-        skipped."""
+        """Start again at the first row, if this loops and there are rows.
+
+        `ahead`: rows still to be skipped.
+        """
         if not self._loop or self._span.rows == 0:
             return False
         self._repetition += 1 + ahead // self._span.rows
@@ -346,33 +353,36 @@ class Replay:
     def _spanned(self, blocks: Iterator[AssignedRows]) -> Iterator[AssignedRows]:
         """The first pass of a loop: count the rows and find the time they cover."""
         for block in blocks:
-            self._span.add(
-                len(block.clients), [time for time in self._times(block.rows) if time is not None]
-            )
+            times = [time for time in self._times(block.rows) if time is not None]
+            self._span.add(len(block.clients), times)
             yield block
 
     def _shuffled(self) -> Iterator[AssignedRows]:
         if self._kept is None:
-            self._kept = [pair for block in self._assigned() for pair in zip(*block, strict=True)]
+            self._kept = []
+            for block in self._assigned():
+                self._kept += zip(block.clients, block.rows, strict=True)
         order = np.random.default_rng([self._seed, self._repetition]).permutation(len(self._kept))
         kept = self._kept
-        return (AssignedRows([client], [row]) for client, row in (kept[place] for place in order))
+        return (AssignedRows([kept[place][0]], [kept[place][1]]) for place in order)
 
     def _assigned(self) -> Iterator[AssignedRows]:
         assign = self._split.assigner(self._counts)
-        found = self._only is None
+        has_own = False
         for rows, texts in self._with_split_texts():
             clients = list(map(assign, texts))
             if self._only is None:
                 yield AssignedRows(clients, rows)
                 continue
             own = [place for place, client in enumerate(clients) if client == self._only]
-            found = found or bool(own)
-            these = (
-                rows.select(own) if isinstance(rows, NumberRows) else [rows[place] for place in own]
-            )
-            yield AssignedRows([self._only] * len(own), these)
-        if not found:
+            has_own = has_own or bool(own)
+            own_rows: Rows
+            if isinstance(rows, NumberRows):
+                own_rows = rows.select(own)
+            else:
+                own_rows = [rows[place] for place in own]
+            yield AssignedRows([self._only] * len(own), own_rows)
+        if self._only is not None and not has_own:
             raise SettingsError(
                 f"no row belongs to client {self._only!r} by the split {self._split.name}"
             )
@@ -382,31 +392,28 @@ class Replay:
         for table in self._tables:
             if not table.columns:
                 continue
-            before = ""
+            text = ""
             for block in table.blocks_apart(self._columns.features, self._others):
-                rows = (
-                    with_times(block, len(self._columns.time), self._readers[table.path])
-                    if self._readers
-                    else block
-                )
+                rows = block
+                if self._readers:
+                    rows = with_times(block, len(self._columns.time), self._readers[table.path])
                 if self._split.column is None:
                     yield rows, [""] * len(rows)
-                else:
-                    texts = []
-                    for cells in others_of(rows):
-                        # A broken row names no client: it counts for the client of the row before
-                        # it.
-                        before = before if cells is None else text_of(cells[-1]) if cells else ""
-                        texts.append(before)
-                    yield rows, texts
+                    continue
+                texts = []
+                for cells in others_of(rows):
+                    # A broken row names no client: it counts for the client of the row before it.
+                    if cells is not None:
+                        text = text_of(cells[-1]) if cells else ""
+                    texts.append(text)
+                yield rows, texts
 
     def _reader(self, table: Table) -> TimeReader:
         def cells() -> Iterator[Sequence[Any]]:
             # A damaged place is met again when the rows before it have been given.
             with suppress(InvalidData):
-                yield from islice(
-                    (found for found in table.rows(self._columns.time) if found), ROWS_UNDERSTOOD
-                )
+                whole = (row for row in table.rows(self._columns.time) if row)
+                yield from islice(whole, ROWS_UNDERSTOOD)
 
         with self._faults_forgotten():
             return time_reader(cells, self._form.times, str(table.path))
@@ -418,7 +425,8 @@ class Replay:
                 counts[text] += 1
                 if len(counts) > CLASSES_MAX:
                     raise SettingsError(
-                        f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it the label?"
+                        f"column {self._split.column!r} has more than {CLASSES_MAX} classes; is it"
+                        " the label?"
                     )
         return dict(counts)
 
@@ -432,10 +440,12 @@ class Replay:
         times = self._times(rows)
         if columns.time:
             # A broken row has another fault.
-            if without := times.count(None) - list(others).count(None):
-                self._faults["no_time"] += without
+            without_time = times.count(None) - list(others).count(None)
+            if without_time:
+                self._faults["no_time"] += without_time
             times = [None if time is None else time + self._shift_s for time in times]
-        labels = users = None
+        labels = None
+        users = None
         if columns.label is not None:
             labels = [None if cells is None else text_of(cells[label_at]) for cells in others]
         if columns.user is not None:
@@ -444,8 +454,7 @@ class Replay:
         return SourceReadings(clients, times, values, labels, users)
 
     def _treated(self, rows: Rows) -> RowsOfValues:
-        """The values of the rows, without those that stand for none, and with the places of
-        categories."""
+        """The values of the rows: none where a cell stands for none, places for categories."""
         return self._categories.treat(self._no_values.treat(values_in(rows)))
 
     def _times(self, rows: Rows) -> list[float | None]:
@@ -472,17 +481,19 @@ class Span:
 
     @property
     def period_s(self) -> float:
-        """Seconds from the first row of one repetition to that of the next: one mean gap follows
-        the last row."""
+        """Seconds from the first row of one repetition to that of the next.
+
+        One mean gap follows the last row, so that the loop has no seam.
+        """
         covered = (self.last or 0.0) - (self.first or 0.0)
-        return covered * self.rows / (self.rows - 1) if covered > 0 else 1.0
+        if covered <= 0:
+            return 1.0
+        return covered * self.rows / (self.rows - 1)
 
 
 def _first_row(path: Path, dialect: DialectOptions) -> str:
     table = open_table(path, Counter(), dialect)
-    cells: Any = (
-        next(iter(table.rows(table.columns)), None)
-        if len(set(table.columns)) == len(table.columns)
-        else None
-    )
-    return repr(cells)
+    # Of columns with the same name no cells can be read.
+    if len(set(table.columns)) < len(table.columns):
+        return repr(None)
+    return repr(next(iter(table.rows(table.columns)), None))

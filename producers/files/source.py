@@ -36,8 +36,7 @@ from shoal.protocol.readings import codes_of
 
 
 class FilesSettings(SourceSettings):
-    """[files]: how `shoal producer FILES` reads files; an option of the command line wins over the
-    setting."""
+    """[files]: how `shoal producer FILES` reads files; options of the command line come first."""
 
     columns: dict[str, str] = Field(
         default_factory=dict,
@@ -54,7 +53,8 @@ class FilesSettings(SourceSettings):
     )
     user_column: str = Field(
         default="",
-        description='column of the person or device that a reading is from, for `unit = "user"` of [privacy]',
+        description='column of the person or device that a reading is from, for `unit = "user"` of'
+        " [privacy]",
     )
     split: str = Field(
         default="round-robin", description=f"how rows are assigned to clients: {RULES}"
@@ -86,11 +86,11 @@ def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
     """The options of the command line; those that are not given are the settings of [files]."""
     settings = config.source("files")
     assert isinstance(settings, FilesSettings)
-    defaults = settings.model_dump()
-    not_given = {
-        name for name, value in options.items() if name in defaults and value in (None, ())
-    }
-    return {**defaults, **{name: value for name, value in options.items() if name not in not_given}}
+    merged = settings.model_dump()
+    for name, value in options.items():
+        if name not in merged or value not in (None, ()):
+            merged[name] = value
+    return merged
 
 
 PLAIN_REPLAY: Mapping[str, Any] = {
@@ -129,17 +129,18 @@ class FilesSource(PumpedSource):
         click.Option(
             ["--time-column", "time_columns"],
             multiple=True,
-            help="ISO 8601, an epoch in s, ms, µs or ns, or a date such as 31.12.2024 13:45; given several times for a "
-            "time in several columns.",
+            help="ISO 8601, an epoch in s, ms, µs or ns, or a date such as 31.12.2024 13:45; given"
+            " several times for a time in several columns.",
         ),
-        # `shoal init` has them too, and options know the variables of one command
+        # Copies: `shoal init` has them too, and an option knows the variable of one command only.
         *map(copy, FORM_PARAMETERS),
         click.Option(
             ["--missing"],
             type=click.Choice(["drop", "hold", "learn"]),
-            help="A reading without a value of some feature: the client rejects and counts it, it is filled up with "
-            f"the client's last values (in at most {HELD_MAX} readings in a row), or it is learnt for what it has, "
-            "which [privacy] must say too. [default: as [privacy] says]",
+            help="A reading without a value of some feature: the client rejects and counts it, it"
+            f" is filled up with the client's last values (in at most {HELD_MAX} readings in a"
+            " row), or it is learnt for what it has, which [privacy] must say too. [default: as"
+            " [privacy] says]",
         ),
         click.Option(
             ["--label-column"],
@@ -147,8 +148,8 @@ class FilesSource(PumpedSource):
         ),
         click.Option(
             ["--user-column"],
-            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it stays on the '
-            "client's site.",
+            help='The person or device that a reading is from, for `unit = "user"` of [privacy]; it'
+            " stays on the client's site.",
         ),
         click.Option(
             ["--loop"], is_flag=True, help="Start again after the last row, with later times."
@@ -180,12 +181,14 @@ class FilesSource(PumpedSource):
 
     def federation_file(self, options: Mapping[str, Any]) -> str:
         """See `SourceType.federation_file`: what `shoal init` writes."""
-        given = {"name": None, "private": None, "client_column": None, **options}
-        return federation_file(plan_of([*options["data"], *options["files"]], given))
+        init_options = {"name": None, "private": None, "client_column": None, **options}
+        return federation_file(plan_of([*options["data"], *options["files"]], init_options))
 
     def clients(self, source: Source) -> Sequence[str]:
-        """The names of all clients that the files feed, which takes a pass over them. Raises
-        `InvalidData`."""
+        """The names of all clients that the files feed, which takes a pass over them.
+
+        Raises `InvalidData`.
+        """
         assert isinstance(source, Replay)
         return source.clients()
 
@@ -233,10 +236,13 @@ class FilesSource(PumpedSource):
 
 
 def _columns(names: list[str], mapped: tuple[str, ...] | Mapping[str, str]) -> tuple[str, ...]:
-    """The column of each feature, by the options or by [files]. Raises `SettingsError` for a
-    mapping of no feature."""
+    """The column of each feature, by the options or by [files].
+
+    Raises `SettingsError` for a mapping of no feature.
+    """
     if isinstance(mapped, Mapping):
-        if odd := sorted(set(mapped) - set(names)):
+        odd = sorted(set(mapped) - set(names))
+        if odd:
             raise SettingsError(
                 f"[files.columns]: {odd[0]!r} is no feature of this federation: {', '.join(names)}"
             )

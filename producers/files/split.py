@@ -1,5 +1,4 @@
-"""Splits: the rules that assign the rows of one source to clients, deterministically for the same
-files and seed.
+"""Splits: the rules that assign the rows of one source to clients, the same ones at every start.
 
 Every rule reads the rows once, in order, in little memory; those that need to know how many rows
 there are (`blocks`, `label-skew`) get the counts from an earlier pass.
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -23,8 +22,7 @@ CLIENTS_MAX = 256
 """most clients of a producer, as each has an open log; start several producers for more"""
 CLASSES_MAX = 10_000
 SHARDS_PER_CLIENT = 2
-"""shards of a client in a label skew: most clients get two classes (McMahan et al. 2017, section 3)
-"""
+"""shards of a client in a label skew: most get two classes (McMahan et al. 2017, section 3)"""
 # Drawn in blocks: a draw of NumPy takes longer than the search among the shares.
 DRAWS = 1024
 RULES = "column:NAME, round-robin, blocks, label-skew:COLUMN or dirichlet:COLUMN:ALPHA"
@@ -50,8 +48,7 @@ class Split(Protocol):
 
     @property
     def clients_max(self) -> int | None:
-        """Number of clients among which the rule assigns rows, at most; None where only the rows
-        know."""
+        """Most clients among which the rule assigns rows; None where only the rows know."""
         ...
 
     @property
@@ -65,11 +62,10 @@ class Split(Protocol):
 
 
 def split_of(rule: str, clients: int, seed: int, label_column: str | None = None) -> Split:
-    """The rule as written on the command line; `label_column` is the default column of the label
-    rules.
+    """The rule as written on the command line.
 
-    Raises `SettingsError` for no such rule, a number of clients outside 1..256, an alpha that is
-    not positive.
+    `label_column` is the default column of the label rules. Raises `SettingsError` for no such
+    rule, a number of clients outside 1..256, an alpha that is not positive.
     """
     if not 1 <= clients <= CLIENTS_MAX:
         raise SettingsError(
@@ -82,11 +78,14 @@ def split_of(rule: str, clients: int, seed: int, label_column: str | None = None
         return RoundRobin(clients)
     if kind == "blocks" and not rest:
         return Blocks(clients)
-    if kind == "label-skew" and (column := rest or label_column):
-        return LabelSkew(column, clients, seed)
+    if kind == "label-skew":
+        column = rest or label_column
+        if column:
+            return LabelSkew(column, clients, seed)
     if kind == "dirichlet":
         named, _, alpha = rest.rpartition(":")
-        if column := named or label_column:
+        column = named or label_column
+        if column:
             return Dirichlet(column, clients, _alpha(alpha), seed)
     raise SettingsError(f"split {rule!r}: the rules are {RULES}")
 
@@ -115,7 +114,8 @@ class ByColumn:
             if text not in names:
                 if len(names) == CLIENTS_MAX:
                     raise SettingsError(
-                        f"column {self.column!r} names more than {CLIENTS_MAX} clients; is it the column of the client?"
+                        f"column {self.column!r} names more than {CLIENTS_MAX} clients; is it the"
+                        " column of the client?"
                     )
                 names[text] = client_name_of(text)
                 self.texts[names[text]] = text
@@ -154,14 +154,17 @@ class Blocks:
     def assigner(self, counts: Counts) -> Assigner:
         rows = itertools.count()
         total = max(1, sum(counts.values()))
-        return lambda _: self._names[
-            min(next(rows) * len(self._names) // total, len(self._names) - 1)
-        ]
+        last = len(self._names) - 1
+
+        def assign(_: str) -> str:
+            # The file may have grown since its rows were counted.
+            return self._names[min(next(rows) * len(self._names) // total, last)]
+
+        return assign
 
 
 class LabelSkew:
-    """Label skew: rows sorted by class are cut into 2 N equal shards, and each of N clients gets
-    two."""
+    """Label skew: rows sorted by class are cut into 2 N shards, and each of N clients gets two."""
 
     counts_first = True
 
@@ -176,17 +179,14 @@ class LabelSkew:
         shards = SHARDS_PER_CLIENT * len(self._names)
         order = np.random.default_rng([self._seed, shards]).permutation(shards)
         owners: list[str] = [self._names[place // SHARDS_PER_CLIENT] for place in order]
-        labels = sorted(counts)
         total = max(1, sum(counts.values()))
-        # The index that the next row of a class has among the rows sorted by class, so that no row
+        # The place that the next row of a class has among the rows sorted by class, so that no row
         # need be stored.
-        places = dict(
-            zip(
-                labels,
-                itertools.accumulate((counts[label] for label in labels), initial=0),
-                strict=False,
-            )
-        )
+        places: dict[str, int] = {}
+        before = 0
+        for label in sorted(counts):
+            places[label] = before
+            before += counts[label]
 
         def assign(text: str) -> str:
             place = places.get(text, 0)
@@ -198,8 +198,7 @@ class LabelSkew:
 
 
 class Dirichlet:
-    """Dirichlet split: shares of clients in a class are drawn from Dirichlet(alpha), each row's
-    client from them."""
+    """Dirichlet split: a row's client is drawn from shares in its class, of Dirichlet(alpha)."""
 
     counts_first = False
 
@@ -212,33 +211,31 @@ class Dirichlet:
         self.clients_max = clients
 
     def assigner(self, counts: Counts) -> Assigner:
-        draws: dict[str, itertools.chain[int]] = {}
+        draws: dict[str, Iterator[int]] = {}
 
         def assign(text: str) -> str:
             if text not in draws:
                 if len(draws) == CLASSES_MAX:
                     raise SettingsError(
-                        f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the label?"
+                        f"column {self.column!r} has more than {CLASSES_MAX} classes; is it the"
+                        " label?"
                     )
                 draws[text] = self._drawn(text)
             return self._names[next(draws[text])]
 
         return assign
 
-    def _drawn(self, label: str) -> itertools.chain[int]:
+    def _drawn(self, label: str) -> Iterator[int]:
+        """The client of each row of a class, by its number, without end."""
         digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "big")])
         shares = np.cumsum(generator.dirichlet(np.full(len(self._names), self._alpha)))
-        # The shares may add up to a little less than 1: what is drawn above them is the last
-        # client's.
         last = len(self._names) - 1
-        blocks = iter(
-            lambda: (
-                np.searchsorted(shares, generator.random(DRAWS), "right").clip(0, last).tolist()
-            ),
-            None,
-        )
-        return itertools.chain.from_iterable(blocks)
+        while True:
+            places = np.searchsorted(shares, generator.random(DRAWS), "right")
+            # The shares may add up to a little less than 1: what is drawn above them is the last
+            # client's.
+            yield from places.clip(0, last).tolist()
 
 
 def _alpha(text: str) -> float:

@@ -1,5 +1,4 @@
-"""Times in files: ISO 8601, epochs, and dates as people write them, alone or in several columns, in
-a given zone.
+"""Times in files: ISO 8601, epochs, and dates as people write them, in a zone that is named.
 
 Whether 03/04/2024 is in March or in April is found from other rows of the file, or refused with the
 option to set.
@@ -15,12 +14,14 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from shoal.errors import SettingsError
-from shoal.producers.files.parsing import NumberRows, Row, Rows, seconds_of
+from shoal.producers.files.parsing import seconds_of
+from shoal.producers.files.rows import NumberRows, Row, Rows
 
 ORDERS = ("day-first", "month-first", "year-first")
 """values of --date-format besides strptime's codes"""
 _CLOCK = (
-    r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})"
+    r"(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
     r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
 )
 _WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
@@ -30,20 +31,20 @@ _WRITTEN = re.compile(
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMED = re.compile(
     rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[A-Za-z]{{3,9}})"
-    rf"|(?P<us_month>[A-Za-z]{{3,9}})\.? (?P<us_day>\d{{1,2}}))[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
+    rf"|(?P<us_month>[A-Za-z]{{3,9}})\.? (?P<us_day>\d{{1,2}}))"
+    rf"[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
 )
 """5-Jan-2024 or January 5, 2024"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
 _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
 )
-"""20240131, 2024013112 or 202401311245: a date; as an epoch it would be a day in 1970, or after
-2033"""
+"""20240131, 2024013112 or 202401311245: a date; an epoch would be in 1970, or after 2033"""
 
 
 FOLLOWS_S = 60.0
-"""seconds besides twice the longest step within a day in which the next day's first row follows at
-once"""
+"""seconds, besides two of the longest steps within a day, in which the next day's first row comes
+if the days follow each other at once"""
 ROWS_SEEN = 2000
 """rows from which the form of times is found, where they tell days from months"""
 
@@ -65,8 +66,8 @@ def zone_of(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise SettingsError(
-            f"--timezone {name!r}: no such zone; write one like Europe/Berlin or UTC (some systems need the package "
-            "tzdata)"
+            f"--timezone {name!r}: no such zone; write one like Europe/Berlin or UTC (some systems"
+            " need the package tzdata)"
         ) from None
 
 
@@ -78,13 +79,16 @@ class TimeReader:
     """
 
     def __init__(self, options: TimeOptions, order: str | None, compact: bool = False) -> None:
-        """`order` is one of `ORDERS` for dates that ISO 8601 does not read; `compact`: digits alone
-        are a date."""
+        """`order` is one of `ORDERS`, for dates that ISO 8601 does not read.
+
+        `compact`: digits alone are a date.
+        """
         self._zone = zone_of(options.timezone)
         self.order = order
         self._compact = compact
-        given = options.date_format
-        self._codes = None if given is None or given in ORDERS else given
+        self._codes: str | None = None
+        if options.date_format not in ORDERS:
+            self._codes = options.date_format
         self._zone_name = options.timezone
 
     def __call__(self, cells: Sequence[Any]) -> float | None:
@@ -99,21 +103,31 @@ class TimeReader:
     def _moment(self, text: str) -> datetime | str | None:
         """The time as a datetime with a zone, or the text itself where it is an epoch."""
         try:
-            if self._codes is not None:
-                found = datetime.strptime(text, self._codes)
-            elif self._compact and _COMPACT.fullmatch(text):
-                found = datetime.fromisoformat(text[:8] + ("T" + text[8:] if len(text) > 8 else ""))
-            elif (read := _iso(text) or _written(text, self.order)) is not None:
-                found = read
-            else:
-                return text
+            moment = self._read_moment(text)
         except (ValueError, OverflowError):
             return None
-        return found if found.tzinfo is not None else found.replace(tzinfo=self._zone)
+        if moment is None:
+            return text
+        if moment.tzinfo is None:
+            return moment.replace(tzinfo=self._zone)
+        return moment
+
+    def _read_moment(self, text: str) -> datetime | None:
+        """The time, with a zone only where it names one; None if it is an epoch."""
+        if self._codes is not None:
+            return datetime.strptime(text, self._codes)
+        if self._compact and _COMPACT.fullmatch(text):
+            clock = f"T{text[8:]}" if len(text) > 8 else ""
+            return datetime.fromisoformat(text[:8] + clock)
+        return _iso(text) or _written(text, self.order)
 
     def sentence(self) -> str:
         """Reading of times in words, for people."""
-        form = self._codes or (f"{self.order} dates" if self.order else "ISO 8601 or epochs")
+        form = "ISO 8601 or epochs"
+        if self.order:
+            form = f"{self.order} dates"
+        if self._codes:
+            form = self._codes
         zone = self._zone_name or "UTC where they name no zone (--timezone)"
         return f"times: {form}, {zone}"
 
@@ -121,19 +135,18 @@ class TimeReader:
 def time_reader(
     rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOptions, where: str
 ) -> TimeReader:
-    """The reader that fits the times of a file. `rows()`: the cells of its time columns, from the
-    first row on.
+    """The reader that fits the times of a file.
 
-    `where` names the file in errors. Raises `SettingsError` where days and months cannot be told
-    apart.
+    `rows()`: the cells of its time columns, from the first row on. `where` names the file in
+    errors. Raises `SettingsError` where days and months cannot be told apart.
     """
     zone_of(options.timezone)
     if options.date_format is not None:
         order = options.date_format if options.date_format in ORDERS else None
         if order is None and "%" not in options.date_format:
             raise SettingsError(
-                f"--date-format {options.date_format!r}: write day-first, month-first, year-first, or codes such as "
-                "%d.%m.%Y %H:%M"
+                f"--date-format {options.date_format!r}: write day-first, month-first, year-first,"
+                " or codes such as %d.%m.%Y %H:%M"
             )
         return TimeReader(options, order)
     dates = _Dates()
@@ -144,13 +157,13 @@ def time_reader(
             break
     if len(dates.found) > 1:
         raise SettingsError(
-            f"{where}: some dates can only be day-first and some only month-first; give --date-format day-first or "
-            "--date-format month-first, and the others have no time"
+            f"{where}: some dates can only be day-first and some only month-first; give"
+            " --date-format day-first or --date-format month-first, and the others have no time"
         )
     if dates.unknown:
         raise SettingsError(
-            f"{where}: its dates may be day-first or month-first; give --date-format day-first or "
-            "--date-format month-first"
+            f"{where}: its dates may be day-first or month-first; give --date-format day-first or"
+            " --date-format month-first"
         )
     return TimeReader(options, dates.order, compact=0 < dates.digits == dates.seen)
 
@@ -161,15 +174,19 @@ class _Dates:
     def __init__(self) -> None:
         self.found: set[str] = set()
         """orders that some date can only have"""
-        self.seen = self.digits = 0
-        """times, and those of them that are of digits alone"""
+        self.seen = 0
+        """times"""
+        self.digits = 0
+        """those of them that are of digits alone"""
         self._ambiguous = False
         self._days = _Days()
 
     @property
     def order(self) -> str | None:
         """The order of all dates; None where nothing has to be known of it, or is."""
-        return next(iter(self.found), self._days.order if self._ambiguous else None)
+        for order in self.found:
+            return order
+        return self._days.order if self._ambiguous else None
 
     @property
     def unknown(self) -> bool:
@@ -181,8 +198,10 @@ class _Dates:
         if not text:
             return
         self.seen += 1
-        self.digits += bool(_COMPACT.fullmatch(text))
-        if _iso(text) is not None or (written := _WRITTEN.fullmatch(text)) is None:
+        if _COMPACT.fullmatch(text):
+            self.digits += 1
+        written = _WRITTEN.fullmatch(text)
+        if _iso(text) is not None or written is None:
             return
         order = _order_of(written)
         if order is not None:
@@ -193,8 +212,7 @@ class _Dates:
 
 
 class _Days:
-    """Dates that may be day-first or month-first, told apart by the order in which days follow each
-    other at once.
+    """Dates that may be day-first or month-first, told apart by which days follow each other.
 
     Where readings come every five minutes, the row after 23:55 is of the next day and not of a day
     a month later.
@@ -213,12 +231,12 @@ class _Days:
 
     def add(self, text: str) -> None:
         """Look at the next time."""
+        moments = {}
         try:
-            moments = {
-                order: moment
-                for order in ORDERS[:2]
-                if (moment := _written(text, order)) is not None
-            }
+            for order in ("day-first", "month-first"):
+                moment = _written(text, order)
+                if moment is not None:
+                    moments[order] = moment
         except ValueError:  # no such time of day
             return
         before = self._before
@@ -227,11 +245,13 @@ class _Days:
         steps = {order: abs((moments[order] - before[order]).total_seconds()) for order in both}
         if all(moments[order].date() == before[order].date() for order in both):
             self._step_s = max(self._step_s, *steps.values(), 0.0)
+            return
         # Without a step within a day it is not known what follows at once.
-        elif self._step_s:
-            self._followed.update(
-                order for order, step in steps.items() if step <= FOLLOWS_S + 2 * self._step_s
-            )
+        if self._step_s:
+            longest_s = FOLLOWS_S + 2 * self._step_s
+            for order, step_s in steps.items():
+                if step_s <= longest_s:
+                    self._followed[order] += 1
 
 
 def _joined(cells: Sequence[Any]) -> str:
@@ -266,41 +286,46 @@ def _iso(text: str) -> datetime | None:
 
 
 def _written(text: str, order: str | None) -> datetime | None:
-    """A date as people write it, with or without a time of day; None if it is not one. Raises
-    ValueError (no day)."""
+    """A date as people write it, with or without a time of day; None if it is not one.
+
+    Raises `ValueError` for a day or a time of day that does not exist.
+    """
     spaced = _SPACED.fullmatch(text)
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]
         return _at(int(spaced[1]), int(spaced[2]), int(spaced[3]), *clock)
-    if (found := _NAMED.fullmatch(text)) is not None:
-        name = (found["month"] or found["us_month"]).lower()[:3]
-        if name not in _MONTHS:
+    named = _NAMED.fullmatch(text)
+    if named is not None:
+        month_name = (named["month"] or named["us_month"]).lower()[:3]
+        if month_name not in _MONTHS:
             return None
-        year = int(found["year"])
-        month = 1 + _MONTHS.index(name)
-        day = int(found["day"] or found["us_day"])
-    elif (found := _WRITTEN.fullmatch(text)) is not None and order is not None:
-        a = int(found["a"])
-        b = int(found["b"])
-        c = int(found["c"])
-        year, month, day = {
-            "year-first": (a, b, c),
-            "day-first": (c, b, a),
-            "month-first": (c, a, b),
-        }[order]
-    else:
+        month = 1 + _MONTHS.index(month_name)
+        day = int(named["day"] or named["us_day"])
+        return _with_clock(named, int(named["year"]), month, day)
+    numbers = _WRITTEN.fullmatch(text)
+    if numbers is None or order is None:
         return None
+    # Names of the parts as the order has them: 2024-01-31, 31.01.2024, 01/31/2024.
+    year, month, day = {"year-first": "abc", "day-first": "cba", "month-first": "cab"}[order]
+    return _with_clock(numbers, int(numbers[year]), int(numbers[month]), int(numbers[day]))
+
+
+def _with_clock(written: re.Match[str], year: int, month: int, day: int) -> datetime:
+    """A date with the time of day, and the zone, that are written after it."""
     if year < 100:
         # As strptime's %y reads it.
         year += 2000 if year < 69 else 1900
-    hour = int(found["hour"] or 0)
-    if found["half"] is not None:
-        hour = hour % 12 + (12 if found["half"] in "Pp" else 0)
-    moment = _at(year, month, day, hour, int(found["minute"] or 0), int(found["second"] or 0))
-    if found["part"]:
-        moment += timedelta(seconds=float(f"0.{found['part']}"))
-    if found["zone"]:
-        zone = found["zone"].replace("Z", "+00:00")
+    hour = int(written["hour"] or 0)
+    if written["half"] is not None:
+        hour %= 12
+        if written["half"] in "Pp":
+            hour += 12
+    minute = int(written["minute"] or 0)
+    moment = _at(year, month, day, hour, minute, int(written["second"] or 0))
+    if written["part"]:
+        moment += timedelta(seconds=float(f"0.{written['part']}"))
+    if written["zone"]:
+        zone = written["zone"].replace("Z", "+00:00")
         moment = moment.replace(tzinfo=datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo)
     return moment
 
@@ -315,15 +340,15 @@ def _at(
 
 
 def with_times(rows: Rows, columns: int, read: TimeReader) -> Rows:
-    """The rows, with the seconds that `read` gives in place of the cells of their first `columns`
-    other columns."""
+    """The rows, with seconds in place of the cells of their first `columns` other columns."""
     if isinstance(rows, NumberRows):
-        return NumberRows(
-            rows.values, [[read(cells[:columns]), *cells[columns:]] for cells in rows.others]
-        )
-    return [
-        None
-        if row is None
-        else Row(row.features, [read(row.others[:columns]), *row.others[columns:]])
-        for row in rows
-    ]
+        others = [[read(cells[:columns]), *cells[columns:]] for cells in rows.others]
+        return NumberRows(rows.values, others)
+    timed: list[Row | None] = []
+    for row in rows:
+        if row is None:
+            timed.append(None)
+        else:
+            others_with_time = [read(row.others[:columns]), *row.others[columns:]]
+            timed.append(Row(row.features, others_with_time))
+    return timed

@@ -14,7 +14,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,15 +31,16 @@ from shoal.producers.messages import (
     values_with_gaps,
 )
 from shoal.producers.progress import display_on
-from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
+from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher, client_folder
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
 from shoal.producers.source_type import ProducerTask, ProducerTotals
 from shoal.producers.values import Gaps, missing_of
 from shoal.protocol.readings import codes_of
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import run, stopped_by_signals
+from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, read_next
 from shoal.transports.kafka import KAFKA
@@ -59,8 +61,7 @@ class KafkaCounts:
         self.already_there = 0
         """readings that an earlier process had stored"""
         self.faults: Counter[str] = Counter()
-        """messages and values that were not used, by reason (`shoal.producers.source_type.FAULTS`)
-        """
+        """messages and values that were not used, by reason (see `FAULTS`)"""
         self.starts_again = False
         """whether the next bookmark begins at the first record, and publishes once more"""
 
@@ -68,6 +69,23 @@ class KafkaCounts:
     def position(self) -> int:
         """Readings stored."""
         return self.published.total() + self.already_there
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicMarkState(SavedState):
+    client: str
+    partition: int
+    mark: MarkState
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaBookmarkState(SavedState):
+    version: ClassVar[int] = STATE_VERSION
+
+    run: int
+    positions: list[list[int]]
+    """[partition, offset]"""
+    marks: list[TopicMarkState]
 
 
 class KafkaBookmark:
@@ -78,51 +96,42 @@ class KafkaBookmark:
         self._checkpoint = checkpoint
         self.run = 0
         self.positions: Positions = {}
-        self.held: list[Any] = []
-        """the last values of each client, where they fill missing ones"""
+        self.held: dict[str, Any] = {}
+        """the state of `Gaps`: the last values of each client, where they fill missing ones"""
         self.marks: dict[tuple[str, int], Mark] = {}
         """(client, partition) -> what the client's log had of that partition"""
         state = checkpoint.load()
         if state is None:
             return
         try:
-            if state["version"] != STATE_VERSION:
-                raise ValueError
-            self.run = int(state["run"])
-            self.positions = {
-                int(partition): int(offset) for partition, offset in state["positions"]
-            }
-            self.held = list(state["held"])
-            self.marks = {
-                (str(name), int(partition)): Mark(*mark) for name, partition, mark in state["marks"]
-            }
-        except (KeyError, TypeError, ValueError):
+            saved = KafkaBookmarkState.read(state)
+        except InvalidState as wrong:
             raise InvalidState(
-                "the bookmark of the topic is of another version; delete it to read from the first "
-                "record: what the readings logs hold is found in them"
+                f"the bookmark of the topic cannot be read ({wrong}); delete it to read from the"
+                " first record: what the readings logs hold is found in them"
             ) from None
+        self.run = saved.run
+        self.positions = positions_of(saved.positions)
+        self.held = state.get("held", {})
+        for entry in saved.marks:
+            mark = Mark(entry.mark.identity, entry.mark.end, entry.mark.last_number)
+            self.marks[entry.client, entry.partition] = mark
 
     def save(self) -> None:
         """Store it. Raises `LogUnavailable` if the disk fails."""
-        self._checkpoint.save(
-            {
-                "version": STATE_VERSION,
-                "run": self.run,
-                "positions": [list(pair) for pair in self.positions.items()],
-                "held": self.held,
-                "marks": [
-                    [client, partition, list(mark)]
-                    for (client, partition), mark in self.marks.items()
-                ],
-            }
-        )
+        marks = []
+        for (client, partition), mark in self.marks.items():
+            state = MarkState(**mark._asdict())
+            marks.append(TopicMarkState(client=client, partition=partition, mark=state))
+        own = KafkaBookmarkState(run=self.run, positions=pairs_of(self.positions), marks=marks)
+        self._checkpoint.save({**own.saved(), "held": self.held})
 
     def start_again(self) -> None:
         """Begin at the first record, and publish what an earlier run has published."""
         self.run += 1
         self.positions = {}
         self.marks = {}
-        self.held = []
+        self.held = {}
 
 
 class SourceTopic(NamedTuple):
@@ -131,8 +140,7 @@ class SourceTopic(NamedTuple):
     log: Log
     name: str
     identity: str
-    """identity of the source: another one when the topic was created again, or for another client's
-    part"""
+    """identity of the source: another one if the topic is created again, or for another client"""
 
 
 class KafkaIngest:
@@ -159,22 +167,21 @@ class KafkaIngest:
         self._bookmark = bookmark
         self._counts = counts
         self._only: str | None = task.options["name"]
-        self._width = task.config.contract.width
-        codes = codes_of(task.config.contract)
-        self._wanted: list[TopicField] = []
-        for place, feature in enumerate(task.config.contract.features):
-            # A feature that is not named in [kafka.fields] is the field of its own name.
-            field = self._settings.fields.get(feature.name) or quoted_path([feature.name])
-            self._wanted.append(TopicField(place, field, codes.get(place)))
+        contract = task.config.contract
+        self._width = contract.width
+        codes = codes_of(contract)
+        self._wanted = []
+        for place, feature in enumerate(contract.features):
+            path = self._settings.fields.get(feature.name) or quoted_path([feature.name])
+            self._wanted.append(TopicField(place, path, codes.get(place)))
         self._topic_settings = readings_settings(task.config.client)
         self._open_log = open_log
         self._clock = clock
         self._steady = steady
-        contract = task.config.contract
-        self._gaps = Gaps(
-            missing_of(self._settings.missing, contract), contract.learns_gaps, counts.faults
-        )
-        self._gaps.restore(bookmark.held)
+        missing = missing_of(self._settings.missing, contract)
+        self._gaps = Gaps(missing, contract.learns_gaps, counts.faults)
+        if bookmark.held:
+            self._gaps.restore(bookmark.held)
         self._rejected = RejectedMessages(counts.faults)
         self._check_due = steady() + PARTITIONS_CHECK_S
         self._logs: dict[str, Log] = {}
@@ -213,6 +220,7 @@ class KafkaIngest:
             if reading is not None:
                 parts[reading.client, record.partition].append((record.offset, reading))
         self._store(parts)
+        # Only now: after a kill in between the same messages are read again, and found in the logs.
         self._bookmark.positions = dict(after)
         self._bookmark.held = self._gaps.state()
         self._bookmark.save()
@@ -227,8 +235,7 @@ class KafkaIngest:
             self._logs.clear()
 
     def _check_partitions(self) -> None:
-        """Raises `LogUnavailable`, after which a new object reads them, when the topic has more
-        partitions."""
+        """Raises `LogUnavailable` when the topic has more partitions: a new object reads them."""
         # An open log knows the partitions that there were.
         with closing(open_topic(self._settings)) as log:
             partitions = len(log.bounds(self._topic.name))
@@ -241,10 +248,11 @@ class KafkaIngest:
     def _find_start(self) -> None:
         bookmark = self._bookmark
         bounds = self._topic.log.bounds(self._topic.name)
-        newest = self._settings.start == "newest" and not bookmark.positions and not bookmark.run
-        # A partition that was added later is read from its first record.
+        is_first_start = not bookmark.positions and not bookmark.run
+        at_newest = is_first_start and self._settings.start == "newest"
         for partition, (first, end) in bounds.items():
-            bookmark.positions.setdefault(partition, end if newest else first)
+            # A partition that was added later is read from its first record.
+            bookmark.positions.setdefault(partition, end if at_newest else first)
         for client, partition in list(bookmark.marks):
             publisher = self._publisher(client, partition, client)
             if not publisher.intact:
@@ -301,9 +309,8 @@ class KafkaIngest:
         return client
 
     def _reject(self, reason: str, record: Record) -> None:
-        self._rejected.add(
-            reason, record.topic, {"partition": record.partition, "offset": record.offset}
-        )
+        place = {"partition": record.partition, "offset": record.offset}
+        self._rejected.add(reason, record.topic, place)
 
     def _has_room(self, client: str, text: str) -> bool:
         if len(self._logs) >= CLIENTS_MAX:
@@ -334,7 +341,7 @@ class KafkaIngest:
             self._bookmark.marks[place] = self._publishers[place].mark()
 
     def _publisher(self, client: str, partition: int, text: str) -> ReadingsPublisher:
-        place = client, partition
+        place = (client, partition)
         if place not in self._publishers:
             if client not in self._logs:
                 self._logs[client] = self._open_log(client, text)
@@ -350,8 +357,10 @@ class KafkaIngest:
 
 
 def run_kafka(task: ProducerTask) -> ProducerTotals:
-    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable. Raises
-    `ShoalError`."""
+    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable.
+
+    Raises `ShoalError`.
+    """
     settings = kafka_settings(task.config)
     counts = KafkaCounts()
     counts.starts_again = bool(task.options["again"])
@@ -382,8 +391,10 @@ def run_kafka(task: ProducerTask) -> ProducerTotals:
 def open_kafka_ingest(
     task: ProducerTask, counts: KafkaCounts, clock: Callable[[], float] = time.time
 ) -> Iterator[KafkaIngest]:
-    """The ingest as its bookmark has it, closed at the end. Raises `InvalidState`, and as the logs
-    do."""
+    """The ingest as its bookmark has it, closed at the end.
+
+    Raises `InvalidState`, and as the logs do.
+    """
     settings = kafka_settings(task.config)
 
     def open_log(client: str, text: str) -> Log:
@@ -392,14 +403,12 @@ def open_kafka_ingest(
 
     with ExitStack() as stack:
         log = stack.enter_context(closing(open_topic(settings)))
-        identity = identity_of(
-            "kafka 1", log.identity(settings.topic).hex(), task.options["name"] or ""
-        )
+        topic_identity = log.identity(settings.topic).hex()
+        identity = identity_of("kafka 1", topic_identity, task.options["name"] or "")
         task.folder.mkdir(parents=True, exist_ok=True)
         owner = f"the producer of topic {settings.topic}"
-        bookmark = KafkaBookmark(
-            stack.enter_context(Checkpoint(task.folder / f"producer.{identity}.db", owner))
-        )
+        file = task.folder / f"producer.{identity}.db"
+        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(file, owner)))
         if counts.starts_again:
             bookmark.start_again()
             bookmark.save()

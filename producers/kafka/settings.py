@@ -1,5 +1,4 @@
-"""The section [kafka] of a federation file: a topic of JSON messages that there is already, and
-what they hold."""
+"""The section [kafka] of a federation file: a topic of JSON messages, and what they hold."""
 
 from __future__ import annotations
 
@@ -26,46 +25,39 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
     )
     fields: dict[str, str] = Field(
         default_factory=dict,
-        description=(
-            'feature = field (`a.b`: b in a; `a."b.c"`: a name with a point); none: the field of'
-            " its name"
-        ),
+        description='feature = field (`a.b`: b in a; `a."b.c"`: a name with a point); none: the'
+        " field of its name",
     )
     time: str = Field(
         default="", description="field with the time of a message; none: the time of the record"
     )
     client: str = Field(
         default="",
-        description=(
-            "field with the client that a message is from; none: all are of the client `--name`"
-        ),
+        description="field with the client that a message is from; none: all are of the client"
+        " `--name`",
     )
     user_id: str = Field(
         default="",
-        description=(
-            "field with the person or device that a message is from, for `unit` of [privacy]"
-        ),
+        description="field with the person or device that a message is from, for `unit` of"
+        " [privacy]",
     )
     start: Literal["first", "newest"] = Field(
         default="first",
-        description=(
-            "where the first start begins: at the first record that is kept, or at what is new"
-        ),
+        description="where the first start begins: at the first record that is kept, or at what is"
+        " new",
     )
     missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
     accept_gap: bool = Field(
         default=False,
-        description=(
-            "continue, with a warning, when retention removed records before they were read"
-        ),
+        description="continue, with a warning, when retention removed records before they were"
+        " read",
     )
     ahead_s: float = Field(
         default=60.0,
         ge=0,
         le=10**9,
-        description=(
-            "seconds that a time may lie in the future; beyond, the sensor's clock is wrong"
-        ),
+        description="seconds that a time may lie in the future; beyond, the sensor's clock is"
+        " wrong",
     )
     payload_bytes_max: int = Field(
         default=65536, ge=1, le=2**20, description="largest message that is read"
@@ -75,12 +67,13 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
     def _names_fields(self) -> Self:
         if self.address and not re.match("(?i)kafka://", self.address):
             raise ValueError("address: write kafka://host:port")
-        named = {"time": self.time, "client": self.client, "user_id": self.user_id}
-        for name, path in (
-            *((f"fields.{name}", path) for name, path in self.fields.items()),
-            *named.items(),
-        ):
-            if (path or name.startswith("fields.")) and not PATH.fullmatch(path):
+        paths = {f"fields.{name}": path for name, path in self.fields.items()}
+        optional = {"time": self.time, "client": self.client, "user_id": self.user_id}
+        for name, path in optional.items():
+            if path:
+                paths[name] = path
+        for name, path in paths.items():
+            if not PATH.fullmatch(path):
                 raise ValueError(
                     f"{name}: write a field, a.b for b in a, and quote a name that has a point:"
                     ' a."b.c"'
@@ -88,15 +81,18 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         return self
 
     def check(self, contract: Contract) -> None:
-        """Check that fields are of features, and what becomes of missing ones. Raises
-        `SettingsError`."""
+        """Check that fields are of features, and what becomes of missing ones.
+
+        Raises `SettingsError`.
+        """
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(
                 '[kafka]: user_id and missing = "hold" exclude each other: a last value may be of'
                 " another user"
             )
         features = [feature.name for feature in contract.features]
-        if odd := sorted(set(self.fields) - set(features)):
+        odd = sorted(set(self.fields) - set(features))
+        if odd:
             raise SettingsError(
                 f"[kafka.fields]: {odd[0]!r} is no feature of this federation:"
                 f" {', '.join(features)}"

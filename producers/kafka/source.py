@@ -49,8 +49,8 @@ class KafkaSource(SourceType):
         settings = kafka_settings(task.config)
         if not settings.client and task.options["name"] is None:
             raise SettingsError(
-                "give --name CLIENT, or set client in [kafka] to the field that names the client of"
-                " a message"
+                "give --name CLIENT, or set client in [kafka] to the field that names the client"
+                " of a message"
             )
         from shoal.producers.kafka.ingest import run_kafka  # noqa: PLC0415 - loaded only by a producer that reads a topic
 

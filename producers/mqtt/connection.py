@@ -1,5 +1,4 @@
-"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a persistent session, and explicit
-acknowledgements.
+"""A connection to an MQTT broker, by paho-mqtt: QoS 1, a persistent session, own acknowledgements.
 
 There is no thread: `receive` runs the network, and failures are raised. A lost connection is not
 restored: the caller makes a new one, and the broker sends again what was not acknowledged.
@@ -33,19 +32,18 @@ UNACKNOWLEDGED_MAX = 100
 """messages that the broker (MQTT 5) sends before it waits for an acknowledgement"""
 BATCH_MESSAGES_MAX = 200
 PACKET_BYTES_MAX = 2 * 1024 * 1024
-"""largest packet that the broker (MQTT 5) sends: a message is in memory before its length can be
-checked"""
+"""largest packet of the broker (MQTT 5): a message is in memory before its length is checked"""
 FAILURE = 128
 """smallest reason code of a failure"""
 CLOSED = "the connection was closed at once: check tls and port, unless it is restarting"
 LOST = "the connection was lost; should that go on, does another producer use our client_id?"
-NOT_AUTHORISED = "does not authorise this user; check user and secret_file, and the broker's rules"
+_NOT_AUTHORISED = "does not authorise this user; check user and secret_file, and the broker's rules"
 _PERMANENT = {
     "Bad user name or password": (
         "does not accept the user or the secret; check user and secret_file"
     ),
-    "Not authorized": NOT_AUTHORISED,
-    "Banned": NOT_AUTHORISED,
+    "Not authorized": _NOT_AUTHORISED,
+    "Banned": _NOT_AUTHORISED,
     "Client identifier not valid": "does not accept the client_id",
     "Unsupported protocol version": "does not support this version of MQTT; check version",
 }
@@ -68,11 +66,10 @@ class Message(NamedTuple):
 
 
 class Connection:
-    """A connection that has subscribed to `topics`. The caller acknowledges every message, in the
-    order received.
+    """A connection that has subscribed to `topics`.
 
-    Raises `LogUnavailable` (a new connection may succeed later), `LogError` and `SettingsError` (it
-    cannot).
+    The caller acknowledges every message, in the order received. Raises `LogUnavailable` (a new
+    connection may succeed later), `LogError` and `SettingsError` (it cannot).
     """
 
     def __init__(
@@ -168,10 +165,9 @@ class Connection:
     def _subscribe(self, topics: list[str], with_retained: bool) -> None:
         if self._settings.version == "5":
             # Messages retained before the session started are sent once or not at all.
+            retained = SubscribeOptions.RETAIN_DO_NOT_SEND
             if with_retained:
                 retained = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
-            else:
-                retained = SubscribeOptions.RETAIN_DO_NOT_SEND
             options = SubscribeOptions(QOS, retainHandling=retained)
             code, number = self._client.subscribe([(topic, options) for topic in topics])
         else:
@@ -242,7 +238,10 @@ class Connection:
 
 
 def _client(settings: MqttSettings, client_id: str) -> Client:
-    """A configured client, without the broker's address. It contains the secret: never print it."""
+    """A configured client, without the broker's address.
+
+    It contains the secret: never print it.
+    """
     is_version_5 = settings.version == "5"
     client = Client(
         CallbackAPIVersion.VERSION2,

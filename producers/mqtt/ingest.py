@@ -1,19 +1,18 @@
-"""Ingest of sensors: messages become readings in the logs of their clients, and silent topics are
-reported."""
+"""Ingest of sensors: messages become readings in the logs of their clients."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
-import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config
@@ -23,107 +22,53 @@ from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.messages import (
     ParsedPayload,
     RejectedMessages,
+    SensorValues,
     parse_payload,
     values_with_gaps,
 )
+from shoal.producers.mqtt.client_stream import ClientStream, ClientStreamState, IngestCounts
 from shoal.producers.mqtt.connection import Connection, Message
-from shoal.producers.mqtt.readings import (
-    TOPICS_MAX,
-    AlignedReading,
-    Aligner,
-    Rules,
-    TopicTable,
-    topics_of,
-)
+from shoal.producers.mqtt.readings import AlignedReading, Rules
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
+from shoal.producers.mqtt.silence import SilenceMonitor
+from shoal.producers.mqtt.topics import TopicTable, topics_of
 from shoal.producers.progress import display_on
-from shoal.producers.publisher import Mark, ReadingsPublisher, client_folder
-from shoal.producers.source import SourceReadings, identity_of
+from shoal.producers.publisher import client_folder
+from shoal.producers.source import identity_of
 from shoal.producers.source_type import ProducerTotals
 from shoal.producers.values import missing_of
-from shoal.protocol.topics import READINGS, readings_settings
+from shoal.protocol.topics import readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import run, stopped_by_signals
+from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
-
-class SilenceMonitor:
-    """Watches topics. Times are of any steady clock, in seconds; `silent_s` 0 reports nothing."""
-
-    def __init__(self, topics: Iterable[str], silent_s: float) -> None:
-        self._silent_s = silent_s
-        self._received_at = dict.fromkeys(topics, 0.0)
-        self._silent: set[str] = set()
-
-    def start(self, now: float) -> None:
-        """Note that a connection begins: messages sent before it are unknown, so silences are
-        counted from now."""
-        # Those that are reported as silent stay so until a message comes: else each connection
-        # would report them anew.
-        for topic in self._received_at.keys() - self._silent:
-            self._received_at[topic] = now
-
-    def received(self, topic: str, now: float) -> float | None:
-        """Note a message of `topic`; the seconds it had been silent, if that silence was
-        reported."""
-        before = self._received_at.get(topic, now)
-        # Topics that match a wildcard are known when their first message comes.
-        if topic in self._received_at or len(self._received_at) < TOPICS_MAX:
-            self._received_at[topic] = now
-        if topic not in self._silent:
-            return None
-        self._silent.remove(topic)
-        return now - before
-
-    def newly_silent(self, now: float) -> list[str]:
-        """The topics without a message for `silent_s` that were not reported before."""
-        if not self._silent_s:
-            return []
-        silent = {topic for topic, at in self._received_at.items() if now >= at + self._silent_s}
-        new = sorted(silent - self._silent)
-        self._silent.update(new)
-        return new
-
-
 DELIVERIES_MAX = 1024
-"""newest deliveries that are recognised when they are repeated: more than are sent without
-acknowledgement"""
-DIGEST_BYTES = 8
-"""of a delivery: two of the remembered ones are alike by chance once in 10^13"""
+"""newest deliveries that are recognised when repeated: more than are sent unacknowledged"""
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
 STATE_VERSION = 3
+DIGEST_BYTES = 8
+"""bytes of the digest of a delivery"""
 
 
-class IngestCounts:
-    """Counts since the process started, and the silence of topics: they outlive a connection."""
+@dataclass(frozen=True, kw_only=True)
+class IngestState(SavedState):
+    version: ClassVar[int] = STATE_VERSION
 
-    def __init__(self, silence: SilenceMonitor) -> None:
-        self.silence = silence
-        self.position = 0
-        """readings made so far, by all processes"""
-        self.by_client: Counter[str] = Counter()
-        """readings stored, by client"""
-        self.already_there = 0
-        """readings that an earlier process had stored"""
-        self.faults: Counter[str] = Counter()
-        """messages, values and readings that were not used, or changed, by reason
-        (`shoal.producers.source_type.FAULTS`)"""
-
-    @property
-    def published(self) -> int:
-        """Readings stored."""
-        return self.by_client.total()
+    width: int
+    delivered: bytes
+    """digests of the newest deliveries"""
+    clients: dict[str, ClientStreamState]
 
 
 class IngestResources(NamedTuple):
     """The topics, the checkpoint, and the readings logs of the clients."""
 
     client: str | None
-    """the client whose sensors these are; where messages name their client, the only one to feed,
-    None for all"""
+    """the client of these sensors; where messages name one, the only one to feed, None for all"""
     width: int
     """number of features of a reading"""
     topics: TopicTable
@@ -138,91 +83,12 @@ class IngestResources(NamedTuple):
     """whether clients learn readings that lack values"""
 
 
-class ClientStream:
-    """The sensors of one client: its messages become readings, numbered from 0, in its log."""
-
-    def __init__(self, client: str, log: Log, rules: Rules, received_at: float) -> None:
-        self.client = client
-        self.received_at = received_at
-        self.aligner = Aligner(rules)
-        self.publisher: ReadingsPublisher
-        """set by `open`"""
-        self.aligned: list[AlignedReading] = []
-        """readings of this step"""
-        self._log = log
-        self._source = secrets.token_hex(8)
-        self._next_number = 0
-        self._mark: Mark | None = None
-        self._left: list[Any] = []
-
-    @property
-    def position(self) -> int:
-        """Readings made so far, by all processes."""
-        return self._next_number
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint holds of it; the readings of this step are numbered."""
-        readings = [
-            [self._next_number + number, *reading] for number, reading in enumerate(self.aligned)
-        ]
-        self._next_number += len(self.aligned)
-        self._left = readings
-        self.aligned = []
-        return {
-            "source": self._source,
-            "aligner": self.aligner.state(),
-            "next_number": self._next_number,
-            "readings": readings,
-            "mark": None if self._mark is None else list(self._mark),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`. Raises KeyError, TypeError or ValueError for what is no state."""
-        self.aligner.restore(state["aligner"])
-        self._source = str(state["source"])
-        self._next_number = int(state["next_number"])
-        self._mark = None if state["mark"] is None else Mark(*state["mark"])
-        self._left = list(state["readings"])
-
-    def open(self, settings: TopicSettings) -> None:
-        """Find what the log holds."""
-        self.publisher = ReadingsPublisher(self._log, READINGS, self._source, self._mark, settings)
-        if not self.publisher.intact:
-            log_event("readings_log_replaced", logging.WARNING, client=self.client)
-
-    def store(self, counts: IngestCounts) -> None:
-        """Publish the readings of the newest state, unless they are in the log."""
-        stored = 0
-        readings = self._left
-        for number, moment, values, user in readings:
-            if number > self.publisher.last_number:
-                self.publisher.publish(
-                    [number], SourceReadings([self.client], [moment], [values], users=[user])
-                )
-                stored += 1
-        if stored:
-            self.publisher.flush()
-        if readings:
-            self._mark = self.publisher.mark()
-        self._left = []
-        counts.by_client[self.client] += stored
-        counts.already_there += len(readings) - stored
-
-    def skip_used_numbers(self) -> None:
-        """Skip numbers in use: with an older checkpoint, restored from a backup, some of the next
-        ones are."""
-        self._next_number = max(self._next_number, self.publisher.last_number + 1)
-
-    def close(self) -> None:
-        """Close the log."""
-        self._log.close()
-
-
 class MqttIngest:
     """Receives the values of sensors and stores the readings of their clients, step by step.
 
     clock: seconds since 1970, the time of messages that have none. steady: a clock that never goes
-    back.
+    back. A message is saved in the checkpoint, then stored, then acknowledged; a kill in between
+    loses none and repeats none.
     """
 
     def __init__(
@@ -235,8 +101,10 @@ class MqttIngest:
         clock: Callable[[], float],
         steady: Callable[[], float],
     ) -> None:
-        """Store what the checkpoint has left, and only then connect. Raises `InvalidState`, and as
-        `connect` does."""
+        """Store what the checkpoint has left, and only then connect.
+
+        Raises `InvalidState`, and as `connect` does.
+        """
         self._settings = settings
         self._resources = resources
         self._counts = counts
@@ -277,15 +145,14 @@ class MqttIngest:
             self._process(message, now)
         for stream in self._streams.values():
             # Event time goes on while no message comes.
-            stream.aligned += stream.aligner.advance(
-                stream.aligner.newest + now - stream.received_at
-            )
+            event_time = stream.aligner.newest + now - stream.received_at
+            stream.aligned += stream.aligner.advance(event_time)
         self._report_silence(now)
         # `Counter` leaves out what has not grown.
         new_counts = self._aligned_counts() - before
-        for name, number in new_counts.items():
-            if name != "aligned":
-                self._counts.faults[name] += number
+        for reason, number in new_counts.items():
+            if reason != "aligned":
+                self._counts.faults[reason] += number
         self._rejected.report(now)
         if not messages and not new_counts:
             return False
@@ -326,39 +193,35 @@ class MqttIngest:
         """Add the readings that a message completes to those of its client."""
         fields = self._resources.topics.find(message.topic)
         if fields is None:
-            self._count_fault("unknown_topic", message.topic)
-            return
+            return self._count_fault("unknown_topic", message.topic)
         if self._known(message):
-            self._count_fault("repeated", message.topic)
-            return
+            return self._count_fault("repeated", message.topic)
         if not message.retained:
-            self._end_silence(message.topic, now)
+            silent_s = self._counts.silence.received(message.topic, now)
+            if silent_s is not None:
+                log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
         # A retained message is of any age, and its own time is the only one that says which.
-        if message.retained and not self._settings.time:
-            self._count_fault("retained", message.topic)
-            return
+        elif not self._settings.time:
+            return self._count_fault("retained", message.topic)
         parsed = parse_payload(message.payload, fields, self._settings, self._clock())
         for reason in parsed.faults:
             self._count_fault(reason, message.topic)
-        if parsed.values is not None:
-            self._add(message, parsed, now)
-
-    def _add(self, message: Message, parsed: ParsedPayload, now: float) -> None:
-        """Add the values of a message to the readings of its client."""
-        assert parsed.values is not None
+        if parsed.values is None:
+            return None
         stream = self._stream_of(message, parsed, now)
         if stream is None:
-            return
+            return None
         stream.received_at = now
+        values = parsed.values
         if not self._settings.time:
             # The clock may stand still, or be set back, between two messages; event time must not.
-            later = max(parsed.values.time, stream.aligner.newest + TICK_S)
-            parsed = parsed._replace(values=parsed.values._replace(time=later))
-            assert parsed.values is not None
+            later = max(values.time, stream.aligner.newest + TICK_S)
+            values = values._replace(time=later)
         if self._settings.user_id:
-            stream.aligned += self._of_user(message, parsed)
+            stream.aligned += self._of_user(message, values, parsed.user)
         else:
-            stream.aligned += stream.aligner.add(parsed.values)
+            stream.aligned += stream.aligner.add(values)
+        return None
 
     def _stream_of(
         self, message: Message, parsed: ParsedPayload, now: float
@@ -386,13 +249,12 @@ class MqttIngest:
             self._streams[client].received_at = now
         return self._streams[client]
 
-    def _open_stream(self, client: str, text: str, state: Mapping[str, Any] | None = None) -> None:
-        stream = ClientStream(
-            client, self._resources.open_log(client, text), self._rules, self._steady()
-        )
+    def _open_stream(self, client: str, text: str, saved: ClientStreamState | None = None) -> None:
+        log = self._resources.open_log(client, text)
+        stream = ClientStream(client, log, self._rules, self._steady())
         self._streams[client] = stream
-        if state is not None:
-            stream.restore(state)
+        if saved is not None:
+            stream.restore(saved)
         stream.open(self._resources.topic_settings)
         stream.store(self._counts)
         stream.skip_used_numbers()
@@ -403,17 +265,20 @@ class MqttIngest:
                 stack.callback(stream.close)
             self._streams = {}
 
-    def _of_user(self, message: Message, parsed: ParsedPayload) -> list[AlignedReading]:
-        """The reading that one message makes by itself: values of two users must not become one
-        reading."""
-        assert parsed.values is not None
-        time, values = parsed.values
-        if len(values) < self._resources.width:
+    def _of_user(
+        self, message: Message, values: SensorValues, user: str | None
+    ) -> list[AlignedReading]:
+        """The reading that one message makes by itself.
+
+        It is not aligned with others: values of two users must not become one reading.
+        """
+        if len(values.values) < self._resources.width:
             if self._resources.missing != "learn":
                 self._count_fault("incomplete", message.topic)
                 return []
             self._count_fault("with_gaps", message.topic)
-        return [AlignedReading(time, values_with_gaps(values, self._resources.width), parsed.user)]
+        row = values_with_gaps(values.values, self._resources.width)
+        return [AlignedReading(values.time, row, user)]
 
     def _known(self, message: Message) -> bool:
         """Whether this delivery is in the checkpoint already; it is added."""
@@ -432,11 +297,6 @@ class MqttIngest:
     def _count_fault(self, reason: str, topic: str) -> None:
         self._rejected.add(reason, topic)
 
-    def _end_silence(self, topic: str, now: float) -> None:
-        silent_s = self._counts.silence.received(topic, now)
-        if silent_s is not None:
-            log_event("sensor_back", topic=topic, silent_s=round(silent_s, 1))
-
     def _report_silence(self, now: float) -> None:
         for topic in self._counts.silence.newly_silent(now):
             log_event(
@@ -444,50 +304,50 @@ class MqttIngest:
             )
 
     def _save(self) -> None:
-        state = {
-            "version": STATE_VERSION,
-            "width": self._resources.width,
-            "delivered": b"".join(self._delivered),
-            "clients": {client: stream.state() for client, stream in self._streams.items()},
-        }
+        state = IngestState(
+            width=self._resources.width,
+            delivered=b"".join(self._delivered),
+            clients={client: stream.state() for client, stream in self._streams.items()},
+        )
         self._counts.position = self._position
-        self._resources.checkpoint.save(state)
+        self._resources.checkpoint.save(state.saved())
 
     def _restore(self, state: dict[str, Any] | None) -> None:
         """Open the clients of the checkpoint, and store what it has left of their readings."""
         if state is None:
             return
-        try:
-            if state["version"] != STATE_VERSION or state["width"] != self._resources.width:
-                raise InvalidState(
-                    "the MQTT producer's checkpoint was made under another contract or version;"
-                    " put the old federation file back, or start under a new client name"
-                )
-            digests: bytes = state["delivered"]
-            for start in range(0, len(digests), DIGEST_BYTES):
-                self._delivered[digests[start : start + DIGEST_BYTES]] = None
-            for client, saved in state["clients"].items():
-                self._open_stream(client, client, saved)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        if (state.get("version"), state.get("width")) != (STATE_VERSION, self._resources.width):
             raise InvalidState(
-                "the MQTT producer's checkpoint cannot be read; restore it, or move it away"
+                "the MQTT producer's checkpoint was made under another contract or version; put"
+                " the old federation file back, or start under a new client name"
+            )
+        try:
+            saved = IngestState.read(state, {"d": self._resources.width})
+        except InvalidState as wrong:
+            raise InvalidState(
+                f"the MQTT producer's checkpoint cannot be read ({wrong}); restore it, or move it"
+                " away"
             ) from None
+        for at in range(0, len(saved.delivered), DIGEST_BYTES):
+            self._delivered[saved.delivered[at : at + DIGEST_BYTES]] = None
+        for client, stream in saved.clients.items():
+            self._open_stream(client, client, stream)
 
 
 def run_ingest(
     config: Config, client: str | None, folder: Path, as_events: bool = False
 ) -> ProducerTotals:
-    """Receive the values of sensors until SIGTERM or SIGINT; wait while a broker or a disk is
-    unavailable.
+    """Receive the values of sensors until SIGTERM or SIGINT.
 
-    client: the one whose sensors they are; where messages name their client, the only one to feed,
-    None for all. folder: the folder of the clients' folders; as_events: progress is logged as
-    events.
-    Raises `ShoalError` for what waiting cannot mend.
+    It waits while a broker or a disk is unavailable. client: the one whose sensors they are; where
+    messages name their client, the only one to feed, None for all. folder: the folder of the
+    clients' folders; as_events: progress is logged as events. Raises `ShoalError` for what waiting
+    cannot mend.
     """
     settings = mqtt_settings(config)
     topics = topics_of(settings, config.contract, client or "")
-    exact = [topic for topic in topics if not set(topic) & set("+#")]
+    # Topics that match a wildcard are known when their first message comes.
+    exact = [topic for topic in topics if "+" not in topic and "#" not in topic]
     counts = IngestCounts(SilenceMonitor(exact, settings.silent_s))
     with (
         stopped_by_signals() as stop,
@@ -517,8 +377,10 @@ def open_mqtt_ingest(
     clock: Callable[[], float] = time.time,
     steady: Callable[[], float] = time.monotonic,
 ) -> Iterator[MqttIngest]:
-    """The ingest as its checkpoint has it, closed at the end. Raises `InvalidState`, and as
-    `Connection` does."""
+    """The ingest as its checkpoint has it, closed at the end.
+
+    Raises `InvalidState`, and as `Connection` does.
+    """
     settings = mqtt_settings(config)
     contract = config.contract
     topics = TopicTable(topics_of(settings, contract, client or ""))
@@ -538,31 +400,25 @@ def open_mqtt_ingest(
             place = folder / f"producer.{identity_of('mqtt', settings.address, client_id)}.db"
         else:
             place = client_folder(folder, str(client)) / "mqtt.db"
-        owner = f"the MQTT producer of {contract.federation}"
-        if client:
-            owner = f"the MQTT producer of client {client} of {contract.federation}"
+        of_client = f"client {client} of " if client else ""
+        owner = f"the MQTT producer of {of_client}{contract.federation}"
         checkpoint = stack.enter_context(Checkpoint(place, owner))
-        ingest = MqttIngest(
-            settings,
-            IngestResources(
-                client,
-                contract.width,
-                topics,
-                checkpoint,
-                open_log,
-                readings_settings(config.client),
-                missing_of(settings.missing, contract),
-                contract.learns_gaps,
-            ),
-            counts,
-            lambda: Connection(
-                settings,
-                client_id,
-                topics.filters,
-                with_retained=bool(settings.time),
-                steady=steady,
-            ),
-            clock=clock,
-            steady=steady,
+        resources = IngestResources(
+            client,
+            contract.width,
+            topics,
+            checkpoint,
+            open_log,
+            readings_settings(config.client),
+            missing_of(settings.missing, contract),
+            contract.learns_gaps,
         )
+
+        def connect() -> Connection:
+            with_retained = bool(settings.time)
+            return Connection(
+                settings, client_id, topics.filters, with_retained=with_retained, steady=steady
+            )
+
+        ingest = MqttIngest(settings, resources, counts, connect, clock=clock, steady=steady)
         yield stack.enter_context(closing(ingest))

@@ -1,5 +1,4 @@
-"""The section [mqtt] of a federation file: the broker, the topics of the sensors, and how values
-become readings."""
+"""The section [mqtt] of a federation file: the broker, and how values become readings."""
 
 from __future__ import annotations
 
@@ -22,20 +21,23 @@ NOT_OF_OTHERS = (
     'user_id and missing = "hold" exclude each other: a last value may be of another user'
 )
 LEVEL = re.compile(r"\{topic\.(\d+)\}")
+PORT = 1883
+TLS_PORT = 8883
 
 
 def parse_place(place: str) -> tuple[str, str]:
-    """The topic or filter of a place, and the field; empty for none. Raises ValueError for what is
-    no place."""
-    found = PLACE.fullmatch(place)
-    if found is None or any("+" in level and level != "+" for level in found["topic"].split("/")):
+    """The topic or filter of a place, and the field; empty for none.
+
+    Raises `ValueError` for what is no place.
+    """
+    parts = PLACE.fullmatch(place)
+    if parts is None or any("+" in level and level != "+" for level in parts["topic"].split("/")):
         raise ValueError("write topic or topic#field; the wildcards + and # stand for whole levels")
-    return found["topic"], found["field"] or ""
+    return parts["topic"], parts["field"] or ""
 
 
 class MqttSettings(SourceSettings):
-    """[mqtt]: where `shoal producer --mqtt` receives a client's sensor values, and how they become
-    readings."""
+    """[mqtt]: where `shoal producer --mqtt` gets sensor values, and how they become readings."""
 
     host: str = Field(default="localhost", min_length=1, description="the MQTT broker")
     port: int = Field(
@@ -45,9 +47,8 @@ class MqttSettings(SourceSettings):
     tls: bool = Field(default=False, description="connect by TLS, and verify the broker")
     ca_file: FilePath | None = Field(
         default=None,
-        description=(
-            "certificates (PEM) of the authorities trusted with TLS; none: those of the system"
-        ),
+        description="certificates (PEM) of the authorities trusted with TLS; none: those of the"
+        " system",
     )
     certificate_file: FilePath | None = Field(
         default=None, description="client certificate (PEM), if the broker asks for one"
@@ -62,43 +63,33 @@ class MqttSettings(SourceSettings):
     client_id: str = Field(
         default="",
         max_length=128,
-        description=(
-            "of the session; none: `shoal-`federation`-`client, `shoal-`federation for several"
-            " clients; `{client}`: its name"
-        ),
+        description="of the session; none: `shoal-`federation`-`client, `shoal-`federation for"
+        " several clients; `{client}`: its name",
     )
     session_s: int = Field(
         default=604800,
         ge=1,
         le=2**32 - 2,
-        description=(
-            "seconds that the broker keeps messages while the producer is not connected (MQTT 5)"
-        ),
+        description="seconds that the broker keeps messages while the producer is not connected"
+        " (MQTT 5)",
     )
     topics: dict[str, str] = Field(
         default_factory=dict,
-        description=(
-            "feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a); `{client}`:"
-            " its name; `+` and `#`: wildcards"
-        ),
+        description="feature = `topic` (plain numbers) or `topic#field` (JSON; `a.b`: b in a);"
+        " `{client}`: its name; `+` and `#`: wildcards",
     )
     client: str = Field(
         default="",
-        description=(
-            "for several clients, what names the client of a message: `{topic.1}`, a level of its"
-            " topic, counted from 0, or a field (JSON); none: `--name`"
-        ),
+        description="for several clients, what names the client of a message: `{topic.1}`, a level"
+        " of its topic, counted from 0, or a field (JSON); none: `--name`",
     )
     time: str = Field(
         default="", description="field (JSON) with the time of a message; none: the time it arrives"
     )
     user_id: str = Field(
         default="",
-        description=(
-            "field (JSON) with the person or device that a message is from, for `unit` of"
-            " [privacy]; all features are then in one topic, and each message is a reading of"
-            " its own"
-        ),
+        description="field (JSON) with the person or device that a message is from, for `unit` of"
+        " [privacy]; all features are then in one topic, and each message is a reading of its own",
     )
     tolerance_s: float = Field(
         default=1.0,
@@ -111,11 +102,9 @@ class MqttSettings(SourceSettings):
     )
     missing: MissingOfSource = Field(
         default="",
-        description=(
-            "what then happens: the reading is dropped (`drop`), filled up with each sensor's last"
-            " value (`hold`), or learnt for the values that it has (`learn`, which [privacy] must"
-            " say too); none: as [privacy] says"
-        ),
+        description="what then happens: the reading is dropped (`drop`), filled up with each"
+        " sensor's last value (`hold`), or learnt for the values that it has (`learn`, which"
+        " [privacy] must say too); none: as [privacy] says",
     )
     hold_s: float = Field(
         default=300.0,
@@ -127,9 +116,8 @@ class MqttSettings(SourceSettings):
         default=60.0,
         ge=0,
         le=10**9,
-        description=(
-            "seconds that a time may lie in the future; beyond, the sensor's clock is wrong"
-        ),
+        description="seconds that a time may lie in the future; beyond, the sensor's clock is"
+        " wrong",
     )
     silent_s: float = Field(
         default=60.0,
@@ -191,10 +179,13 @@ class MqttSettings(SourceSettings):
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(f"[mqtt]: {NOT_OF_OTHERS}")
         features = [feature.name for feature in contract.features]
-        if self.topics and (odd := sorted(set(features) ^ set(self.topics))):
-            known = "has no topic" if odd[0] in features else "is no feature of this federation"
+        if not self.topics:
+            return
+        odd = sorted(set(features) ^ set(self.topics))
+        if odd:
+            problem = "has no topic" if odd[0] in features else "is no feature of this federation"
             raise SettingsError(
-                f"[mqtt.topics]: {odd[0]!r} {known}; there is one line for each feature:"
+                f"[mqtt.topics]: {odd[0]!r} {problem}; there is one line for each feature:"
                 f" {', '.join(features)}"
             )
 
@@ -207,8 +198,9 @@ class MqttSettings(SourceSettings):
         """What the levels of a topic call its client; empty where they do not."""
         levels = topic.split("/")
 
-        def level(found: re.Match[str]) -> str:
-            return levels[int(found[1])] if int(found[1]) < len(levels) else ""
+        def level(reference: re.Match[str]) -> str:
+            number = int(reference[1])
+            return levels[number] if number < len(levels) else ""
 
         return LEVEL.sub(level, self.client).strip()
 
@@ -219,9 +211,9 @@ class MqttSettings(SourceSettings):
         if levels[-1] == "#" and level >= len(levels) - 1:
             return
         if level >= len(levels) or levels[level] != "+":
-            found = repr(levels[level]) if level < len(levels) else "not there"
+            actual = repr(levels[level]) if level < len(levels) else "not there"
             raise ValueError(
-                f"client: level {level} of {topic}, counted from 0, is {found}: name a level that"
+                f"client: level {level} of {topic}, counted from 0, is {actual}: name a level that"
                 " is +"
             )
 
@@ -233,10 +225,8 @@ class MqttSettings(SourceSettings):
 
     @property
     def port_or_default(self) -> int:
-        """The port, or the one that is registered for MQTT with or without TLS."""
-        if self.port:
-            return self.port
-        return 8883 if self.tls else 1883
+        """The port, or the one that brokers have."""
+        return self.port or (TLS_PORT if self.tls else PORT)
 
 
 def mqtt_settings(config: Config) -> MqttSettings:

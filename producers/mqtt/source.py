@@ -1,5 +1,4 @@
-"""The source type `mqtt`: receives the values of sensors, of one client or of several, from an MQTT
-broker."""
+"""The source type `mqtt`: receives the values of sensors from an MQTT broker."""
 
 from __future__ import annotations
 
@@ -45,9 +44,8 @@ class MqttSource(SourceType):
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. Raises `MissingExtra`."""
-        if not task.options["mqtt"] or (
-            task.options["name"] is None and not mqtt_settings(task.config).client
-        ):
+        is_named = task.options["name"] is not None or mqtt_settings(task.config).client
+        if not task.options["mqtt"] or not is_named:
             raise SettingsError(
                 "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the"
                 " client of a message"

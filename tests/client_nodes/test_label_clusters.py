@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms.registry import load_algorithm
-from shoal.client_nodes.labelling.labeller import NO_IDENTITY, UNIT_MAX, SnapshotClusters
+from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, UNIT_MAX, SnapshotClusters
 from shoal.protocol.messages import ClusterIdentity
 from tests.client_nodes.test_labels_command import CLIENT, READINGS, exported, run_client
 from tests.house.small_federation import create_federation, run_to_end

@@ -16,13 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
-from shoal.client_nodes.labelling.novelty import (
-    KNOWN_MAX,
-    KNOWN_MIN,
-    VALUE_BINS,
-    Streak,
-    UsualValues,
-)
+from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
+from shoal.client_nodes.labelling.streaks import Streak
+from shoal.client_nodes.labelling.usual_values import VALUE_BINS, UsualValues
 from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected

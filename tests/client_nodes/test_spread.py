@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.labeller import CLUSTERS_MAX, Spread
+from shoal.client_nodes.labelling.spread import CLUSTERS_MAX, Spread
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 

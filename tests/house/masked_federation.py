@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from shoal.client_nodes.bootstrap import open_client
 from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
-from shoal.helper_node.node import HelperNode, open_helper
+from shoal.helper_node.bootstrap import open_helper
+from shoal.helper_node.node import HelperNode
 from shoal.privacy.masks import helper_public
 from shoal.protocol.codec import pack
 from shoal.protocol.readings import Reading

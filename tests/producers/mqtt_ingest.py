@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.config.settings import Config, load_config
-from shoal.producers.mqtt.ingest import IngestCounts, SilenceMonitor, open_mqtt_ingest
-from shoal.producers.mqtt.readings import topics_of
+from shoal.producers.mqtt.client_stream import IngestCounts
+from shoal.producers.mqtt.ingest import open_mqtt_ingest
 from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.mqtt.silence import SilenceMonitor
+from shoal.producers.mqtt.topics import topics_of
 from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log

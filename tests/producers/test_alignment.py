@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.producers.messages import SensorValues
-from shoal.producers.mqtt.readings import AlignedReading, Aligner, Rules
+from shoal.producers.mqtt.readings import AlignedReading, Aligner, AlignerState, Rules
 from shoal.protocol.codec import pack, unpack
 
 TWO = Rules(width=2, tolerance_s=1.0, wait_s=10.0)
@@ -231,7 +231,7 @@ def test_a_joiner_restored_at_any_moment_goes_on_as_if_nothing_had_happened(
     second = Aligner(rules)
     expected = fed(whole, parts)
     found = fed(first, parts[:cut])
-    second.restore(unpack(pack(first.state())))
+    second.restore(AlignerState.read(unpack(pack(first.state().saved()))))
     np.testing.assert_array_equal(found + fed(second, parts[cut:]), expected)
     assert second.state() == whole.state()
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shoal.config.contract import parse_contract
 from shoal.errors import SettingsError
 from shoal.privacy.base import Missing
+from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.dialect import (
     Dialect,
     DialectOptions,
@@ -29,7 +30,6 @@ from shoal.producers.files.dialect import (
 from shoal.producers.files.form import AS_FOUND, FileForm
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import split_of
-from shoal.producers.files.tables import CsvTable
 from shoal.producers.files.times import TimeOptions
 from shoal.producers.source import SourceReadings
 from shoal.producers.values import HELD_MAX, missing_of

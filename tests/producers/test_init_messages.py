@@ -17,8 +17,8 @@ from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers import sampled_messages
 from shoal.producers.init_command import init_command
-from shoal.producers.mqtt.readings import topics_of
 from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.producer_command import producer
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog

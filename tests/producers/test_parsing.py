@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from shoal.producers.files.parsing import (
     CELL_CHARS_MAX,
-    LineForm,
-    decimals_of,
     number_of,
     seconds_of,
     text_of,
     values_of,
     values_of_rows,
 )
+from shoal.producers.files.plain_lines import LineForm, decimals_of
 from shoal.protocol.codec import pack, unpack
 
 

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from shoal.config.contract import Contract, parse_contract
 from shoal.errors import SettingsError
 from shoal.producers.messages import ParsedPayload, SensorValues, TopicField, parse_payload
-from shoal.producers.mqtt.readings import TopicTable, topics_of
 from shoal.producers.mqtt.settings import MqttSettings
+from shoal.producers.mqtt.topics import TopicTable, topics_of
 from shoal.producers.source_type import FAULTS
 
 NOW = 1_700_000_000.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.producers.mqtt.ingest import SilenceMonitor
+from shoal.producers.mqtt.silence import SilenceMonitor
 
 
 def test_a_silence_is_reported_once() -> None:

@@ -18,9 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidData, MissingExtra, SettingsError
-from shoal.producers.files import tables
-from shoal.producers.files.parsing import NumberRows, seconds_of, values_of
-from shoal.producers.files.tables import CsvTable, JsonTable, Table, open_table, require_columns
+from shoal.producers.files import csv_table, text_lines
+from shoal.producers.files.csv_table import CsvTable
+from shoal.producers.files.json_table import JsonTable
+from shoal.producers.files.parsing import seconds_of, values_of
+from shoal.producers.files.rows import NumberRows
+from shoal.producers.files.tables import Table, open_table, require_columns
 
 
 def rows_of(path: Path, *wanted: str) -> tuple[list[Any], Counter[str]]:
@@ -107,7 +110,7 @@ def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_mem
         tracemalloc.stop()
     assert rows == [None, ["2"]]
     assert faults == Counter(ragged=1)
-    assert peak < 8 * tables.LINE_CHARS_MAX
+    assert peak < 8 * text_lines.LINE_CHARS_MAX
 
 
 @given(
@@ -123,11 +126,11 @@ def test_lines_are_those_of_the_text_however_its_bytes_come(
 ) -> None:
     path = written(tmp_path_factory.getbasetemp() / "lines.csv", text.encode(encoding))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "PIECE_BYTES", piece)
-        patch.setattr(tables, "LINE_CHARS_MAX", 40)
-        found = list(tables._lines(path, encoding))
+        patch.setattr(text_lines, "PIECE_BYTES", piece)
+        patch.setattr(text_lines, "LINE_CHARS_MAX", 40)
+        found = list(text_lines.lines_of(path, encoding))
     with path.open(encoding=encoding, newline="") as file:
-        assert found == [line if len(line) <= 40 else tables.OVERLONG for line in file]
+        assert found == [line if len(line) <= 40 else text_lines.OVERLONG for line in file]
 
 
 def test_cells_of_nulls_are_cells_that_no_client_takes(tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_features_apart_are_those_of_whole_rows_whatever_a_block_of_lines_holds(
 ) -> None:
     path = written(tmp_path_factory.getbasetemp() / "apart.csv", "a,b,c" + end + end.join(lines))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BLOCK_LINES", 3)
+        patch.setattr(csv_table, "BLOCK_LINES", 3)
         faults: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         assert_apart_as_together(CsvTable(path, faults[0]), *wanted)
         assert list(CsvTable(path, faults[1]).rows("abc")) is not None
@@ -338,11 +341,11 @@ def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(
-        tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * tables.BLOCK_LINES + '3,4\n5,"6\n7,8\n'
+        tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2 * csv_table.BLOCK_LINES + '3,4\n5,"6\n7,8\n'
     )
     rows = list(chain.from_iterable(CsvTable(path, Counter()).blocks_apart(["b", "a"], [])))
     assert all(
-        isinstance(row.features, np.ndarray) for row in rows[: 2 * tables.BLOCK_LINES] if row
+        isinstance(row.features, np.ndarray) for row in rows[: 2 * csv_table.BLOCK_LINES] if row
     )
     assert [
         None if row is None else [float(cell) for cell in row.features] for row in rows[-3:]
@@ -356,7 +359,7 @@ def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
         for record in caplog.records
         if record.getMessage() == "row_unreadable"
     ]
-    assert [each["line"] for each in broken] == [2 * tables.BLOCK_LINES + 3]
+    assert [each["line"] for each in broken] == [2 * csv_table.BLOCK_LINES + 3]
 
 
 def test_features_of_parquet_files_come_as_numbers_where_all_are(tmp_path: Path) -> None:

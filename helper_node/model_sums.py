@@ -1,0 +1,171 @@
+"""What a helper keeps of one model: messages of the open round, and the windows it has unmasked.
+
+The rules of `ModelSums.checked_batch` protect every client: the server may send any question, and
+no two answers together may show what is in one client's window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from shoal.protocol.masked import (
+    CLIENTS_MAX,
+    BatchEntry,
+    CloseRound,
+    MaskedCounts,
+)
+from shoal.saved_state import SavedState
+from shoal.transports.base import Record
+
+ENTRIES_MAX: Final = 2 * CLIENTS_MAX
+"""messages of the open round that are kept of one model"""
+
+
+class Refused(Exception):
+    """A question that is not answered; the text says why."""
+
+
+class Sent(NamedTuple):
+    """A message of a client as a helper keeps it."""
+
+    round: int
+    plan: bytes
+    cells: int
+    entry: BatchEntry
+
+    def is_of(self, close: CloseRound) -> bool:
+        """Whether it is of this round and plan."""
+        named = (self.round, self.plan, self.cells)
+        return named == (close.round, close.plan, close.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryState(SavedState):
+    client: str
+    window: int
+    places: int
+    key: bytes
+    nonce: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentState(SavedState):
+    offset: int
+    round: int
+    plan: bytes
+    cells: int
+    entry: EntryState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSumsState(SavedState):
+    sent: list[SentState]
+    partition: int
+    unmasked: dict[str, int]
+    round: int
+    batch: bytes
+    answer: bytes
+
+
+@dataclass
+class ModelSums:
+    """Memory of a helper for one model."""
+
+    sent: dict[int, Sent] = field(default_factory=dict)
+    """offset -> message, of the round that is answered next"""
+    partition: int = 0
+    """the partition that has these messages"""
+    unmasked: dict[str, int] = field(default_factory=dict)
+    """client -> number of its newest window that was unmasked; an earlier one never will be"""
+    round: int = 0
+    """newest round that was answered"""
+    batch: bytes = b""
+    """its batch"""
+    answer: bytes = b""
+    """bytes of the answer"""
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for `restore`."""
+        sent = []
+        for offset, message in self.sent.items():
+            entry = EntryState(**message.entry._asdict())
+            sent.append(
+                SentState(
+                    offset=offset,
+                    round=message.round,
+                    plan=message.plan,
+                    cells=message.cells,
+                    entry=entry,
+                )
+            )
+        state = ModelSumsState(
+            sent=sent,
+            partition=self.partition,
+            # In the order of names: equal sums must be equal bytes.
+            unmasked=dict(sorted(self.unmasked.items())),
+            round=self.round,
+            batch=self.batch,
+            answer=self.answer,
+        )
+        return state.saved()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved one. Raises `InvalidState`."""
+        saved = ModelSumsState.read(state)
+        self.sent = {}
+        for sent in saved.sent:
+            entry = BatchEntry(**vars(sent.entry))
+            self.sent[sent.offset] = Sent(sent.round, sent.plan, sent.cells, entry)
+        self.partition = saved.partition
+        self.unmasked = saved.unmasked
+        self.round = saved.round
+        self.batch = saved.batch
+        self.answer = saved.answer
+
+    def keep(self, message: MaskedCounts, record: Record) -> bool:
+        """Keep a message until its round is answered; False where too many wait."""
+        # A round opens when all helpers have answered the one before, so no honest message is of a
+        # later one.
+        if message.round != self.round + 1:
+            return True
+        if len(self.sent) >= ENTRIES_MAX:
+            return False
+        self.partition = record.partition
+        self.sent[record.offset] = Sent(message.round, message.plan, message.cells, message.entry)
+        return True
+
+    def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
+        """The messages that a round ends with. Raises `Refused`."""
+        if close.round == self.round:
+            raise Refused("another batch of this round was answered before")
+        if close.round < self.round:
+            raise Refused("old")
+        entries = []
+        for offset in close.places:
+            message = self.sent.get(offset)
+            is_there = message is not None and close.partition == self.partition
+            if message is None or not is_there or not message.is_of(close):
+                raise Refused(
+                    "its batch has messages that are not in the log, or not of this round and plan"
+                )
+            entries.append(message.entry)
+        # Else a server could fill a batch with one client, whose counts the sum would then show.
+        if len({entry.client for entry in entries}) < len(entries):
+            raise Refused("its batch has two messages of one client")
+        if len(entries) < batch_min:
+            raise Refused(f"its batch has fewer than {batch_min} clients")
+        # The difference of two sums with a window in common would show what is in only one of them.
+        if any(entry.window <= self.unmasked.get(entry.client, -1) for entry in entries):
+            raise Refused("its batch has a window that was unmasked before")
+        return entries
+
+    def answered(self, close: CloseRound, entries: list[BatchEntry], answer: bytes) -> None:
+        """Note what was unmasked."""
+        self.round = close.round
+        self.batch = close.batch
+        self.answer = answer
+        for entry in entries:
+            self.unmasked[entry.client] = entry.window
+        self.sent = {}
