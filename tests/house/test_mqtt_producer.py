@@ -20,12 +20,12 @@ import pytest
 from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.producers.mqtt import connection as mqtt
-from shoal.producers.mqtt.connection import Connection
 from shoal.producers.mqtt.client_stream import IngestCounts
-from shoal.producers.mqtt.silence import SilenceMonitor
+from shoal.producers.mqtt.connection import Connection
 from shoal.producers.mqtt.ingest import open_mqtt_ingest
-from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.mqtt.silence import SilenceMonitor
+from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.publisher import ReadingsPublisher
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
