@@ -28,7 +28,7 @@ class BacklogState(SavedState):
 
 @dataclass
 class Backlog:
-    """The unlabelled readings of one model, from the oldest to where labelling goes on by itself."""
+    """The unlabelled readings of one model, from the oldest to where labelling goes on."""
 
     start: Positions = field(default_factory=dict)
     """the oldest unlabelled reading"""
@@ -65,6 +65,7 @@ class Backlog:
         if not records:
             # A log that was restored from a backup may end earlier.
             ends = {partition: end for partition, (_, end) in log.bounds(READINGS).items()}
+            after = {}
             for partition, at in self.start.items():
                 is_at_end = at >= ends.get(partition, 0)
                 after[partition] = self.until[partition] if is_at_end else at

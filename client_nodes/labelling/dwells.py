@@ -1,5 +1,4 @@
-"""Site events of regimes: what a client finds in the order of its own readings, once they have the
-labels of a model.
+"""Site events of regimes: what a client finds in the order of its own labelled readings.
 
 A change is reported once the client has stayed elsewhere for a while, and not while the regimes are
 provisional. Whether a change or a dwell is rare is a p-value, as for novelty: of all earlier
@@ -8,38 +7,34 @@ least as long. The counts of changes and the mean dwell are those of the federat
 a long one is compared with are the client's own as well.
 
 Around a change, readings have the label of the regime that fills most of their window. So a reading
-counts for what is usual in a regime, or for an excursion from it, only where no change was reported
-around it.
+counts for what is usual in a regime, or for an excursion from it (`excursions`), only where no
+change was reported around it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from shoal.algorithms.streaming import Rows
 from shoal.algorithms.view import RegimeView
-from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
+from shoal.client_nodes.labelling.excursions import REGIMES_MAX, Excursions, ExcursionsState
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidState
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.checks import is_count
 from shoal.protocol.events import SiteEvent, duration
 from shoal.protocol.labels import Label
+from shoal.saved_state import SavedState
 
 DWELLS_MAX: Final = 200
 """completed dwells in each regime that are remembered"""
-REGIMES_MAX: Final = 64
-"""regimes whose dwells are remembered, those that were left last"""
 CHANGED_MIN: Final = 5
-"""readings elsewhere before a change is reported, at least: where a window is one reading, single
-ones go astray"""
-PIECE: Final = 64
-"""readings after which it is found anew what is usual in each regime"""
+"""fewest readings elsewhere before a change is reported: where a window is one reading, single ones
+go astray"""
 
 
 class Regimes(NamedTuple):
@@ -65,17 +60,19 @@ class Regimes(NamedTuple):
         return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
 
     def rarity(self, before: int, after: int) -> float:
-        """The share of the changes from a regime that were as rare as this one; 1 where it is not
-        known.
+        """The share of the changes from a regime that were as rare as this one; 1 if not known.
 
         Of few counted changes some are mistakes: those count that are more than two deviations of
         such a number.
         """
-        places = [np.flatnonzero(self.identity == one) for one in (before, after)]
-        if not all(map(len, places)):
+        of_before = np.flatnonzero(self.identity == before)
+        of_after = np.flatnonzero(self.identity == after)
+        if not len(of_before) or not len(of_after):
             return 1.0
-        row = np.delete(self.changes[places[0][0]], places[0][0])
-        rare = row[row <= self.changes[places[0][0], places[1][0]]]
+        start = of_before[0]
+        row = np.delete(self.changes[start], start)
+        rare = row[row <= self.changes[start, of_after[0]]]
+        # The deviation of a count is its square root, as of a Poisson variable.
         as_rare = np.maximum(rare - 2.0 * np.sqrt(rare), 0.0).sum()
         # One more in both, as in any p-value from counts: what was never seen has a small share,
         # and not none.
@@ -113,12 +110,39 @@ def _called(label: Label) -> str:
 
 
 def _span(dwell: _Dwell, until: float | None) -> str:
-    """How long a dwell was, in time where its readings have it; "more than" that if its beginning
-    was not seen."""
+    """How long a dwell was, in time where its readings have it.
+
+    It was more than that if its beginning was not seen.
+    """
     more = "" if dwell.seen else "more than "
     if dwell.since is None or until is None:
         return f"{more}{dwell.readings} readings"
     return f"{more}{duration(until - dwell.since)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DwellState(SavedState):
+    identity: int | None
+    readings: int
+    since: float | None
+    seen: bool
+    reported: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthsState(SavedState):
+    identity: int
+    readings: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DwellsState(SavedState):
+    digest: str | None
+    """hexadecimal, as it has 63 bits and a whole number of a state at most 53"""
+    dwell: DwellState
+    next: DwellState
+    lengths: list[LengthsState]
+    excursions: ExcursionsState
 
 
 class Dwells:
@@ -146,17 +170,14 @@ class Dwells:
         places: Sequence[tuple[int, int]],
         regimes: Regimes,
     ) -> list[SiteEvent]:
-        """The events found in the labels (n,) of readings (n, d), in unit coordinates, at these
-        places."""
-        if regimes.digest != self._digest:
+        """The events in the labels (n,) of readings (n, d) in unit coordinates, at these places."""
+        is_first = regimes.digest != self._digest
+        if is_first:
             # A label by other regimes that differs from the one before is no change.
             self._digest = regimes.digest
             self._next = _Dwell()
             self._dwell = self._dwell._replace(seen=False)
             self._excursions.interrupt()
-            is_first = True
-        else:
-            is_first = False
         events: list[SiteEvent] = []
         for label, row, place in zip(labels, unit, places, strict=True):
             if label.identity is None:
@@ -166,7 +187,7 @@ class Dwells:
             is_first = False
             reported = [*self._follow_dwell(label, regimes), *self._follow_excursion(row, regimes)]
             if regimes.settled:
-                events += [self._event(one, label, place) for one in reported]
+                events += [self._event(finding, label, place) for finding in reported]
         return events
 
     def _follow_dwell(self, label: Label, regimes: Regimes) -> list[_Finding]:
@@ -215,12 +236,15 @@ class Dwells:
         dwell = self._dwell
         share = self._settings.unusual_dwell_share
         mean = regimes.mean_dwell(int(dwell.identity or 0))
-        # Stays of a chain of regimes without memory are exponential; those of most sensors are less
-        # spread.
-        if dwell.reported or not share or not mean or dwell.readings <= -mean * math.log(share):
+        if dwell.reported or not share or not mean:
+            return []
+        # Dwells of a chain of regimes without memory are exponential; those of most sensors are
+        # less spread.
+        if dwell.readings <= -mean * math.log(share):
             return []
         own = self._lengths.get(int(dwell.identity or 0), [])
-        if sum(one >= dwell.readings for one in own) > share * len(own):
+        as_long = sum(length >= dwell.readings for length in own)
+        if as_long > share * len(own):
             return []
         self._dwell = dwell._replace(reported=True)
         lasted = _span(dwell, label.time)
@@ -255,213 +279,23 @@ class Dwells:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {
-            "digest": self._digest,
-            "dwell": list(self._dwell),
-            "next": list(self._next),
-            "lengths": [[one, *lengths] for one, lengths in self._lengths.items()],
-            "excursions": self._excursions.state(),
-        }
+        lengths = []
+        for identity, of_regime in self._lengths.items():
+            lengths.append(LengthsState(identity=identity, readings=of_regime))
+        state = DwellsState(
+            digest=None if self._digest is None else f"{self._digest:x}",
+            dwell=DwellState(**self._dwell._asdict()),
+            next=DwellState(**self._next._asdict()),
+            lengths=lengths,
+            excursions=self._excursions.state(),
+        )
+        return state.saved()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
-        try:
-            self._digest = state["digest"]
-            self._dwell = _Dwell(*state["dwell"])
-            self._next = _Dwell(*state["next"])
-            if not (is_count(self._dwell.readings) and is_count(self._next.readings)):
-                raise ValueError("impossible counts")
-            self._lengths = {
-                int(one): [int(each) for each in lengths] for one, *lengths in state["lengths"]
-            }
-            self._excursions.restore(state["excursions"])
-        except (KeyError, TypeError, ValueError) as broken:
-            raise InvalidState(
-                f"the checkpoint of dwells in regimes is damaged: {broken}"
-            ) from None
-
-
-CLEAR: Final = 2.0
-"""nats for another regime from which on a reading speaks against its own; as many in the mean of a
-run are an event"""
-CLEAR_MAX: Final = 4.0
-"""nats that one reading counts at most, for or against: an outlier alone must not decide"""
-USUAL_MAX: Final = 3.5
-"""standard deviations from the mean of a regime beyond which a value is not usual there"""
-SPREAD_MIN: Final = 1e-3
-"""least standard deviation of a feature in a regime, in unit coordinates"""
-
-
-class _Likely:
-    """Mean and spread of each feature of the readings of one regime."""
-
-    def __init__(self, width: int) -> None:
-        self.sums = np.zeros((3, width))
-        """number, sum and sum of squares"""
-
-    def add(self, rows: Floats) -> None:
-        """Rows (n, d), NaN where missing. Half of what was known is forgotten where it is much."""
-        there = ~np.isnan(rows)
-        known = np.nan_to_num(rows)
-        self.sums = self.sums + np.stack(
-            [there.sum(axis=0), known.sum(axis=0), (known**2).sum(axis=0)]
-        )
-        if self.sums[0].max(initial=0.0) >= KNOWN_MAX:
-            self.sums = self.sums / 2
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self.sums[0].min(initial=KNOWN_MAX) >= KNOWN_MIN)
-
-    def log_likelihood(self, row: Floats) -> tuple[float, bool]:
-        """Log-likelihood of a row (d,) up to a constant, by independent Gaussians; whether all its
-        values are usual.
-
-        Without the values that it lacks.
-        """
-        mean = self.sums[1] / self.sums[0]
-        # The difference of two nearly equal numbers can be rounded below 0.
-        spread = np.maximum(
-            np.sqrt(np.maximum(self.sums[2] / self.sums[0] - mean**2, 0.0)), SPREAD_MIN
-        )
-        away = (row - mean) / spread
-        there = ~np.isnan(row)
-        return float(np.nansum(-0.5 * away**2 - np.log(spread) * there)), bool(
-            (np.abs(away[there]) <= USUAL_MAX).all()
-        )
-
-
-class Excursions:
-    """Finds readings in a row that are together more likely in another regime than in theirs.
-
-    A reading counts once as many readings before and after it as show a change are of one dwell: at
-    a change those of the next regime have the label of the one before for up to half a window, and
-    a change is reported later still.
-    """
-
-    def __init__(self, width: int) -> None:
-        """`width` is the number of features d."""
-        self._width = width
-        self._known: dict[int, _Likely] = {}
-        """identity -> readings of it as of the last whole piece; the one used last is the last"""
-        self._piece: list[tuple[int, Floats]] = []
-        """readings that are not counted yet: regime and values"""
-        self._of: int | None = None
-        """regime of the newest readings"""
-        self._same = 0
-        """readings in a row of it"""
-        self._open: list[Floats] = []
-        """the newest of them, of which it is not known yet whether their window is of one regime"""
-        self._run: list[dict[int, float]] = []
-        """nats for each other regime, of the newest readings"""
-        self._ordinary = 0
-        self._reported = False
-
-    def interrupt(self) -> None:
-        """The next reading does not follow those before it."""
-        self._of = None
-        self._same = 0
-        self._open = []
-        self._run = []
-        self._ordinary = 0
-        self._reported = False
-
-    def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
-        """A reading (d,) of a dwell -> the other regime in which `length` readings in a row are
-        usual, when they are.
-
-        `window`: readings before and after one that must be of the same stay.
-        """
-        if identity != self._of:
-            self.interrupt()
-            self._of = identity
-        self._same += 1
-        # The first readings of a dwell may have the label of the regime before.
-        if self._same <= window:
-            return None
-        self._open.append(unit)
-        # Another model of regimes may have another window.
-        while len(self._open) > window + 1:
-            del self._open[0]
-        if len(self._open) <= window:
-            return None
-        return self._judge(identity, self._open.pop(0), length)
-
-    def _judge(self, identity: int, unit: Floats, length: int) -> int | None:
-        nats = self._nats(identity, unit)
-        if max(nats.values(), default=0.0) < CLEAR:
-            self._count(identity, unit)  # an excursion must not become usual here
-        self._run = [*self._run, nats][-length:]
-        # A regime that was not known yet at a reading of the run counts as most unlikely there.
-        together = {one: sum(each.get(one, -CLEAR_MAX) for each in self._run) for one in nats}
-        where = max(together, key=together.__getitem__, default=identity)
-        if len(self._run) < length or together.get(where, 0.0) < CLEAR * length:
-            self._ordinary += 1
-            # An excursion that goes on is one event: only as many ordinary readings as it takes to
-            # be found end it.
-            self._reported = self._reported and self._ordinary < length
-            return None
-        is_new = not self._reported
-        self._reported = True
-        self._ordinary = 0
-        return where if is_new else None
-
-    def _nats(self, identity: int, unit: Floats) -> dict[int, float]:
-        """Other regime -> how much more likely a reading is in it than in its own; empty where that
-        is not known."""
-        own = self._known.get(identity)
-        if own is None or not own.is_known:
-            return {}
-        here, _ = own.log_likelihood(unit)
-        nats = {}
-        for one, known in self._known.items():
-            if one != identity and known.is_known:
-                there, is_usual = known.log_likelihood(unit)
-                nats[one] = (
-                    float(np.clip(there - here, -CLEAR_MAX, CLEAR_MAX)) if is_usual else -CLEAR_MAX
-                )
-        return nats
-
-    def _count(self, identity: int, unit: Floats) -> None:
-        self._piece.append((identity, unit))
-        if len(self._piece) < PIECE:
-            return
-        identities = np.array([one for one, _ in self._piece])
-        rows = np.array([row for _, row in self._piece])
-        for one in np.unique(identities).tolist():
-            known = self._known.pop(one, None) or _Likely(self._width)
-            known.add(rows[identities == one])
-            self._known[one] = known
-        while len(self._known) > REGIMES_MAX:
-            del self._known[next(iter(self._known))]
-        self._piece = []
-
-    def state(self) -> dict[str, Any]:
-        """Plain values for `restore`."""
-        numbers = [self._of, self._same, self._ordinary, self._reported]
-        run = [[[one, nats] for one, nats in each.items()] for each in self._run]
-        return {
-            "known": list(self._known),
-            "sums": np.array([one.sums for one in self._known.values()]).reshape(
-                -1, 3, self._width
-            ),
-            "run": run,
-            "piece": [one for one, _ in self._piece],
-            "piece_rows": np.array([row for _, row in self._piece]).reshape(-1, self._width),
-            "open": np.array(self._open).reshape(-1, self._width),
-            "numbers": numbers,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Raises `KeyError`, `TypeError`, `ValueError` or `InvalidState` for a damaged state."""
-        sums = np.asarray(state["sums"], np.float64).reshape(len(state["known"]), 3, self._width)
-        self._known = {int(one): _Likely(self._width) for one in state["known"]}
-        for known, own in zip(self._known.values(), sums, strict=True):
-            known.sums = own.copy()
-        self._run = [{int(one): float(nats) for one, nats in each} for each in state["run"]]
-        rows = np.asarray(state["piece_rows"], np.float64).reshape(-1, self._width)
-        self._piece = [(int(one), row) for one, row in zip(state["piece"], rows, strict=True)]
-        self._open = list(np.asarray(state["open"], np.float64).reshape(-1, self._width))
-        self._of, self._same, self._ordinary, self._reported = state["numbers"]
-        if not (is_count(self._same) and is_count(self._ordinary)):
-            raise ValueError("impossible counts")
+        saved = DwellsState.read(state, {"d": len(self._contract.features)})
+        self._digest = None if saved.digest is None else int(saved.digest, 16)
+        self._dwell = _Dwell(**vars(saved.dwell))
+        self._next = _Dwell(**vars(saved.next))
+        self._lengths = {lengths.identity: lengths.readings for lengths in saved.lengths}
+        self._excursions.restore(saved.excursions)

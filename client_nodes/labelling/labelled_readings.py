@@ -48,12 +48,16 @@ class LabelledBlock(NamedTuple):
 
 
 class LabelledReadings:
-    """The readings of one client with the labels of one model. Reads only; the client may run
-    meanwhile."""
+    """The readings of one client with the labels of one model.
+
+    It only reads; the client may run meanwhile.
+    """
 
     def __init__(self, readings: Log, model: str, width: int, gaps: bool = False) -> None:
-        """`readings` is the client's own log and has both topics; `width` is the number of features
-        d; `gaps`: readings may lack values."""
+        """`readings` is the client's own log and has both topics.
+
+        `width` is the number of features d; `gaps`: readings may lack values.
+        """
         self._readings = readings
         self._gaps = gaps
         self._model = model
@@ -73,29 +77,25 @@ class LabelledReadings:
         at = beginning(self._readings, READINGS)
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = self._read(READINGS, at, WAIT_S, ALL_CHUNK_RECORDS)
-            batch = decode_batch(
-                [one for one in records if one.offset < ends[one.partition]],
-                self._width,
-                gaps=self._gaps,
-            )
-            yield LabelledBlock(
-                batch.times, batch.values, [_label(labels.get(place)) for place in batch.places]
-            )
+            # What comes while this runs would make it endless.
+            own = [record for record in records if record.offset < ends[record.partition]]
+            batch = decode_batch(own, self._width, gaps=self._gaps)
+            of_batch = [_label(labels.get(place)) for place in batch.places]
+            yield LabelledBlock(batch.times, batch.values, of_batch)
 
     def follow(self, stop: threading.Event) -> Iterator[LabelledBlock]:
-        """Readings in the order in which they are labelled, until `stop` is set; once more if they
-        are labelled again.
+        """Readings in the order in which they are labelled, until `stop` is set.
 
-        It begins with the labels that the log has.
+        It begins with the labels that the log has. Readings that are labelled again come again.
         """
         at = beginning(self._readings, LABELS)
         while not stop.is_set():
             records, at = self._read(LABELS, at, WAIT_S)
-            newest = {
-                place: one.value
-                for one in records
-                if (place := place_of_key(one.key, self._model)) is not None
-            }
+            newest: dict[Place, bytes | None] = {}
+            for record in records:
+                place = place_of_key(record.key, self._model)
+                if place is not None:
+                    newest[place] = record.value
             for run in _runs(sorted(newest)):
                 batch = self._read_run(run)
                 labels = [_label(newest.get(place)) for place in batch.places]
@@ -120,9 +120,10 @@ class LabelledReadings:
         (_, last) = run[-1]
         records = list[Record]()
         at = {partition: first}
-        while (
-            at[partition] <= last and at[partition] < self._readings.bounds(READINGS)[partition][1]
-        ):
+        while at[partition] <= last:
+            # The log may have lost what was labelled.
+            if at[partition] >= self._readings.bounds(READINGS)[partition][1]:
+                break
             more, at = self._read(READINGS, at, WAIT_S, last - at[partition] + 1)
             records += [record for record in more if record.offset <= last]
         return decode_batch(records, self._width, gaps=self._gaps)
@@ -141,11 +142,13 @@ class LabelledReadings:
 def _runs(places: Sequence[Place]) -> Iterator[list[Place]]:
     """Ascending places in runs of one partition without large gaps."""
     run: list[Place] = []
-    for place in places:
-        if run and (place[0] != run[-1][0] or place[1] - run[-1][1] > GAP_RECORDS):
-            yield run
-            run = []
-        run.append(place)
+    for partition, offset in places:
+        if run:
+            newest_partition, newest_offset = run[-1]
+            if partition != newest_partition or offset - newest_offset > GAP_RECORDS:
+                yield run
+                run = []
+        run.append((partition, offset))
     if run:
         yield run
 

@@ -1,8 +1,8 @@
-"""Labels a client's readings by the newest snapshot of every model, and earlier ones when the first
-snapshot comes.
+"""Labels a client's readings by the newest snapshot of every model.
 
-The distances of readings to their clusters are kept as one histogram for each lasting identity, on
-the client only; so are the usual values of each feature, by which a novel reading gets its reasons.
+Those from before the first snapshot are labelled when it comes. The distances of readings to their
+clusters are kept as one histogram for each lasting identity, on the client only; so are the usual
+values of each feature, by which a novel reading gets its reasons.
 """
 
 from __future__ import annotations
@@ -36,11 +36,17 @@ from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.parts import NO_PART, part_numbers
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.saved_state import SavedState
 from shoal.transports.base import Log, Positions
 
 NOVELTY_DIGITS = 5
 BACKLOG_WAIT_S = 0.25
 """wait for records of the backlog: a log on brokers has none at once"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLabelsState(SavedState):
+    novel: int
 
 
 @dataclass
@@ -104,19 +110,21 @@ class Labeller:
     @property
     def has_work(self) -> bool:
         """Whether earlier readings can be labelled now."""
-        return any(
-            one.backlog.pending and one.clusters is not None for one in self._models.values()
-        )
+        for kept in self._models.values():
+            if kept.backlog.pending and kept.clusters is not None:
+                return True
+        return False
 
     @property
     def novel(self) -> dict[str, int]:
-        """model -> readings of at least the novelty of the settings, since the client was first
-        started."""
+        """model -> readings that were novel since the client was first started."""
         return {model: self._novel[model] for model in self._models}
 
     def ensure_topics(self) -> None:
-        """Create the topics of labels and events in the client's own log. Raises as the log
-        does."""
+        """Create the topics of labels and events in the client's own log.
+
+        Raises as the log does.
+        """
         ensure_label_topics(self._readings)
 
     def label(self, batch: Batch) -> Labelled:
@@ -126,27 +134,26 @@ class Labeller:
         """
         self.follow()
         labels = 0
-        records = list[OutboxRecord]()
-        events = list[SiteEvent]()
+        records: list[OutboxRecord] = []
+        events: list[SiteEvent] = []
         for model, kept in self._models.items():
             if kept.clusters is None:
                 kept.backlog.extend(batch)
-            else:
-                ready, made = self._labels(model, kept.clusters, kept.waiting, batch)
-                labels += len(made)
-                records += self._write(model, made, ready)
-                events += kept.streak.follow(made, ready.places)
-                found = self._regime_events(kept, made, ready)
-                events += found
-                records += self._published(found)
+                continue
+            ready, made = self._labels(model, kept.clusters, kept.waiting, batch)
+            labels += len(made)
+            records += self._write(model, made, ready)
+            events += kept.streak.follow(made, ready.places)
+            regime_events = self._regime_events(kept, made, ready)
+            events += regime_events
+            records += self._published(regime_events)
         # The id has the place of the reading: an event that is written again after a kill has the
         # same.
         for event in events:
             self._readings.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
-        done = self.label_backlog()
-        return Labelled(
-            labels + sum(done.labels_of.values()), done.records_read, records + done.records, events
-        )
+        earlier = self.label_backlog()
+        labels += sum(earlier.labels_of.values())
+        return Labelled(labels, earlier.records_read, records + earlier.records, events)
 
     def _regime_events(
         self, kept: ModelLabels, labels: Sequence[Label], batch: Batch
@@ -159,34 +166,34 @@ class Labeller:
     def _published(self, events: Sequence[SiteEvent]) -> list[OutboxRecord]:
         if not self._settings.publish_labels:
             return []
-        begin = self._client.encode() + b"/"
-        return [
-            OutboxRecord(self._topic, one.encode(), begin + one.id.encode(), one.headers())
-            for one in events
-        ]
+        records = []
+        for event in events:
+            key = self._client.encode() + b"/" + event.id.encode()
+            records.append(OutboxRecord(self._topic, event.encode(), key, event.headers()))
+        return records
 
     def label_backlog(self) -> BacklogPiece:
-        """Write the labels of the next earlier readings of each model that has some; the caller
-        flushes."""
+        """Write the labels of the next earlier readings of each model; the caller flushes."""
         read = 0
-        labels_of = dict[str, int]()
-        records = list[OutboxRecord]()
+        labels_of: dict[str, int] = {}
+        records: list[OutboxRecord] = []
+        contract = self._contract
+        limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
         for model, kept in self._models.items():
-            if kept.clusters is not None and kept.backlog.pending:
-                # Readings that are labelled again were counted when they were labelled first.
-                count_novel = not kept.backlog.again
-                contract = self._contract
-                limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
-                piece = kept.backlog.take(
-                    self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
-                )
-                read += piece.records
-                is_last = not kept.backlog.pending
-                ready, labels = self._labels(
-                    model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last
-                )
-                labels_of[model] = len(labels)
-                records += self._write(model, labels, ready)
+            if kept.clusters is None or not kept.backlog.pending:
+                continue
+            # Readings that are labelled again were counted when they were labelled first.
+            count_novel = not kept.backlog.again
+            piece = kept.backlog.take(
+                self._readings, limit, BACKLOG_WAIT_S, contract.width, gaps=contract.learns_gaps
+            )
+            read += piece.records
+            is_last = not kept.backlog.pending
+            ready, labels = self._labels(
+                model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last
+            )
+            labels_of[model] = len(labels)
+            records += self._write(model, labels, ready)
         return BacklogPiece(read, labels_of, records)
 
     def follow(self) -> None:
@@ -194,14 +201,15 @@ class Labeller:
         self._snapshots.follow()
         for model, kept in self._models.items():
             snapshot = self._snapshots.newest(model)
-            if snapshot is not None and snapshot.version != kept.version:
-                half = None if self._sequences is None else self._sequences.halves.get(model)
-                sequence = None if half is None else half.sequence_labels(snapshot.arrays)
-                clusters = SnapshotClusters(
-                    snapshot, self._contract.models[model].algorithm, sequence
-                )
-                kept.version = snapshot.version
-                kept.clusters = clusters if clusters.known else None
+            if snapshot is None or snapshot.version == kept.version:
+                continue
+            sequence = None
+            if self._sequences is not None and model in self._sequences.halves:
+                sequence = self._sequences.halves[model].sequence_labels(snapshot.arrays)
+            algorithm = self._contract.models[model].algorithm
+            clusters = SnapshotClusters(snapshot, algorithm, sequence)
+            kept.version = snapshot.version
+            kept.clusters = clusters if clusters.known else None
 
     def label_again(self, learnt: Positions, oldest: Positions) -> dict[str, bool]:
         """Label all readings from `oldest` to `learnt` again, in the calls of `label` that follow.
@@ -209,48 +217,55 @@ class Labeller:
         Novelty is computed anew, in the order of the readings. Returns which models can be labelled
         now; the others are left as they are.
         """
-        start = {one: oldest.get(one, 0) for one, end in learnt.items() if oldest.get(one, 0) < end}
+        start = {}
+        until = {}
+        for partition, end in learnt.items():
+            first = oldest.get(partition, 0)
+            if first < end:
+                start[partition] = first
+                until[partition] = end
         for kept in self._models.values():
             if kept.clusters is not None:
                 kept.spread = Spread()
                 kept.usual = UsualValues(self._contract.width)
                 kept.waiting_earlier = WaitingReadings(self._contract.width)
-                kept.backlog = Backlog(dict(start), {one: learnt[one] for one in start}, again=True)
+                kept.backlog = Backlog(dict(start), dict(until), again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
 
     def reset_published(self, _: float) -> None:
-        """Forget what is known by lasting identity: another log of the federation begins with other
-        identities."""
+        """Forget what is known by lasting identity: another log has other identities."""
         for model, kept in self._models.items():
             kept.spread = Spread()
             kept.usual = UsualValues(self._contract.width)
             kept.dwells = self._no_dwells(model)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "models": {
-                model: {
-                    "backlog": kept.backlog.state(),
-                    "spread": kept.spread.state(),
-                    "usual": kept.usual.state(),
-                    "streak": kept.streak.state(),
-                    **({"dwells": kept.dwells.state()} if self._has_sequences(model) else {}),
-                    "novel": self._novel[model],
-                    **self._waiting_state(model, kept),
-                }
-                for model, kept in self._models.items()
+        models = {}
+        for model, kept in self._models.items():
+            models[model] = {
+                "backlog": kept.backlog.state(),
+                "spread": kept.spread.state(),
+                "usual": kept.usual.state(),
+                "streak": kept.streak.state(),
+                **ModelLabelsState(novel=self._novel[model]).saved(),
             }
-        }
+            if self._has_sequences(model):
+                models[model]["dwells"] = kept.dwells.state()
+                models[model]["waiting"] = kept.waiting.state()
+                models[model]["waiting_earlier"] = kept.waiting_earlier.state()
+        return {"models": models}
 
     def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
-        """A state of an earlier contract: of a model that began anew, which readings wait for a
-        label."""
+        """A state of an earlier contract.
+
+        Of a model that begins anew it has only which readings wait for a label.
+        """
         models = dict(self.state()["models"])
-        for name, own in state["models"].items():
+        for name, model in state["models"].items():
             if standing.get(name) == "same":
-                models[name] = own
+                models[name] = model
             elif standing.get(name) == "anew":
-                models[name] |= {"backlog": own["backlog"], "novel": own["novel"]}
+                models[name] |= {"backlog": model["backlog"], "novel": model["novel"]}
         return {"models": models}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -266,17 +281,12 @@ class Labeller:
                     kept.dwells.restore(own["dwells"])
                     kept.waiting.restore(own["waiting"])
                     kept.waiting_earlier.restore(own["waiting_earlier"])
-                self._novel[model] = own["novel"]
-        except (KeyError, TypeError, ValueError) as broken:
+                self._novel[model] = ModelLabelsState.read(own).novel
+        except (InvalidState, KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint of the labels is damaged: {broken}") from None
 
     def _has_sequences(self, model: str) -> bool:
         return self._sequences is not None and model in self._sequences.halves
-
-    def _waiting_state(self, model: str, kept: ModelLabels) -> dict[str, Any]:
-        if not self._has_sequences(model):
-            return {}
-        return {"waiting": kept.waiting.state(), "waiting_earlier": kept.waiting_earlier.state()}
 
     def _none_yet(self, model: str) -> ModelLabels:
         width = self._contract.width
@@ -292,18 +302,16 @@ class Labeller:
     def _write(self, model: str, labels: Sequence[Label], batch: Batch) -> list[OutboxRecord]:
         """Write the label of each reading; returns the records to publish."""
         publish = self._settings.publish_labels
+        federation = self._contract.federation
+        client_key = self._client.encode() + b"/"
         headers = label_headers()
-        records = list[OutboxRecord]()
+        records: list[OutboxRecord] = []
         for label, place in zip(labels, batch.places, strict=True):
             key = label_key(model, *place)
             self._readings.publish(LABELS, label.encode(), key, headers)
             if publish:
-                value = label.to_json(
-                    self._contract.federation, self._client, model, self._features
-                )
-                records.append(
-                    OutboxRecord(self._topic, value, self._client.encode() + b"/" + key, headers)
-                )
+                value = label.to_json(federation, self._client, model, self._features)
+                records.append(OutboxRecord(self._topic, value, client_key + key, headers))
         return records
 
     def _labels(
@@ -315,28 +323,31 @@ class Labeller:
         count_novel: bool = True,
         is_last: bool = False,
     ) -> tuple[Batch, list[Label]]:
-        """The readings that get a label now, and their labels: those of the batch, unless they have
-        to wait."""
+        """The readings that get a label now, and their labels.
+
+        They are those of the batch, unless they have to wait.
+        """
         bounds = self._bounds
-        if clusters.sequence is None or self._sequences is None:
-            unit = bounds.to_unit(batch.values)
-            # Models learn within the bounds: beyond them there is no cluster.
-            clipped = bounds.to_unit(bounds.clip(batch.values, self._contract.learns_gaps)[0])
-            found = clusters.assign(clipped, unit) if batch.places else None
-        else:
+        numbers = None
+        if clusters.sequence is not None and self._sequences is not None:
             waiting.add(batch, self._sequences.rows_of(batch))
             batch, numbers = waiting.take(clusters.sequence, is_last)
-            unit = bounds.to_unit(batch.values)
-            found = clusters.compare(numbers, unit) if batch.places else None
-        return batch, [] if found is None else self._labels_of(
-            model, clusters, found, unit, batch.times, count_novel
-        )
+        if not batch.places:
+            return batch, []
+        unit = bounds.to_unit(batch.values)
+        if numbers is None:
+            # Models learn within the bounds: beyond them there is no cluster.
+            clipped, _ = bounds.clip(batch.values, self._contract.learns_gaps)
+            assigned = clusters.assign(bounds.to_unit(clipped), unit)
+        else:
+            assigned = clusters.compare(numbers, unit)
+        return batch, self._labels_of(model, clusters, assigned, unit, batch.times, count_novel)
 
     def _labels_of(
         self,
         model: str,
         clusters: SnapshotClusters,
-        found: Assigned,
+        assigned: Assigned,
         unit: Rows,
         times: Sequence[float | None],
         count_novel: bool,
@@ -344,52 +355,51 @@ class Labeller:
         kept = self._models[model]
         # What belongs to no known cluster must not count as one of the nearest: it may be a new
         # cluster.
-        known = found.identity != NO_IDENTITY
-        novelty = kept.spread.novelty(found.reference, found.distance, known)
+        known = assigned.identity != NO_IDENTITY
+        novelty = kept.spread.novelty(assigned.reference, assigned.distance, known)
         novel = novelty >= self._settings.novelty_quantile
-        outside = kept.usual.reasons(found.reference, unit, novel, known)
+        outside = kept.usual.reasons(assigned.reference, unit, novel, known)
         if count_novel:
             self._novel[model] += int(novel.sum())
-        columns = (
-            found.cluster.tolist(),
-            found.identity.tolist(),
-            np.round(novelty, NOVELTY_DIGITS).tolist(),
-        )
-        titles = {NO_PART: "", **{one.number: one.title for one in clusters.parts}}
+        titles = {NO_PART: ""}
+        for part in clusters.parts:
+            titles[part.number] = part.title
         numbers = part_numbers(clusters.parts, unit, self._contract.features)
         numbers[~known] = NO_PART
-        labels = [
-            Label(
+        labels = []
+        for cluster, identity, strangeness, time, number in zip(
+            assigned.cluster.tolist(),
+            assigned.identity.tolist(),
+            np.round(novelty, NOVELTY_DIGITS).tolist(),
+            times,
+            numbers.tolist(),
+            strict=True,
+        ):
+            label = Label(
                 cluster,
                 None if identity == NO_IDENTITY else identity,
                 clusters.names.get(identity, ""),
-                None if math.isnan(strange) else strange,
+                None if math.isnan(strangeness) else strangeness,
                 clusters.version,
                 time,
                 part=titles[number],
             )
-            for cluster, identity, strange, time, number in zip(
-                *columns, times, numbers.tolist(), strict=True
-            )
-        ]
+            labels.append(label)
         for place in np.flatnonzero(novel).tolist():
-            reference = int(found.reference[place])
+            reference = int(assigned.reference[place])
             name = clusters.names.get(reference) or f"cluster {reference}"
-            labels[place] = labels[place]._replace(
-                usual_in=name, reasons=self._in_units(outside.get(place, []))
-            )
+            reasons = self._in_units(outside.get(place, []))
+            labels[place] = labels[place]._replace(usual_in=name, reasons=reasons)
         return labels
 
     def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
-        features = self._contract.contract.features
-        return tuple(
-            Reason(
-                one.feature,
-                one.above,
-                *(_in_unit(end, features[one.feature]) for end in (one.low, one.high)),
-            )
-            for one in outside
-        )
+        reasons = []
+        for beyond in outside:
+            feature = self._contract.contract.features[beyond.feature]
+            low = _in_unit(beyond.low, feature)
+            high = _in_unit(beyond.high, feature)
+            reasons.append(Reason(beyond.feature, beyond.above, low, high))
+        return tuple(reasons)
 
 
 def _in_unit(end: float, feature: Feature) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -142,8 +142,8 @@ def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
         ensure_label_topics(readings)
         if not config.client.label and not any(end for _, end in readings.bounds(LABELS).values()):
             raise SettingsError(
-                f"client {client} has no labels: set label = true in [client] and start the client again; "
-                "`shoal labels relabel` labels the readings that it has learnt already"
+                f"client {client} has no labels: set label = true in [client] and start the client"
+                " again; `shoal labels relabel` labels the readings that it has learnt already"
             )
         yield readings
 
@@ -154,7 +154,7 @@ def _writer(
 ) -> Iterator[tuple[Writer, Any]]:
     """A writer, and what flushes its file. A file appears whole, but for one that is followed."""
     try:
-        with nullcontext(out) if out is None or follow else atomic_file(out, replace=True) as path:
+        with _output(out, follow) as path:
             if path is None or form != PARQUET:
                 with _opened(path) as text:
                     yield TEXT_WRITERS[form](text, features, parts), text.flush
@@ -166,6 +166,14 @@ def _writer(
         if out is None or isinstance(error, BrokenPipeError):
             raise
         raise SettingsError(f"{out}: cannot be written: {error.strerror}") from None
+
+
+def _output(out: Path | None, follow: bool) -> AbstractContextManager[Path | None]:
+    """The path to write to; None for standard output."""
+    # Somebody who follows readings wants to see them as they are written.
+    if out is None or follow:
+        return nullcontext(out)
+    return atomic_file(out, replace=True)
 
 
 @contextmanager

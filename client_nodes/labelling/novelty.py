@@ -34,7 +34,7 @@ BLOCK: Final = 256
 
 
 def distance_bins(distances: Floats) -> Ints:
-    """distances (n,), infinity allowed -> (n,) their bins, 0 to `BINS` - 1, in order of distance."""
+    """distances (n,), infinity allowed -> (n,) bins, 0 to `BINS` - 1, in order of distance."""
     decades = np.log10(np.clip(distances, NEAREST, NEAREST * 10.0**DECADES) / NEAREST)
     bins: Ints = 1 + np.minimum(np.floor(decades * BINS_PER_DECADE).astype(np.int64), BINS - 2)
     bins[distances < NEAREST] = 0

@@ -50,7 +50,8 @@ def relabel_readings(config: Config, client: str) -> dict[str, int | None]:
             checkpoint = stack.enter_context(open_checkpoint(config, client))
         except CheckpointInUse:
             raise CheckpointInUse(
-                f"{path}: in use by another process; stop client {client}, relabel, then start it again"
+                f"{path}: in use by another process; stop client {client}, relabel, then start it"
+                " again"
             ) from None
         readings = stack.enter_context(closing(open_client_log(config, client)))
         log = stack.enter_context(closing(open_federation_log(config)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +27,9 @@ class Assigned(NamedTuple):
     cluster: Ints
     """(n,) number in the arrays of the snapshot; -1: none"""
     identity: Ints
-    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, such as a single node
-    """
+    """(n,) lasting identity; `NO_IDENTITY` for a cluster that is not known, as of a single node"""
     reference: Ints
-    """(n,) the known cluster whose spread the distance is compared with: its own one, or else the
-    nearest"""
+    """(n,) the known cluster whose spread the distance is compared with: the own or the nearest"""
     distance: Floats
     """(n,) to the nearest node of that cluster, in unit coordinates"""
 
@@ -41,35 +40,36 @@ class SnapshotClusters:
     def __init__(
         self, snapshot: Snapshot, algorithm: Algorithm, sequence: SequenceLabels | None = None
     ) -> None:
-        """`sequence`: labels by it of readings in their order, where a single one does not show its
-        cluster."""
+        """`sequence`: labels successive readings, where a single one does not show its cluster."""
         self.sequence = sequence
         self.version = snapshot.version
         self._arrays = snapshot.arrays
         self._algorithm = algorithm
         view = self._algorithm.view(snapshot.arrays)
-        self._identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
-        self.names = {one.identity: one.name for one in snapshot.cluster_identities}
+        self._identity_of: dict[int, int] = {}
+        """number of a cluster in the arrays -> its lasting identity"""
+        self.names: dict[int, str] = {}
         """identity -> name, empty if it has none"""
+        for cluster in snapshot.cluster_identities:
+            self._identity_of[cluster.number] = cluster.identity
+            self.names[cluster.identity] = cluster.name
         self.parts = snapshot.cluster_parts
         """those of the only known cluster; else none"""
         self.regimes: Regimes | None = None
         """regimes as events need them, of a model that labels sequences"""
         if sequence is not None and view.regimes is not None:
-            lasting = [
-                self._identity_of.get(number, NO_IDENTITY) for number in range(len(view.centres))
-            ]
+            lasting = self._identities(range(len(view.centres)))
             self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)
-        identities = [
-            self._identity_of.get(number, NO_IDENTITY) for number in view.cluster.tolist()
-        ]
-        of_node = np.array(identities, dtype=np.int64)
+        of_node = np.array(self._identities(view.cluster.tolist()), dtype=np.int64)
         known = of_node != NO_IDENTITY
         self._nodes = view.nodes[known]
         self._of_node = of_node[known]
-        self._nodes_of = {
-            one: self._nodes[self._of_node == one] for one in np.unique(self._of_node).tolist()
-        }
+        self._nodes_of: dict[int, Rows] = {}
+        for identity in np.unique(self._of_node).tolist():
+            self._nodes_of[identity] = self._nodes[self._of_node == identity]
+
+    def _identities(self, numbers: Iterable[int]) -> list[int]:
+        return [self._identity_of.get(number, NO_IDENTITY) for number in numbers]
 
     @property
     def known(self) -> bool:
@@ -77,29 +77,30 @@ class SnapshotClusters:
         return len(self._nodes) > 0
 
     def assign(self, clipped: Rows, unclipped: Rows) -> Assigned:
-        """Rows (n, d) in unit coordinates, without noise: those within the bounds decide the
-        cluster, and those as they were measured the distance, as a value outside the bounds is
-        strange. NaN is a missing value: what is there decides. Only if any cluster is known."""
+        """Rows (n, d) in unit coordinates, without noise, by their clusters.
+
+        Those within the bounds decide the cluster, and those as they were measured the distance, as
+        a value outside the bounds is strange. NaN is a missing value: what is there decides. Only
+        if any cluster is known.
+        """
         return self.compare(predict_rows(self._algorithm, self._arrays, clipped), unclipped)
 
     def compare(self, cluster: Ints, unclipped: Rows) -> Assigned:
-        """The same for rows whose clusters are known: (n,) their numbers in the arrays of the
-        snapshot."""
+        """The same for rows whose clusters are known: (n,) their numbers in the arrays."""
         numbers, place = np.unique(cluster, return_inverse=True)
-        identity = np.array(
-            [self._known_identity(number) for number in numbers.tolist()], dtype=np.int64
-        )[place]
+        of_number = [self._known_identity(number) for number in numbers.tolist()]
+        identity = np.array(of_number, dtype=np.int64)[place]
         # The square of a larger coordinate would overflow into a distance that is no number.
         rows = np.clip(unclipped, -UNIT_MAX, UNIT_MAX)
         reference = identity.copy()
         squared = np.empty(len(rows))
-        for one in np.unique(identity).tolist():
-            own = np.flatnonzero(identity == one)
-            if one == NO_IDENTITY:
+        for known in np.unique(identity).tolist():
+            own = np.flatnonzero(identity == known)
+            if known == NO_IDENTITY:
                 node, squared[own] = _nearest(rows[own], self._nodes)
                 reference[own] = self._of_node[node]
             else:
-                _, squared[own] = _nearest(rows[own], self._nodes_of[one])
+                _, squared[own] = _nearest(rows[own], self._nodes_of[known])
         return Assigned(cluster, identity, reference, np.sqrt(squared))
 
     def _known_identity(self, number: int) -> int:
@@ -108,20 +109,18 @@ class SnapshotClusters:
 
 
 def _nearest(rows: Rows, nodes: Rows) -> tuple[Ints, Floats]:
-    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance², in memory that n
-    does not decide.
+    """rows (n, d), nodes (k, d) -> (n,) the nearest node and (n,) its distance².
 
     Of a row that lacks values (NaN) both are over those that it has.
     """
-    lacks = np.isnan(rows).any(axis=1)
-    if lacks.any():
-        node = np.empty(len(rows), dtype=np.int64)
-        squared = np.empty(len(rows))
-        node[~lacks], squared[~lacks] = _nearest(rows[~lacks], nodes)
-        node[lacks], squared[lacks] = nearest_over_present(rows[lacks], nodes)
-        return node, squared
     node = np.empty(len(rows), dtype=np.int64)
     squared = np.empty(len(rows))
+    has_gap = np.isnan(rows).any(axis=1)
+    if has_gap.any():
+        node[~has_gap], squared[~has_gap] = _nearest(rows[~has_gap], nodes)
+        node[has_gap], squared[has_gap] = nearest_over_present(rows[has_gap], nodes)
+        return node, squared
+    # In blocks: the memory for distances must not grow with n.
     size = block_rows(len(nodes), rows.shape[1])
     for start in range(0, len(rows), size):
         block = slice(start, start + size)

@@ -38,14 +38,17 @@ class Writer(Protocol):
 
 
 def columns_of(features: Sequence[Feature], parts: bool = False) -> list[str]:
-    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`, and `part` where
-    `parts` are asked for.
+    """`time`, the features, `cluster`, `name`, `novelty`, `reason`, `version`, and `part`.
 
-    A column of ours gets an underscore where a feature has its name.
+    The last one only with `parts`. A column of ours gets an underscore where a feature has its
+    name.
     """
     taken = {feature.name for feature in features}
+    own = ["time", "cluster", "name", "novelty", "reason", "version"]
+    if parts:
+        own.append("part")
     names = []
-    for name in ("time", "cluster", "name", "novelty", "reason", "version", *["part"] * parts):
+    for name in own:
         unique = name
         while unique in taken:
             unique += "_"
@@ -109,21 +112,19 @@ class ParquetWriter:
         time = names[0]
         values = names[1 : len(features) + 1]
         cluster, name, novelty, reason, version, *part = names[len(features) + 1 :]
-        self._schema = pyarrow.schema(
-            [
-                (time, pyarrow.timestamp("us", tz="UTC")),
-                *(
-                    (value, pyarrow.string() if feature.kind == "category" else pyarrow.float64())
-                    for value, feature in zip(values, features, strict=True)
-                ),
-                (cluster, pyarrow.int64()),
-                (name, pyarrow.string()),
-                (novelty, pyarrow.float64()),
-                (reason, pyarrow.string()),
-                (version, pyarrow.int64()),
-                *((name, pyarrow.string()) for name in part),
-            ]
-        )
+        columns = [(time, pyarrow.timestamp("us", tz="UTC"))]
+        for value, feature in zip(values, features, strict=True):
+            is_text = feature.kind == "category"
+            columns.append((value, pyarrow.string() if is_text else pyarrow.float64()))
+        columns += [
+            (cluster, pyarrow.int64()),
+            (name, pyarrow.string()),
+            (novelty, pyarrow.float64()),
+            (reason, pyarrow.string()),
+            (version, pyarrow.int64()),
+        ]
+        columns += [(name, pyarrow.string()) for name in part]
+        self._schema = pyarrow.schema(columns)
         self._file = pyarrow.parquet.ParquetWriter(path, self._schema)
 
     def write(self, block: LabelledBlock) -> None:
@@ -133,22 +134,18 @@ class ParquetWriter:
             self._pyarrow.array(column, from_pandas=True) for column in block.values.T
         ]
         for j in _categories(self._features):
+            feature = self._features[j]
             values[j] = [
-                None if math.isnan(one) else category_text(one, self._features[j])
-                for one in block.values[:, j]
+                None if math.isnan(place) else category_text(place, feature)
+                for place in block.values[:, j]
             ]
         columns: list[Any] = [times, *values, *_label_columns(block, self._features, self._parts)]
-        self._file.write_table(
-            self._pyarrow.table(
-                [
-                    one
-                    if isinstance(one, self._pyarrow.Array)
-                    else self._pyarrow.array(one, form.type)
-                    for one, form in zip(columns, self._schema, strict=True)
-                ],
-                schema=self._schema,
-            )
-        )
+        arrays = []
+        for column, form in zip(columns, self._schema, strict=True):
+            # Columns of numbers are arrays already, with null for NaN.
+            is_array = isinstance(column, self._pyarrow.Array)
+            arrays.append(column if is_array else self._pyarrow.array(column, form.type))
+        self._file.write_table(self._pyarrow.table(arrays, schema=self._schema))
 
     def close(self) -> None:
         """Write the end of the file."""
@@ -164,26 +161,29 @@ TEXT_WRITERS: dict[str, type[CsvWriter | JsonLinesWriter]] = {
 def _label_columns(
     block: LabelledBlock, features: Sequence[Feature], parts: bool
 ) -> list[list[Any]]:
-    """Cluster, name, novelty, reason, version and, where asked for, part of each reading; None
-    where there is none."""
-    columns: list[list[Any]] = [
-        [None if label is None else label.identity for label in block.labels],
-        [None if label is None or not label.name else label.name for label in block.labels],
-        [None if label is None else label.novelty for label in block.labels],
-        [
-            _reason(label, row, features)
-            for label, row in zip(block.labels, block.values, strict=True)
-        ],
-        [None if label is None else label.version for label in block.labels],
-        [None if label is None or not label.part else label.part for label in block.labels],
-    ]
+    """Cluster, name, novelty, reason, version and, with `parts`, part of each reading.
+
+    None where there is none.
+    """
+    columns: list[list[Any]] = [[], [], [], [], [], []]
+    for label, values in zip(block.labels, block.values, strict=True):
+        cells: list[Any] = [None] * len(columns)
+        if label is not None:
+            name = label.name or None
+            reason = _reason(label, values, features)
+            part = label.part or None
+            cells = [label.identity, name, label.novelty, reason, label.version, part]
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
     return columns if parts else columns[:-1]
 
 
-def _reason(label: Label | None, values: Floats, features: Sequence[Feature]) -> str | None:
-    """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day"; None for one that is
-    not."""
-    if label is None or not label.usual_in:
+def _reason(label: Label, values: Floats, features: Sequence[Feature]) -> str | None:
+    """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day".
+
+    None for one that is not novel.
+    """
+    if not label.usual_in:
         return None
     if not label.reasons:
         return f"each feature is usual in {label.usual_in}, their combination is not"
@@ -205,15 +205,17 @@ def _rows(block: LabelledBlock, features: Sequence[Feature], parts: bool) -> Ite
     columns = _label_columns(block, features, parts)
     has_gaps = bool(np.isnan(block.values).any())
     categories = _categories(features)
-    for read_at, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
-        there: list[Any] = (
-            [None if math.isnan(value) else value for value in values] if has_gaps else values
-        )
+    for time, values, *label in zip(block.times, block.values.tolist(), *columns, strict=True):
+        cells: list[Any] = values
+        if has_gaps:
+            cells = [None if math.isnan(value) else value for value in values]
         for j in categories:
-            there[j] = None if there[j] is None else category_text(there[j], features[j])
-        yield [None if read_at is None else _iso(read_at), *there, *label]
+            if cells[j] is not None:
+                cells[j] = category_text(cells[j], features[j])
+        yield [None if time is None else _iso(time), *cells, *label]
 
 
 def _iso(seconds: float) -> str:
-    """2026-03-01T08:15:02.500000Z; for every time that a reading can have, also before the year 1."""
+    """2026-03-01T08:15:02.500000Z; for every time of a reading, also before the year 1."""
+    # NumPy's type has years that Python's `datetime` lacks.
     return f"{np.datetime64(round(seconds * MICROSECONDS), 'us')}Z"

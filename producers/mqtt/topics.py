@@ -73,6 +73,7 @@ class TopicTable:
     """Finds the features in the messages of a topic."""
 
     def __init__(self, topics: Mapping[str, Sequence[TopicField]]) -> None:
+        """`topics`: topic or filter -> the features in its messages."""
         self.filters = topics
         self._found: dict[str, Sequence[TopicField] | None] = {}
         """topic -> what `find` gave for it, of the newest ones that match no filter by name"""
@@ -82,6 +83,7 @@ class TopicTable:
         if topic in self.filters:
             return self.filters[topic]
         if topic not in self._found:
+            # Whoever may publish chooses topics, so that their number has a limit.
             if len(self._found) >= TOPICS_MAX:
                 self._found.clear()
             self._found[topic] = self._matching(topic.split("/"))

@@ -9,7 +9,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from shoal.client_nodes.labelling.dwells import PIECE, Dwells, Regimes
+from shoal.client_nodes.labelling.dwells import Dwells, Regimes
+from shoal.client_nodes.labelling.excursions import PIECE
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
@@ -172,5 +173,6 @@ def test_batches_and_restarts_change_no_event(size: int) -> None:
         one = dwells()
         one.restore(saved)
     assert events == whole
-    with pytest.raises(InvalidState, match="dwells"):
-        one.restore({**one.state(), "dwell": [7, -1, None, False, False]})
+    damaged = {**saved, "dwell": {**saved["dwell"], "readings": -1}}
+    with pytest.raises(InvalidState, match="readings"):
+        one.restore(damaged)

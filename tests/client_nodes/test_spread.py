@@ -79,7 +79,7 @@ def test_only_the_clusters_used_last_are_kept() -> None:
         {"identities": [1]},
         {"bin": None},
         {"count": np.array([-1], dtype=np.int32)},
-        {"row": np.array([9])},
+        {"row": np.array([9], dtype=np.int32)},
     ],
     ids=str,
 )
@@ -89,5 +89,5 @@ def test_a_damaged_state_is_reported(changed: dict[str, object]) -> None:
     state = spread.state() | changed
     if "identities" in changed:
         state["row"] = state["row"] + 1
-    with pytest.raises(InvalidState, match="damaged"):
+    with pytest.raises(InvalidState):
         Spread().restore(state)
