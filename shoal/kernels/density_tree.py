@@ -72,6 +72,8 @@ class Neighbours:
         wanted = np.array(masses_within, dtype=np.float64)
         # Masses may all be 0.
         expected = float(wanted.max()) * k / max(float(masses.sum()), 1e-300)
+        # Compiled too, though it runs only once for about 500 readings: without it a model's step
+        # for 500 readings takes a fifth longer at 2 features, and more at 8.
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * k)
         if compiled is not None and k > 1:
             return self._compiled(compiled, masses, wanted, min(k, 4 + int(expected)))
