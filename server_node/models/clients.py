@@ -66,9 +66,10 @@ class ClientGroups:
             merged = values if old is None else old.value | values
             # Sorted: a group with equal values must be equal bytes, or a checkpoint would write it
             # again.
-            kept = {
-                client: merged[client] for client in sorted(merged) if merged[client] is not None
-            }
+            kept = {}
+            for client in sorted(merged):
+                if merged[client] is not None:
+                    kept[client] = merged[client]
             if kept:
                 self._parts[group] = StoredPart(kept)
             else:
@@ -160,9 +161,8 @@ class Clients:
         totals[1] = min(COUNT_MAX, totals[1] + readings)
         totals[2] = now
         if math.isfinite(content.made_at):
-            self._made_at[client] = [*self._made_at.get(client, ()), content.made_at][
-                -INTERVALS_MAX - 1 :
-            ]
+            times = [*self._made_at.get(client, ()), content.made_at]
+            self._made_at[client] = times[-INTERVALS_MAX - 1 :]
         if content.oldest_reading_at is not None and content.newest_reading_at is not None:
             span = (content.oldest_reading_at, content.newest_reading_at, readings)
             self._spans.setdefault(client, deque(maxlen=INTERVALS_MAX)).append(span)
@@ -211,9 +211,9 @@ class Clients:
 
     def take_copy(self) -> bool:
         """Whether a client that publishes from two processes was found since the last call."""
-        found = self._copy_is_new
+        is_new = self._copy_is_new
         self._copy_is_new = False
-        return found
+        return is_new
 
     def set_readings(self, client: str, readings: int) -> None:
         """Replace the readings of a known client: its newest answer is about all rows that it
@@ -298,17 +298,18 @@ class Clients:
         """
         times = sorted(self._made_at.get(client, ()))
         total, readings, _ = self._totals.get(client, (0, 0, 0.0))
-        found = []
+        rates = []
         if len(times) > 1 and times[-1] - times[0] >= DAILY_SPAN_S_MIN:
             updates = DAY_S * (len(times) - 1) / (times[-1] - times[0])
-            found.append(DailyRate(updates * readings / total, updates))
+            rates.append(DailyRate(updates * readings / total, updates))
         spans = self._spans.get(client, ())
-        oldest = min((one[0] for one in spans), default=0.0)
-        newest = max((one[1] for one in spans), default=0.0)
+        oldest = min((first for first, _, _ in spans), default=0.0)
+        newest = max((last for _, last, _ in spans), default=0.0)
         if newest - oldest >= DAILY_SPAN_S_MIN:
             per_day = DAY_S / (newest - oldest)
-            found.append(DailyRate(per_day * sum(one[2] for one in spans), per_day * len(spans)))
-        return min((rate for rate in found if rate.readings > 0), default=None)
+            in_spans = sum(readings for _, _, readings in spans)
+            rates.append(DailyRate(per_day * in_spans, per_day * len(spans)))
+        return min((rate for rate in rates if rate.readings > 0), default=None)
 
     def conflicts(self, model: str) -> list[Conflict]:
         """The newest update of each client that was refused because of its number; `model` is the
@@ -317,34 +318,38 @@ class Clients:
 
     def copies(self, model: str) -> list[Copy]:
         """The clients that publish from two processes."""
-        return [one._replace(model=model) for one in self._copies.values()]
+        return [copy._replace(model=model) for copy in self._copies.values()]
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore` takes them as a checkpoint loads them."""
         return {
             "known": self._groups.state(self._saved),
             "conflicts": [[client, *refused] for client, refused in self._conflicts.items()],
-            "copies": [list(one) for one in self._copies.values()],
+            "copies": [list(copy) for copy in self._copies.values()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
+        self._sequences = {}
+        self._totals = {}
+        self._made_at = {}
+        self._rejected = {}
+        self._incarnations = {}
         try:
-            known = values_by_client(state["known"])
-            conflicts = state["conflicts"]
-            self._sequences = {
-                client: restored_sequences(windows) for client, (windows, *_) in known.items()
+            for client, saved in values_by_client(state["known"]).items():
+                windows, totals, times, rejected, incarnations = saved
+                self._sequences[client] = restored_sequences(windows)
+                self._totals[client] = list(totals)
+                self._made_at[client] = list(times)
+                if rejected is not None:
+                    self._rejected[client] = int(rejected)
+                if incarnations:
+                    self._incarnations[client] = list(incarnations)
+            copies = [Copy(*copy) for copy in state["copies"]]
+            self._copies = {copy.client: copy for copy in copies}
+            self._conflicts = {
+                client: (sequence, digest) for client, sequence, digest in state["conflicts"]
             }
-            self._totals = {client: list(totals) for client, (_, totals, *_) in known.items()}
-            self._made_at = {client: list(times) for client, (_, _, times, *_) in known.items()}
-            self._rejected = {
-                client: int(one) for client, (_, _, _, one, _) in known.items() if one is not None
-            }
-            self._incarnations = {
-                client: list(found) for client, (*_, found) in known.items() if found
-            }
-            self._copies = {one[1]: Copy(*one) for one in state["copies"]}
-            self._conflicts = {client: (sequence, digest) for client, sequence, digest in conflicts}
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the list of clients is damaged: {broken}") from None
         self._recent = {}
@@ -352,17 +357,15 @@ class Clients:
 
     def _saved(self, client: str) -> list[Any] | None:
         sequences = self._sequences.get(client)
-        return (
-            None
-            if sequences is None
-            else [
-                sequences.state(),
-                list(self._totals[client]),
-                self._made_at.get(client, []),
-                self._rejected.get(client),
-                list(self._incarnations.get(client, [])),
-            ]
-        )
+        if sequences is None:
+            return None
+        return [
+            sequences.state(),
+            list(self._totals[client]),
+            self._made_at.get(client, []),
+            self._rejected.get(client),
+            list(self._incarnations.get(client, [])),
+        ]
 
 
 def _drop_old(recent: deque[tuple[float, int]], now: float) -> None:

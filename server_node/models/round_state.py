@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import chain, count, islice
 from typing import Any, Self
 
 from shoal.algorithms.rounds.base import Params, Stats
@@ -67,9 +66,11 @@ class Participation:
     """bytes of the arrays of the answers"""
 
     def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
-        """The state with these answers, by client, in place of any earlier ones of their clients."""
-        replaced = sum(self.received[client].size for client in arrived if client in self.received)
-        size = self.received_bytes - replaced + sum(one.size for one in arrived.values())
+        """The state with these answers, by client, in place of earlier ones of their clients."""
+        size = self.received_bytes
+        for client, answer in arrived.items():
+            replaced = self.received.get(client)
+            size += answer.size - (0 if replaced is None else replaced.size)
         return replace(self, received={**self.received, **arrived}, received_bytes=size)
 
     def without_answers(self) -> Self:
@@ -80,16 +81,15 @@ class Participation:
         """The state with no answer of this client, and no rounds that it has missed."""
         received = {name: answer for name, answer in self.received.items() if name != client}
         missed = {name: rounds for name, rounds in self.missed_rounds.items() if name != client}
-        size = sum(one.size for one in received.values())
+        size = sum(answer.size for answer in received.values())
         return replace(self, received=received, missed_rounds=missed, received_bytes=size)
 
     def closed(self, expected: Collection[str], answered: Collection[str]) -> Self:
         """The state with one more missed round for each expected client, and none for those that
         answered."""
-        missed = {
-            **self.missed_rounds,
-            **{client: self.missed_rounds.get(client, 0) + 1 for client in expected},
-        }
+        missed = dict(self.missed_rounds)
+        for client in expected:
+            missed[client] = self.missed_rounds.get(client, 0) + 1
         for client in answered:
             missed.pop(client, None)
         return replace(self, missed_rounds=missed)
@@ -150,28 +150,26 @@ class Participation:
     ) -> RoundRequest:
         """The request of round `number`, in a version after `version`, that asks at least one
         participating client."""
-        requests = (
-            new_round_request(model.rounds, model.name, number, later, now)
-            for later in count(version + 1)
-        )
-        first = next(requests)
-        # In a small federation the sample may be empty: it is drawn again, by leaving a version
-        # out.
+        first = new_round_request(model.rounds, model.name, number, version + 1, now)
         if not self.participating(known):
             return first
-        drawn = chain([first], islice(requests, DRAWS_MAX))
-        return next(
-            (request for request in drawn if self.expected(contract, request, known)), first
-        )
+        request = first
+        # In a small federation the sample may be empty: it is drawn again, by leaving a version
+        # out.
+        for later in range(version + 2, version + 2 + DRAWS_MAX):
+            if self.expected(contract, request, known):
+                return request
+            request = new_round_request(model.rounds, model.name, number, later, now)
+        return request if self.expected(contract, request, known) else first
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore_participation` takes them as a checkpoint loads them."""
         answers = self.received.values()
         received = {
             "clients": list(self.received),
-            "rounds": [one.answer.round for one in answers],
-            "readings": [one.readings for one in answers],
-            "stats": [one.part for one in answers],
+            "rounds": [received.answer.round for received in answers],
+            "readings": [received.readings for received in answers],
+            "stats": [received.part for received in answers],
         }
         return {"received": received, "missed_rounds": dict(self.missed_rounds)}
 
@@ -191,7 +189,7 @@ def restore_participation(state: Mapping[str, Any]) -> Participation:
         client: ReceivedAnswer(Answer(client, number, stats), readings)
         for client, number, readings, stats in zip(*columns, strict=True)
     }
-    size = sum(one.size for one in received.values())
+    size = sum(answer.size for answer in received.values())
     return Participation(received, dict(state["missed_rounds"]), size)
 
 
@@ -246,15 +244,13 @@ class RoundState:
         if (self.phase is Phase.COLLECTING) != (self.request is not None):
             raise ValueError(f"a model that is {self.phase} has {self.request} as its open request")
         if (self.phase is Phase.WAITING_FOR_CLUSTERS) != (self.params is None):
-            raise ValueError(
-                f"a model that is {self.phase} has {'no ' if self.params is None else ''}parameters"
-            )
+            parameters = "no parameters" if self.params is None else "parameters"
+            raise ValueError(f"a model that is {self.phase} has {parameters}")
 
     def newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""
-        return self.participation.newest_round_of(client) or self.policy_state.newest_answered.get(
-            client, 0
-        )
+        waiting = self.participation.newest_round_of(client)
+        return waiting or self.policy_state.newest_answered.get(client, 0)
 
     def saved(self) -> dict[str, Any]:
         """Plain values, arrays and parts for `restore_round_state`."""

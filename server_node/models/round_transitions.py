@@ -80,11 +80,9 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
     # Before the deadline is looked at: at a moment with both, the round was complete.
     if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)
-    return (
-        time_out(rules, state, moment)
-        if moment.now >= state.opened_at + rules.model.rounds.deadline_s
-        else None
-    )
+    if moment.now >= state.opened_at + rules.model.rounds.deadline_s:
+        return time_out(rules, state, moment)
+    return None
 
 
 def with_clock(rules: RoundRules, state: RoundState, now: float) -> RoundState:
@@ -102,7 +100,8 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
 
     Answers on their way are to other parameters, so the round has a new number.
     """
-    if (hint := moment.init_hint()) is None:
+    hint = moment.init_hint()
+    if hint is None:
         return None
     params = rules.terms.algorithm.start(rules.model.options, rules.contract.width, hint)
     request = make_request(rules, state, state.round + 1, moment)
@@ -244,8 +243,14 @@ def _detail_of(refused: Exception) -> str:
 
 def _of_clients(state: RoundState, clients: Collection[str]) -> RoundState:
     """The state with the answers of these clients alone."""
-    received = {name: one for name, one in state.participation.received.items() if name in clients}
-    cached = {name: one for name, one in state.policy_state.cached.items() if name in clients}
+    received = {
+        client: answer
+        for client, answer in state.participation.received.items()
+        if client in clients
+    }
+    cached = {
+        client: answer for client, answer in state.policy_state.cached.items() if client in clients
+    }
     return replace(
         state,
         participation=replace(state.participation.without_answers(), received=received),
@@ -296,11 +301,10 @@ def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
     # With a tolerance of 0 nothing is below it, and a shift of exactly 0 can never become smaller.
     converged = closed.shift < agreed.tolerance or closed.shift == 0.0
     last = converged or rules.terms.algorithm.one_shot or closed.closed_rounds >= agreed.rounds_max
-    going_on = (
-        sleep(rules, closed, moment)
-        if last
-        else open_round(rules, closed, closed.round + 1, moment)
-    )
+    if last:
+        going_on = sleep(rules, closed, moment)
+    else:
+        going_on = open_round(rules, closed, closed.round + 1, moment)
     # The first round after a sleep: the very first of a model has moved for another reason.
     if closed.closed_rounds == 1 and closed.round > closed.first_round and not converged:
         return _after(DriftDetected(rules.model.name, closed.round, closed.shift), going_on)

@@ -20,7 +20,7 @@ RUNS_MAX = 8
 
 
 class Content(NamedTuple):
-    """Content of an update, which tells one that comes again from another one with the same number."""
+    """Content of an update: tells one that comes again from another one with the same number."""
 
     digest: bytes = b""
     """empty: not known"""
@@ -73,10 +73,9 @@ class SequenceWindow:
         self.may_jump = may_jump
         self.first = first
         """numbers below it are of no update of this run"""
-        parts = (
-            digests[place : place + DIGEST_BYTES] for place in range(0, len(digests), DIGEST_BYTES)
-        )
-        self._contents = dict(zip(numbers, parts, strict=True))
+        starts = range(0, len(digests), DIGEST_BYTES)
+        of_numbers = [digests[start : start + DIGEST_BYTES] for start in starts]
+        self._contents = dict(zip(numbers, of_numbers, strict=True))
         """number -> digest of the newest updates, in the order in which they came"""
         self._newest_made_at = newest_made_at
 
@@ -102,9 +101,12 @@ class SequenceWindow:
         that were processed cannot be among them.
         """
         known = self._contents.get(sequence)
-        if (known not in (None, UNKNOWN) and content.digest and known != content.digest) or (
-            known is None and content.made_at > self._newest_made_at
-        ):
+        if known is None:
+            is_other = content.made_at > self._newest_made_at
+        else:
+            are_known = known != UNKNOWN and content.digest != b""
+            is_other = are_known and known != content.digest
+        if is_other:
             raise MessageRejected(
                 "conflict", f"another update {sequence} of this client was processed before"
             )
@@ -114,6 +116,7 @@ class SequenceWindow:
         `contains` does."""
         if self.contains(sequence):
             return False
+        # The first number of a run: its log may begin in the middle of the client's updates.
         if not self._ahead and self._seen_below == self.first == 1:
             self.first = max(1, sequence - AHEAD_MAX + 1)
         self.may_jump = False
@@ -161,7 +164,8 @@ class ClientSequences:
         self._windows = list(windows)
 
     def contains(self, sequence: int, content: Content = NO_CONTENT) -> bool:
-        """Whether `sequence` has been processed. Raises `MessageRejected` ("sequence", "conflict")."""
+        """Whether `sequence` has been processed. Raises `MessageRejected` ("sequence",
+        "conflict")."""
         window = self._window_of(sequence)
         if window is None or not window.contains(sequence):
             return False
@@ -177,9 +181,8 @@ class ClientSequences:
         if self._windows != [window]:
             for other in self._windows:
                 other.may_jump = False
-            self._windows = [*(other for other in self._windows if other is not window), window][
-                -RUNS_MAX:
-            ]
+            others = [other for other in self._windows if other is not window]
+            self._windows = [*others, window][-RUNS_MAX:]
         return True
 
     def allow_jump(self) -> None:
@@ -202,14 +205,18 @@ class ClientSequences:
                 return window
         if near:
             return near[-1]
-        if not self._windows or any(
-            window.may_jump or sequence < window.first for window in self._windows
-        ):
-            return None
-        self._windows[-1].contains(sequence)  # which says how far it is
+        begins_a_run = not self._windows
+        for window in self._windows:
+            begins_a_run |= window.may_jump or sequence < window.first
+        if not begins_a_run:
+            # It is above all that a run can have, and its error says how far.
+            self._windows[-1].contains(sequence)
         return None
 
 
 def restored_sequences(state: Iterable[Any]) -> ClientSequences:
-    """The sequences that `state` was made of. Raises `TypeError` or `ValueError` for a damaged one."""
+    """The sequences that `state` was made of.
+
+    Raises `TypeError` or `ValueError` for a damaged one.
+    """
     return ClientSequences(SequenceWindow(*window) for window in state)
