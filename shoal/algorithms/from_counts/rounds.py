@@ -10,6 +10,7 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -70,24 +71,6 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
     def check(options: Options, arrays: Arrays, claims: Claims) -> None:
         check_claims(_parted(learner, options)[1], arrays, claims)
 
-    def view(snapshot: Arrays) -> ClusteringView:
-        check_plan(snapshot, n_features(snapshot))
-        if not snapshot["found"][0]:
-            return nothing_found(n_features(snapshot), identities=False)
-        return learner.view(snapshot)
-
-    def predict(snapshot: Arrays, rows: Rows) -> Ints:
-        if not snapshot["found"][0]:
-            return np.full(len(rows), NO_CLUSTER)
-        return learner.predict(snapshot, rows)
-
-    def predictor(snapshot: Arrays) -> Predictor:
-        assert learner.predictor is not None, "declared only where the learner has one"
-        if not snapshot["found"][0]:
-            no_points = np.empty((0, n_features(snapshot)))
-            return NearestPoint(no_points, np.empty(0, dtype=np.int64))
-        return learner.predictor(snapshot)
-
     return CountingAlgorithm(
         name=f"{learner.name}_from_counts",
         counter=counter,
@@ -97,13 +80,37 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
             **{name: TREE_SNAPSHOT[name] for name in (*PLAN_ARRAYS, "found")},
             **learner.snapshot,
         },
-        predict=predict,
-        predictor=None if learner.predictor is None else predictor,
-        view=view,
+        predict=partial(_predict, learner),
+        predictor=None if learner.predictor is None else partial(_predictor, learner),
+        view=partial(_view, learner),
         check_claims=check,
         samples_axes=True,
         epsilon_advised=EPSILON_ADVISED,
     )
+
+
+def _view(learner: RoundsAlgorithm, snapshot: Arrays) -> ClusteringView:
+    """The clustering of a snapshot; empty as long as the tree has found nothing."""
+    check_plan(snapshot, n_features(snapshot))
+    if not snapshot["found"][0]:
+        return nothing_found(n_features(snapshot), identities=False)
+    return learner.view(snapshot)
+
+
+def _predict(learner: RoundsAlgorithm, snapshot: Arrays, rows: Rows) -> Ints:
+    """rows (n, d) -> (n,) cluster of each."""
+    if not snapshot["found"][0]:
+        return np.full(len(rows), NO_CLUSTER)
+    return learner.predict(snapshot, rows)
+
+
+def _predictor(learner: RoundsAlgorithm, snapshot: Arrays) -> Predictor:
+    """`_predict` as plain data."""
+    assert learner.predictor is not None, "declared only where the learner has one"
+    if not snapshot["found"][0]:
+        no_points = np.empty((0, n_features(snapshot)))
+        return NearestPoint(no_points, np.empty(0, dtype=np.int64))
+    return learner.predictor(snapshot)
 
 
 class DrawnRowsServer:

@@ -157,7 +157,8 @@ class _Counting:
             np.array(list(part), np.int64) for part in (self.readings, self.readings.values())
         )
         changes = self.changes.ravel().copy()
-        self.readings, self.changes = {}, np.zeros_like(self.changes)
+        self.readings = {}
+        self.changes = np.zeros_like(self.changes)
         return regime, count, changes
 
     def _add(self, identity: int, n: int) -> None:

@@ -55,7 +55,8 @@ class Senders:
     def take(self, sender: str, clients: int) -> None:
         """Note an update."""
         self.updates += 1
-        self.newest[sender], self.clients[sender] = self.updates, clients
+        self.newest[sender] = self.updates
+        self.clients[sender] = clients
 
     def present(self) -> set[str]:
         """Those that have sent an update recently; the others are forgotten until they do."""

@@ -276,7 +276,8 @@ class RegimeSearch:
         else:  # what was one regime goes on in the largest of its parts
             identity[np.argmax(sets.changes.sum(axis=1))] = self.single
         for new in np.flatnonzero(identity < 0).tolist():
-            identity[new], self._next = self._next, self._next + 1
+            identity[new] = self._next
+            self._next += 1
             shared = overlap[:, new] if len(before) else np.ones(1)
             from_one = shared.max() > shared.sum() / 2
             origin = int(before[np.argmax(shared)]) if len(before) else self.single
@@ -292,7 +293,8 @@ class RegimeSearch:
         while overlap.size and overlap.max() > SAME_OVERLAP:
             old, new = np.unravel_index(np.argmax(overlap), overlap.shape)
             identity[new] = before[old]
-            overlap[old], overlap[:, new] = 0.0, 0.0
+            overlap[old] = 0.0
+            overlap[:, new] = 0.0
 
     def _chosen(self, totals: Sums) -> int:
         """The place of the candidate to show: of both ways that which tells most of each client's

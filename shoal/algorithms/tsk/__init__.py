@@ -44,7 +44,7 @@ def strongest_rule(params: Params, rows: Rows) -> Ints:
     k, d = params["centre"].shape
 
     def label(block: Floats) -> Ints:
-        return weights_of(standardised(params, block)).argmax(axis=0)
+        return np.asarray(weights_of(standardised(params, block)).argmax(axis=0))
 
     return label_rows(rows, d, k, label)
 
