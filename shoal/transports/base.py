@@ -166,7 +166,7 @@ class RecordColumns(ListLike[Record]):
 
     def headers_of(self, place: int) -> Headers:
         """The headers of one record."""
-        form = self.forms[self.form_of[place]]
+        form: Headers = self.forms[self.form_of[place]]
         if not form:
             return form
         last_name, _ = form[-1]

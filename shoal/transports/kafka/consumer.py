@@ -304,7 +304,7 @@ class LogReader:
         except OffsetOutOfRangeError:
             self._check_positions(topic, at)
             raise
-        records = []
+        records: list[Record] = []
         for fetched_records in fetched.values():
             records += map(_record, fetched_records)
         return records
