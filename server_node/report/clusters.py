@@ -64,7 +64,6 @@ NO_PAST: Final = Past()
 def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) -> Clustering:
     """The clustering of the newest snapshot; without clusters before the first one."""
     snapshot = model.snapshot
-    counted = past.counted
     recent = past.recent
     clusters: list[Cluster] = []
     single_nodes = 0
@@ -81,16 +80,14 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
         version=0 if snapshot is None else snapshot.version,
         features=[feature_view(feature) for feature in contract.features],
         features_total=contract.width,
-        counted=None
-        if counted is None
-        else Counted(start=counted.start, end=counted.end, readings=counted.readings),
+        counted=_counted(past.counted),
         trend_from=None if recent is None else recent.start,
         trend_step_s=None if recent is None else recent.step_s,
         clusters=clusters,
         single_nodes=single_nodes,
         events=[Event(**event._asdict()) for event in model.events[-EVENTS_MAX:]],
         alarm=model.unusual,
-        usual=None if past.usual is None else _usual(past.usual),
+        usual=_usual(past.usual),
         most_from=_most_from(recent),
         feeds={} if recent is None else feeds_of(recent.by_client),
         cycles=[CycleView(**asdict(cycle), text=cycle.text()) for cycle in past.cycles],
@@ -274,7 +271,15 @@ def _most_from(recent: RecentHistory | None) -> MostFrom | None:
     return MostFrom(client=client, percent=round(100 * share))
 
 
-def _usual(usual: Usual) -> UsualView:
+def _counted(counted: CountedReadings | None) -> Counted | None:
+    if counted is None:
+        return None
+    return Counted(start=counted.start, end=counted.end, readings=counted.readings)
+
+
+def _usual(usual: Usual | None) -> UsualView | None:
+    if usual is None:
+        return None
     ranges = []
     for identity, (least, mean, most) in sorted(usual.ranges.items()):
         ends = (round(1000 * least), round(1000 * mean), round(1000 * most))

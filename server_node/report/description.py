@@ -105,19 +105,19 @@ class Description:
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
         names = names_without_units(contract)
-        parts = [
-            (names[each.feature], each, contract.features[each.feature])
-            for each in self.distinctions
-        ]
-        moves = [f"{names[each.feature]} {each.word}: {each.text}" for each in self.manners]
-        apart = [*(_sentence(*part) for part in parts), *moves]
-        if not apart:
-            apart = [
-                "the only cluster"
-                if self.label == ONLY
-                else "no feature sets it apart from the other clusters"
-            ]
-        return "; ".join(apart + [f"most of its readings fall {self.time}"] * bool(self.time))
+        parts = []
+        for distinction in self.distinctions:
+            feature = contract.features[distinction.feature]
+            parts.append(_sentence(names[distinction.feature], distinction, feature))
+        for manner in self.manners:
+            parts.append(f"{names[manner.feature]} {manner.word}: {manner.text}")
+        if not parts and self.label == ONLY:
+            parts.append("the only cluster")
+        elif not parts:
+            parts.append("no feature sets it apart from the other clusters")
+        if self.time:
+            parts.append(f"most of its readings fall {self.time}")
+        return "; ".join(parts)
 
 
 def names_without_units(contract: Contract) -> list[str]:
@@ -135,13 +135,14 @@ def names_without_units(contract: Contract) -> list[str]:
 
 
 def _without_unit(feature: Feature) -> str:
-    ends = (
-        (f"({feature.unit})", f"[{feature.unit}]", f"_{feature.unit}", f" {feature.unit}")
-        if feature.unit
-        else ()
-    )
-    end = next((end for end in ends if feature.name.lower().endswith(end.lower())), "")
-    return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
+    unit = feature.unit
+    if not unit:
+        return feature.name
+    for end in (f"({unit})", f"[{unit}]", f"_{unit}", f" {unit}"):
+        if feature.name.lower().endswith(end.lower()):
+            # A column may be called by its unit alone.
+            return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
+    return feature.name
 
 
 def describe(
@@ -169,37 +170,40 @@ def describe(
     centres = bounds.shown(view.centres)
     described: dict[int, Description] = {}
     weaker: dict[int, Distinction] = {}
-    every = [
-        _intervals(nodes[cluster == number], mass[cluster == number], features)
-        for number in numbers
-    ]
-    for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
+    every = []
+    for number in numbers:
         own = cluster == number
+        every.append(_intervals(nodes[own], mass[own], features))
+    placed = nodes, mass, np.searchsorted(numbers, cluster)
+    for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
+        others = cluster != number
         elsewhere = {}
         if len(numbers) > 1:
-            elsewhere = dict(enumerate(_intervals(nodes[~own], mass[~own], features)))
-        centre = tuple(within(float(centres[number, j]), each) for j, each in enumerate(features))
+            elsewhere = dict(enumerate(_intervals(nodes[others], mass[others], features)))
         compared = _kept(_compared(intervals, elsewhere, contract), told.get(number, ()))
-        apart, manners = _most_telling(
-            compared, _manners(view, number, numbers, contract), apart_min
-        )
-        if not (apart or manners) and len(numbers) > 2:
-            placed = nodes, mass, np.searchsorted(numbers, cluster)
+        manners = _manners(view, number, numbers, contract)
+        apart, telling_manners = _most_telling(compared, manners, apart_min)
+        is_apart = bool(apart or telling_manners)
+        # Where no feature sets it apart from all others together, one may lie between them.
+        if not is_apart and len(numbers) > 2:
             apart = _between(place, every, placed, contract, apart_min)
         if number in told:
             apart = _in_order(apart, told[number])
+        centre = [
+            within(value, feature)
+            for value, feature in zip(centres[number].tolist(), features, strict=True)
+        ]
         described[number] = Description(
-            centre, tuple(intervals), apart, manners, time=times.get(number, "")
+            tuple(centre), tuple(intervals), apart, telling_manners, time=times.get(number, "")
         )
-        if not (apart or manners) and compared and compared[0][0] > 0:
+        if not (apart or telling_manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
-    labels = _labels(
-        described,
-        weaker,
-        {number: float(mass[cluster == number].sum()) for number in numbers},
-        contract,
-    )
-    return {number: replace(one, label=labels[number]) for number, one in described.items()}
+    held = {number: float(mass[cluster == number].sum()) for number in numbers}
+    labels = _labels(described, weaker, held, contract)
+    return {
+        number: replace(description, label=labels[number])
+        for number, description in described.items()
+    }
 
 
 def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints]:
@@ -221,13 +225,14 @@ def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints
 
 def _intervals(nodes: Floats, mass: Floats, features: Sequence[Feature]) -> list[Interval]:
     """The interval of each feature over nodes (n, d) with their mass (n,); n >= 1."""
-    found = weighted_quantiles(nodes, mass, SHARES)
-    circular = [feature.kind == "circular" for feature in features]
-    of = enumerate(features)
-    return [
-        _around(nodes[:, j], mass, one) if circular[j] else _shown_interval(found[j], one)
-        for j, one in of
-    ]
+    quantiles = weighted_quantiles(nodes, mass, SHARES)
+    intervals = []
+    for j, feature in enumerate(features):
+        if feature.kind == "circular":
+            intervals.append(_around(nodes[:, j], mass, feature))
+        else:
+            intervals.append(_shown_interval(quantiles[j], feature))
+    return intervals
 
 
 def _around(values: Floats, mass: Floats, feature: Feature) -> Interval:
@@ -236,15 +241,14 @@ def _around(values: Floats, mass: Floats, feature: Feature) -> Interval:
     turn = feature.period
     # Of directions: 23:50 and 00:10 have their mean at midnight and not at noon.
     mean = np.angle((weights * np.exp(2j * np.pi / turn * values)).sum()) * turn / (2 * np.pi)
-    [found] = weighted_quantiles(
-        ((values - mean + turn / 2) % turn - turn / 2)[:, None], mass, SHARES
-    )
-    low, middle, high = (float(mean + each) % turn for each in found)
+    from_mean = (values - mean + turn / 2) % turn - turn / 2
+    [quantiles] = weighted_quantiles(from_mean[:, None], mass, SHARES)
+    low, middle, high = (float(mean + quantile) % turn for quantile in quantiles)
     return Interval(low, middle, high)
 
 
 def _shown_interval(quantiles: list[float], feature: Feature) -> Interval:
-    low, middle, high = (within(each, feature) for each in quantiles)
+    low, middle, high = (within(quantile, feature) for quantile in quantiles)
     return Interval(low, middle, high, beyond_bounds=[low, middle, high] != quantiles)
 
 
@@ -296,16 +300,21 @@ def _kept(
     compared: list[tuple[float, Distinction]], told: Sequence[int]
 ) -> list[tuple[float, Distinction]]:
     """Features that told a cluster apart before stay ahead of others that tell little more."""
-    scored = [
-        (score * (TOLD_BEFORE if each.feature in told else 1.0), each) for score, each in compared
-    ]
+    scored = []
+    for score, distinction in compared:
+        weight = TOLD_BEFORE if distinction.feature in told else 1.0
+        scored.append((score * weight, distinction))
     return sorted(scored, key=lambda pair: (-pair[0], pair[1].feature))
 
 
 def _in_order(apart: tuple[Distinction, ...], told: Sequence[int]) -> tuple[Distinction, ...]:
     """Features that told a cluster apart before come first, in their order."""
     order = {feature: place for place, feature in enumerate(told)}
-    return tuple(sorted(apart, key=lambda each: order.get(each.feature, len(order))))
+
+    def place(distinction: Distinction) -> int:
+        return order.get(distinction.feature, len(order))
+
+    return tuple(sorted(apart, key=place))
 
 
 def _between(
@@ -322,11 +331,11 @@ def _between(
     d) in units, their mass (n,), and the places of their clusters (n,).
     """
     nodes, mass, cluster = placed
-    middles = np.array([[one.middle for one in each] for each in intervals])
+    middles = np.array([[interval.middle for interval in row] for row in intervals])
     spans = np.array([feature.high - feature.low for feature in contract.features])
-    widths = np.maximum(
-        [[one.high - one.low for one in each] for each in intervals], WIDTH_MIN * spans
-    )
+    lows = np.array([[interval.low for interval in row] for row in intervals])
+    highs = np.array([[interval.high for interval in row] for row in intervals])
+    widths = np.maximum(highs - lows, WIDTH_MIN * spans)
     apart = 2 * np.abs(middles - middles[place]) / (widths + widths[place])
     apart[place] = np.inf
     is_above = middles > middles[place]
@@ -340,8 +349,9 @@ def _between(
     feature = contract.features[j]
     of_above = is_above[cluster, j]
     others = cluster != place
-    sides = (others & ~of_above, of_above)
-    below, above = (_intervals(nodes[side, j, None], mass[side], [feature])[0] for side in sides)
+    is_below = others & ~of_above
+    [below] = _intervals(nodes[is_below, j, None], mass[is_below], [feature])
+    [above] = _intervals(nodes[of_above, j, None], mass[of_above], [feature])
     return (Distinction(j, False, intervals[place][j], below, above),)
 
 
@@ -352,9 +362,16 @@ def _most_telling(
     as much."""
     # `sorted` is stable, and places come first: people see a value sooner than a way of moving.
     ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
-    telling = [each for score, each in ranked if score >= apart_min]
-    places = tuple(each for each in telling if isinstance(each, Distinction))
-    return places, tuple(each for each in telling if isinstance(each, Manner))
+    places: list[Distinction] = []
+    manners: list[Manner] = []
+    for score, telling in ranked:
+        if score < apart_min:
+            continue
+        if isinstance(telling, Distinction):
+            places.append(telling)
+        else:
+            manners.append(telling)
+    return tuple(places), tuple(manners)
 
 
 def _manners(
@@ -365,7 +382,7 @@ def _manners(
     regimes = view.regimes
     if regimes is None or len(numbers) < 2:
         return []
-    others = [one for one in numbers if one != number]
+    others = [other for other in numbers if other != number]
     weight = view.centre_mass[others] / view.centre_mass[others].sum()
     scored: list[tuple[float, Manner]] = []
     for j, feature in enumerate(contract.features):
@@ -431,43 +448,57 @@ def _labels(
     none sets apart."""
     if len(described) == 1:
         return dict.fromkeys(described, ONLY)
-    labels: dict[int, str] = {}
     names = names_without_units(contract)
-    plain = [
-        number
-        for number, one in described.items()
-        if not (one.distinctions or one.manners or one.time)
-    ]
-    # The heaviest is what the others are compared with; where nothing is set apart, none is the
-    # ordinary one.
-    ordinary = (
-        max(plain, key=lambda number: (mass[number], -number))
-        if 0 < len(plain) < len(described)
-        else None
-    )
-    for number, one in described.items():
-        features = contract.features
-        words_of: dict[int, list[str]] = {}
-        for each in one.distinctions:
-            words_of.setdefault(each.feature, []).append(_direction(each, features[each.feature]))
-        for moves in one.manners:
-            words_of.setdefault(moves.feature, []).append(moves.word)
-        words = [f"{names[j]} {' and '.join(own)}" for j, own in words_of.items()]
+    ordinary = _ordinary(described, mass)
+    labels: dict[int, str] = {}
+    for number, description in described.items():
         if number == ordinary:
             words = [ORDINARY]
-        elif number in weaker and not words:
-            each = weaker[number]
-            er = "er" if contract.features[each.feature].kind == "number" else ""
-            words = [
-                f"{names[each.feature]} {_direction(each, contract.features[each.feature])}{er}"
-            ]
-        words += [f"mostly {one.time}"] * bool(one.time)
+        else:
+            words = _words(description, names, contract)
+            if not words and number in weaker:
+                words = [_weaker_words(weaker[number], names, contract)]
+        if description.time:
+            words.append(f"mostly {description.time}")
         labels[number] = ", ".join(words) or ORDINARY
     for label, times in Counter(labels.values()).items():
         if times > 1:
-            alike = [number for number, own in labels.items() if own == label]
-            labels |= _told_apart(label, {number: described[number] for number in alike}, contract)
+            alike = {number: described[number] for number, own in labels.items() if own == label}
+            labels |= _told_apart(label, alike, contract)
     return labels
+
+
+def _ordinary(described: Mapping[int, Description], mass: Mapping[int, float]) -> int | None:
+    """The heaviest cluster that nothing sets apart while others are set apart; None without one."""
+    plain = [
+        number
+        for number, description in described.items()
+        if not (description.distinctions or description.manners or description.time)
+    ]
+    # The heaviest is what the others are compared with; where nothing is set apart, none is the
+    # ordinary one.
+    if not 0 < len(plain) < len(described):
+        return None
+    return max(plain, key=lambda number: (mass[number], -number))
+
+
+def _words(description: Description, names: Sequence[str], contract: Contract) -> list[str]:
+    """What sets a cluster apart, such as "Light high and restless": an entry for each feature."""
+    words_of: dict[int, list[str]] = {}
+    for distinction in description.distinctions:
+        feature = contract.features[distinction.feature]
+        words_of.setdefault(distinction.feature, []).append(_direction(distinction, feature))
+    for manner in description.manners:
+        words_of.setdefault(manner.feature, []).append(manner.word)
+    return [f"{names[j]} {' and '.join(words)}" for j, words in words_of.items()]
+
+
+def _weaker_words(distinction: Distinction, names: Sequence[str], contract: Contract) -> str:
+    """The feature in which a cluster differs most where that is too little to set it apart:
+    "Light higher"."""
+    feature = contract.features[distinction.feature]
+    ending = "er" if feature.kind == "number" else ""
+    return f"{names[distinction.feature]} {_direction(distinction, feature)}{ending}"
 
 
 def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract) -> dict[int, str]:
@@ -477,28 +508,25 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
     def spread(j: int) -> float:
         """How far the middles of two neighbours are apart at least, as a share of the range between
         the bounds."""
-        middles = sorted(one.intervals[j].middle for one in alike.values())
+        middles = sorted(description.intervals[j].middle for description in alike.values())
         feature = contract.features[j]
-        return min(after - before for before, after in pairwise(middles)) / (
-            feature.high - feature.low
-        )
+        least = min(after - before for before, after in pairwise(middles))
+        return least / (feature.high - feature.low)
 
     # Of equal spreads the first feature, as the contract lists them.
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
     feature = contract.features[best]
     name = names_without_units(contract)[best]
-    values = {
-        number: value_text(one.intervals[best].middle, feature) for number, one in alike.items()
-    }
+    values = {}
+    for number, description in alike.items():
+        values[number] = value_text(description.intervals[best].middle, feature)
     times = Counter(values.values())
     labels = {}
     for place, number in enumerate(sorted(alike), start=1):
         value = f"{name} {values[number]}"
-        labels[number] = (
-            f"{label} ({value})"
-            if times[values[number]] == 1
-            else f"{label} ({value}, no. {place})"
-        )
+        if times[values[number]] > 1:
+            value = f"{value}, no. {place}"
+        labels[number] = f"{label} ({value})"
     return labels
 
 

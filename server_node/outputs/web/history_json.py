@@ -59,7 +59,7 @@ class Columns:
         """One more column: the sum of some packed tables of number and readings (n, 2). Returns its
         readings in all."""
         together = packed[0]
-        tables = [readings_table(one) for one in packed]
+        tables = [readings_table(table) for table in packed]
         if len(tables) > 1:
             count: Counter[int] = Counter()
             for table in tables:
@@ -163,34 +163,34 @@ async def read_history(reader: HistoryReader, model: str, asked: QueryParams) ->
     """
     step = _step(asked.get("step"))
     with_clients = _with_clients(asked.get("of"))
-    width = next(each for each in sorted(BINS_KEPT, reverse=True) if step % each == 0)
+    width = next(width for width in sorted(BINS_KEPT, reverse=True) if step % width == 0)
     first, last = asked_span(asked)
     start: float | None = -MOMENT_MAX if first is None else first // step * step
     latest = MOMENT_MAX if last is None else last
-    found = History(model, width, step, [], [], Columns(), Columns(), reader.names(model), None)
+    history = History(model, width, step, [], [], Columns(), Columns(), reader.names(model), None)
     column: list[HistoryBin] = []
     while start is not None:
         bins = reader.bins(model, width, start, latest, BINS_AT_ONCE + 1)
-        for one in bins[:BINS_AT_ONCE]:
-            if column and one.start // step != column[0].start // step:
-                _add(found, column, with_clients)
+        for history_bin in bins[:BINS_AT_ONCE]:
+            if column and history_bin.start // step != column[0].start // step:
+                _add(history, column, with_clients)
                 column = []
-                if len(found.starts) == COLUMNS_MAX:
-                    return replace(found, more_from=one.start // step * step)
-            column.append(one)
+                if len(history.starts) == COLUMNS_MAX:
+                    return replace(history, more_from=history_bin.start // step * step)
+            column.append(history_bin)
         start = bins[BINS_AT_ONCE].start if len(bins) > BINS_AT_ONCE else None
         await asyncio.sleep(0)
     if column:
-        _add(found, column, with_clients)
-    return found
+        _add(history, column, with_clients)
+    return history
 
 
-def _add(found: History, bins: Sequence[HistoryBin], with_clients: bool) -> None:
+def _add(history: History, bins: Sequence[HistoryBin], with_clients: bool) -> None:
     """One more column, of these bins."""
-    found.starts.append(bins[0].start // found.step_s * found.step_s)
-    found.readings.append(found.clusters.add([one.clusters for one in bins]))
+    history.starts.append(bins[0].start // history.step_s * history.step_s)
+    history.readings.append(history.clusters.add([history_bin.clusters for history_bin in bins]))
     if with_clients:
-        found.clients.add([one.clients for one in bins])
+        history.clients.add([history_bin.clients for history_bin in bins])
 
 
 def _titles(names: HistoryNames | None) -> Callable[[int], dict[str, Any]]:
@@ -248,12 +248,9 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> F
         bins = reader.bins(
             model, FINE_S, start, MOMENT_MAX if last is None else last, CELL_BINS_AT_ONCE + 1
         )
-        starts += [one.start for one in bins[:CELL_BINS_AT_ONCE]]
-        together = summed(
-            np.concatenate(
-                [together, *(cells_table(one.cells) for one in bins[:CELL_BINS_AT_ONCE])]
-            )
-        )
+        starts += [history_bin.start for history_bin in bins[:CELL_BINS_AT_ONCE]]
+        cells = [cells_table(history_bin.cells) for history_bin in bins[:CELL_BINS_AT_ONCE]]
+        together = summed(np.concatenate([together, *cells]))
         start = bins[CELL_BINS_AT_ONCE].start if len(bins) > CELL_BINS_AT_ONCE else None
         await asyncio.sleep(0)
     names = reader.names(model)
