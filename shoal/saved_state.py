@@ -74,7 +74,8 @@ class SavedState:
         if self.version is not None:
             entries["version"] = self.version
         entries |= identity
-        for name in _rules(type(self)):
+        kind: Any = type(self)
+        for name in _rules_of(kind):
             entries[name] = _plain(getattr(self, name))
         return entries
 
@@ -98,7 +99,8 @@ class SavedState:
                 raise InvalidState(f"saved with {name} {state[name]!r}, this is {expected!r}")
         known: Sizes = dict(sizes or {})
         values = {}
-        for name, rule in _rules(cls).items():
+        kind: Any = cls
+        for name, rule in _rules_of(kind).items():
             values[name] = rule.read(name, _entry(state, name), known)
         restored = cls(**values)
         restored.check()
@@ -373,8 +375,8 @@ PLAIN: Final[Mapping[type, Rule]] = {
 
 
 @cache
-def _rules(kind: type[Any]) -> dict[str, Rule]:
-    """The rule of each field of a `SavedState`, in the order of the fields."""
+def _rules_of(kind: Any) -> dict[str, Rule]:
+    """The rule of each field of a type of saved state, in the order of the fields."""
     annotations = get_type_hints(kind, include_extras=True)
     return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}
 

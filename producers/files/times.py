@@ -306,8 +306,9 @@ def _written(text: str, order: str | None) -> datetime | None:
     if numbers is None or order is None:
         return None
     # Names of the parts as the order has them: 2024-01-31, 31.01.2024, 01/31/2024.
-    year, month, day = {"year-first": "abc", "day-first": "cba", "month-first": "cab"}[order]
-    return _with_clock(numbers, int(numbers[year]), int(numbers[month]), int(numbers[day]))
+    parts = {"year-first": "abc", "day-first": "cba", "month-first": "cab"}[order]
+    year, month, day = (int(numbers[part]) for part in parts)
+    return _with_clock(numbers, year, month, day)
 
 
 def _with_clock(written: re.Match[str], year: int, month: int, day: int) -> datetime:

@@ -45,8 +45,11 @@ def reported(cls: Type) -> Type:
 
     pydantic only reads it: nothing is validated when the server itself makes one.
     """
-    cls.__pydantic_config__ = _CONFIG
-    made: Type = dataclass(frozen=True)(cls)
+    # Any: mypy follows neither an attribute that is set on a class, nor a decorator that is called.
+    marked: Any = cls
+    marked.__pydantic_config__ = _CONFIG
+    make_dataclass: Any = dataclass(frozen=True)
+    made: Type = make_dataclass(marked)
     return made
 
 
