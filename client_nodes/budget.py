@@ -183,6 +183,8 @@ def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowChargesState(SavedState):
+    """Which places of the readings log are charged."""
+
     charged: list[list[int]]
     """[partition, first place that is not charged]"""
     open: list[list[int]]

@@ -56,6 +56,8 @@ FIRST_WINDOW_PART = 8
 
 @dataclass(frozen=True, kw_only=True)
 class CountWindowsState(SavedState):
+    """The open window of counts, and what was published of the windows before it."""
+
     clock_window: Annotated[int | None, Whole(least=-COUNT_MAX)]
     rows: Annotated[Rows, FloatArray("n", "d", gaps=True)]
     valid: Annotated[Bools, BoolArray("n")]
@@ -81,7 +83,7 @@ class Places(NamedTuple):
     times: list[float | None]
     """event time of each, seconds since 1970"""
     taken_in: list[float]
-    """when the log took each in, seconds since 1970"""
+    """times at which the log took each in, seconds since 1970"""
 
 
 class CountWindows:

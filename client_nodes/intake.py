@@ -70,6 +70,8 @@ def _whole_seconds(time: float | None) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanState(SavedState):
+    """The oldest and the newest event time, seconds since 1970; None for none."""
+
     oldest: float | None
     newest: float | None
 
@@ -118,6 +120,8 @@ def no_batch(width: int) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class IntakeState(SavedState):
+    """Positions in the readings log, and the newest event times."""
+
     positions: list[list[int]]
     """[partition, next offset to read]"""
     recent_times: Annotated[Floats, FloatArray("times")]

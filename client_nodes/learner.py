@@ -24,6 +24,8 @@ from shoal.saved_state import SavedState
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerState(SavedState):
+    """What decides when the next updates are due, and what they count."""
+
     rejected: int
     places_since_update: int
     republish: bool
@@ -98,7 +100,7 @@ class Learner:
 
     @property
     def due(self) -> tuple[int, float]:
-        """When the next updates are due: after how many places, or at which time if that is first.
+        """The next updates: after how many places they are due, or at which time if that is first.
 
         The time is in seconds since 1970.
         """
@@ -230,6 +232,8 @@ def saved_sequence_halves(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLearnerState(SavedState):
+    """Numbers of one model: of its newest update, and of readings since."""
+
     sequence: int
     readings: int
     reported: int

@@ -46,6 +46,8 @@ NEVER_SENT: Final = (0, -1)
 
 @dataclass(frozen=True, kw_only=True)
 class PendingState(SavedState):
+    """A window that some batch still has to take."""
+
     rows: Annotated[Rows, FloatArray("n", "d", gaps=True)]
     valid: Annotated[Bools, BoolArray("n")]
     number: int
@@ -53,6 +55,8 @@ class PendingState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedModelState(SavedState):
+    """What was sent and charged of one model."""
+
     sent_round: int
     sent_window: Annotated[int, Whole(least=-1)]
     charged: int
@@ -61,9 +65,11 @@ class MaskedModelState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedWindowsState(SavedState):
+    """The window that waits for its round, and what each model has sent."""
+
     pending: PendingState | None
     masked: dict[str, MaskedModelState]
-    """by the name of the model"""
+    """name of the model -> its part"""
 
 
 class PendingWindow(NamedTuple):

@@ -101,6 +101,8 @@ TOTALS = (*READING_RESULTS, "updates")
 
 @dataclass(frozen=True, kw_only=True)
 class TotalsState(SavedState):
+    """Counts by name since the client was first started."""
+
     counts: dict[str, int]
 
 

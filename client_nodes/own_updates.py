@@ -54,6 +54,8 @@ WAIT_S: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnUpdatesState(SavedState):
+    """Positions up to which the log was searched for own updates."""
+
     seen: list[list[int]]
     """[partition, offset]"""
 

@@ -74,6 +74,8 @@ def _decode(value: bytes) -> Note:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasesState(SavedState):
+    """Which places of the readings log are released."""
+
     released: list[list[int]]
     """[partition, first place that is not released]"""
 

@@ -38,12 +38,16 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAnswersState(SavedState):
+    """The version of the request that one model answered last, and its number."""
+
     answered: int
     sequence: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAnswersState(SavedState):
+    """The answers of all models, and the rejected readings that they reported."""
+
     models: dict[str, ModelAnswersState]
     reported: int
 
@@ -123,7 +127,7 @@ class RoundAnswers:
         return answers
 
     def _make_report(self, now: float) -> Iterator[EncodedUpdate]:
-        """At most one update, with the number of rejected readings and nothing else.
+        """One update at most, with the number of rejected readings and nothing else.
 
         A client all of whose readings are rejected has no row to answer with, and would be taken
         for one that has no sensor.

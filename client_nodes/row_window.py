@@ -17,6 +17,8 @@ from shoal.saved_state import BoolArray, FloatArray, SavedState
 
 @dataclass(frozen=True, kw_only=True)
 class RowWindowState(SavedState):
+    """The newest rows with their event times, where these are known."""
+
     rows: Annotated[Rows, FloatArray("n", "d", gaps=True)]
     times: Annotated[Floats, FloatArray("n")]
     dated: Annotated[Bools, BoolArray("n")]

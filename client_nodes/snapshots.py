@@ -151,7 +151,7 @@ class Snapshots:
 
     def _keep_round(self, record: Record) -> None:
         # Only a client that masks its counts loads what it takes.
-        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415
+        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415 - for masked counts only
 
         try:
             opened = OpenRound.decode(record.value, record.headers)

@@ -26,6 +26,8 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class UserReadingsState(SavedState):
+    """The readings that were counted in the open window, by user."""
+
     users: list[bytes]
     """digests of user ids"""
     number: Annotated[Ints, IntArray("readings")]

@@ -43,6 +43,8 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EntryState(SavedState):
+    """One client's masked counts in a round, without the counts."""
+
     client: str
     window: int
     places: int
@@ -52,6 +54,8 @@ class EntryState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class SentState(SavedState):
+    """One entry, and where in the log the message with its counts stands."""
+
     offset: int
     round: int
     plan: bytes
@@ -61,6 +65,8 @@ class SentState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSumsState(SavedState):
+    """What the open round of one model has, and the windows that were unmasked."""
+
     sent: list[SentState]
     partition: int
     unmasked: dict[str, int]

@@ -1,4 +1,4 @@
-"""When readings are due: at once, at a rate, or as fast as they happened."""
+"""The times at which readings are due: at once, at a rate, or as fast as they happened."""
 
 from __future__ import annotations
 

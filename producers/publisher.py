@@ -149,6 +149,8 @@ def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
 
 @dataclass(frozen=True, kw_only=True)
 class MarkState(SavedState):
+    """What the log of one client held of a source."""
+
     identity: str
     end: int
     last_number: Annotated[int, Whole(least=-1)]
@@ -156,12 +158,14 @@ class MarkState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class BookmarkState(SavedState):
+    """The position in one source, and what each log held then."""
+
     version: ClassVar[int] = 1
 
     run: int
     number: int
     marks: dict[str, MarkState]
-    """by the name of the client"""
+    """name of the client -> its mark"""
 
 
 class Bookmark:

@@ -91,7 +91,7 @@ class Pump:
         """number of the first reading, and readings that follow each other"""
         self._next_number: int | None = None
         self._due: float | None = None
-        """when the next reading is due; None where that is not computed yet"""
+        """time at which the next reading is due; None where that is not computed yet"""
         self._saved_at = -math.inf
         self._retry_at = -math.inf
         self._linger_until = -math.inf

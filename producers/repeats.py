@@ -97,7 +97,7 @@ class SourceFiles:
             raise SettingsError(f"{own / FED_FILE}: cannot be written: {error.strerror}") from None
 
     def repeat_in(self, folder: Path) -> str | None:
-        """For people: which file, and which clients below `folder` have it already.
+        """The file for people: which one it is, and which clients below `folder` have it already.
 
         None where no client has one.
         """

@@ -163,6 +163,8 @@ class Gaps:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldState(SavedState):
+    """The last values of one client, and how many readings they have been held."""
+
     client: str
     last: list[float]
     age: int
@@ -170,6 +172,8 @@ class HeldState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldValuesState(SavedState):
+    """The last values of all clients."""
+
     clients: list[HeldState]
 
 

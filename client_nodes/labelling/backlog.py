@@ -15,6 +15,8 @@ from shoal.transports.base import Log, Positions
 
 @dataclass(frozen=True, kw_only=True)
 class BacklogState(SavedState):
+    """The unlabelled readings of one model, as pairs of partition and offset."""
+
     start: list[list[int]]
     until: list[list[int]]
     again: bool

@@ -122,6 +122,8 @@ def _span(dwell: _Dwell, until: float | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DwellState(SavedState):
+    """One dwell: the regime, its readings so far, and what was reported of it."""
+
     identity: int | None
     readings: int
     since: float | None
@@ -131,12 +133,16 @@ class DwellState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthsState(SavedState):
+    """The lengths of the newest dwells in one regime, in readings."""
+
     identity: int
     readings: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DwellsState(SavedState):
+    """The dwell that goes on, the one that may follow it, and usual lengths."""
+
     digest: str | None
     """hexadecimal, as it has 63 bits and a whole number of a state at most 53"""
     dwell: DwellState

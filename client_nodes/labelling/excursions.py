@@ -70,18 +70,24 @@ class _Likely:
 
 @dataclass(frozen=True, kw_only=True)
 class NatsState(SavedState):
+    """The evidence for one other regime, in nats."""
+
     identity: int
     nats: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(SavedState):
+    """The evidence for each other regime at one reading."""
+
     nats: list[NatsState]
     """one for each other regime"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExcursionsState(SavedState):
+    """Known regimes with their sums, and the readings that may be an excursion."""
+
     known: list[int]
     """identities of the regimes that are known"""
     sums: Annotated[Floats, FloatArray("known", 3, "d")]

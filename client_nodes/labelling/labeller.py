@@ -46,6 +46,8 @@ BACKLOG_WAIT_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLabelsState(SavedState):
+    """The number of novel readings of one model."""
+
     novel: int
 
 

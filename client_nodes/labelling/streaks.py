@@ -18,6 +18,8 @@ FEATURES_MAX = 3
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideState(SavedState):
+    """Readings of a streak in which one feature was above or below its usual values."""
+
     feature: int
     above: bool
     readings: int
@@ -25,6 +27,8 @@ class OutsideState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class StreakState(SavedState):
+    """The streak of one model that goes on, if any."""
+
     begun: bool
     novel: int
     ordinary: int

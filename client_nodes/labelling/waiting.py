@@ -80,6 +80,8 @@ def _learnt_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingState(SavedState):
+    """Readings that wait for a label, with the rows before them."""
+
     rows: Annotated[Floats, FloatArray("rows", "d", gaps=True)]
     values: Annotated[Floats, FloatArray("waiting", "d", gaps=True)]
     places: list[list[int]]

@@ -35,7 +35,7 @@ PIECE_BYTES = 8192
 
 
 def beginning_of(path: Path, limit: int = HEAD_BYTES) -> bytes:
-    """At most the first `limit` bytes of a file, decompressed; none if it is damaged there."""
+    """The first `limit` bytes of a file at most, decompressed; none if it is damaged there."""
     with suppress(InvalidData), _file_errors(path), _opened(path) as file:
         return file.read(limit)
     return b""
@@ -86,6 +86,7 @@ def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
 
 
 def count_lines(path: Path) -> int:
+    """The number of lines of a file, decompressed. Raises `InvalidData`."""
     lines = 0
     last = b""
     with _file_errors(path), _opened(path) as file:

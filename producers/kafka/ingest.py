@@ -73,6 +73,8 @@ class KafkaCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicMarkState(SavedState):
+    """What the log of one client had of one partition."""
+
     client: str
     partition: int
     mark: MarkState
@@ -80,6 +82,8 @@ class TopicMarkState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaBookmarkState(SavedState):
+    """Positions in the topic, and what the logs held then."""
+
     version: ClassVar[int] = STATE_VERSION
 
     run: int

@@ -41,6 +41,8 @@ class IngestCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class UnstoredState(SavedState):
+    """One numbered reading that may not be in the log yet."""
+
     number: int
     time: float
     values: Annotated[Floats, FloatArray("d", gaps=True)]
@@ -49,6 +51,8 @@ class UnstoredState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientStreamState(SavedState):
+    """The sensors of one client: open readings, numbered ones, and the log."""
+
     source: str
     aligner: AlignerState
     next_number: int

@@ -56,6 +56,8 @@ DIGEST_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class IngestState(SavedState):
+    """The newest deliveries, and the sensors of each client."""
+
     version: ClassVar[int] = STATE_VERSION
 
     width: int

@@ -63,6 +63,8 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueState(SavedState):
+    """The value of one feature, and when it was measured."""
+
     feature: int
     time: float
     value: float
@@ -70,6 +72,8 @@ class ValueState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupState(SavedState):
+    """The values of one reading."""
+
     values: list[ValueState]
 
     @classmethod
@@ -86,6 +90,8 @@ class GroupState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class AlignerState(SavedState):
+    """Open readings, the last values, and the event times reached."""
+
     open: list[GroupState]
     last: GroupState
     closed_up_to: float | None

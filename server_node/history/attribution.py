@@ -63,7 +63,7 @@ class WaitingUpdate(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where the readings of updates lay. Each update counts whole, at the time of its newest
+    """Attribution of the readings of updates to clusters. Each update counts whole, at the time of its newest
     reading: the mean of its points is of all of them, so parts of it would show no movement."""
 
     at: Floats

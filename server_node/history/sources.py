@@ -1,4 +1,4 @@
-"""Where a model's history is read from: what its recorder goes on from, and what findings are made
+"""The sources of a model's history: what its recorder goes on from, and what findings are made
 of."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class MaskedRoundsState(SavedState):
     version: ClassVar[int] = 3
 
     rounds: dict[str, ModelRoundState]
-    """by the name of the model"""
+    """name of the model -> its part"""
 
 
 class MaskedRounds:

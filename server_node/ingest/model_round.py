@@ -76,7 +76,7 @@ class ModelRoundState(SavedState):
     suspects: SuspectsState
     helper_check: HelperCheckState
     offsets: list[int]
-    """of the messages"""
+    """bytes of the messages"""
     messages: list[bytes]
     partition: int
     first_at: float | None
@@ -220,7 +220,8 @@ class ModelRound:
             self._expected = len(self._messages)
         # In the order of the batch, as its digest has them.
         self._messages = {offset: self._messages[offset] for offset in close.places}
-        return self._applied("masked_round_closed", clients=str(len(clients)))
+        fields = self._fields(clients=str(len(clients)))
+        return Applied("masked_round_closed", fields=fields)
 
     def _check_batch(self, close: CloseRound) -> list[str]:
         """The clients of the batch of the open round. Raises `MessageRejected` for another one."""
@@ -296,7 +297,8 @@ class ModelRound:
         # The first counts: the mean of two, each with noise of its own, would have less.
         known = self._sums.setdefault(message.helper, message)
         if known.total != message.total:
-            return self._applied("helper_sums_differ", logging.ERROR, helper=message.helper)
+            fields = self._fields(helper=message.helper)
+            return Applied("helper_sums_differ", logging.ERROR, fields)
         if len(message.total) != 4 * self.cells:
             del self._sums[message.helper]
             raise MessageRejected("arrays", "it has other cells than its round")
@@ -327,13 +329,13 @@ class ModelRound:
             self._absorb(total, places, now, made_at)
             self._suspects.absorbed(message.client for message in messages)
             self._check.note_absorbed()
-            applied = self._applied("masked_round_absorbed", clients=clients)
+            fields = self._fields(clients=clients)
+            applied = Applied("masked_round_absorbed", fields=fields)
         else:
             self._check.note_void(now)
             left_out = self._suspects.void({message.client: message.key for message in messages})
-            applied = self._applied(
-                "masked_round_void", logging.ERROR, clients=clients, left_out=left_out or ""
-            )
+            fields = self._fields(clients=clients, left_out=left_out or "")
+            applied = Applied("masked_round_void", logging.ERROR, fields)
         # Also of a void batch: helpers have unmasked these windows, and never will again.
         self.answered |= {message.client: message.window for message in messages}
         self.number += 1
@@ -349,19 +351,19 @@ class ModelRound:
         if self._check.judge(self._closed, entries, self._sums, now + self._terms["batch_s"]):
             self._suspects.trust_helpers()
         wrong = self._check.wrong
-        applied = self._applied("masked_helpers_checked")
+        applied = Applied("masked_helpers_checked", fields=self._fields())
         if wrong:
             self._suspects.blame_helpers()
             faults = "; ".join(f"{helper}: {fault}" for helper, fault in sorted(wrong.items()))
-            applied = self._applied("masked_helper_wrong", logging.ERROR, helpers=faults)
+            fields = self._fields(helpers=faults)
+            applied = Applied("masked_helper_wrong", logging.ERROR, fields)
         self.number += 1
         self._empty_round()
         return applied
 
-    def _applied(self, event: str, level: int = logging.INFO, **fields: str) -> Applied:
-        """What became of a message: an event of the open round."""
-        names = {"model": self._model.name, "round": str(self.number)}
-        return Applied(event, level, names | fields)
+    def _fields(self, **fields: str) -> dict[str, str]:
+        """The fields of an event of the open round."""
+        return {"model": self._model.name, "round": str(self.number)} | fields
 
     def due_check(self, now: float) -> list[MaskedCounts]:
         """The messages of invented clients that make the open round a check of helpers, where that

@@ -18,7 +18,7 @@ from shoal.server_node.ingest.request_publishing import (
 from shoal.server_node.outputs.command_parts import opened_log, print_result
 
 LIST = "list"
-"""in the place of a client's name, it shows who is in quarantine"""
+"""shown in the place of a client's name: it asks who is in quarantine"""
 
 
 @click.command()

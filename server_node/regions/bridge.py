@@ -57,7 +57,7 @@ class BridgeState(SavedState):
     """Saved state of `Bridge`, beside the digests of what it has published."""
 
     positions: list[list[int]]
-    """of the region's contributions"""
+    """[partition, offset] of the region's contributions"""
 
 
 class Bridge:

@@ -50,7 +50,7 @@ class RegionsState(SavedState):
     """Saved state of `Regions`."""
 
     trees: dict[str, list[RegionState]]
-    """by the client that the tree is of"""
+    """client that a tree is of -> the parts of its regions"""
 
 
 class Regions:

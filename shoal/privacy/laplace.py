@@ -112,7 +112,7 @@ class DiscreteLaplace:
     steps: int
     """m, the grid steps over the range"""
     scale: int
-    """in steps"""
+    """steps"""
     inner: tuple[Digit, ...]
     """digits of k below one scale, finest first"""
     scales: Digit
@@ -203,7 +203,7 @@ class DiscreteLaplace:
 
 
 def _first_positions(tables: Sequence[AnyArray]) -> Ints:
-    """Where each table begins when all are joined."""
+    """The position at which each table begins when all are joined."""
     lengths = [len(table) for table in tables]
     return np.cumsum([0, *lengths[:-1]])
 

@@ -104,7 +104,7 @@ class Spending(NamedTuple):
         if not self.masked:
             return 0.0
         # Loaded only where counts are masked: the tables of a client need its memory.
-        from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415
+        from shoal.privacy.gaussian import epsilon_of  # noqa: PLC0415 - for masked counts only
 
         # Rhos add up, whatever was learnt from the windows before; epsilons would overstate.
         rho = sum(entry.rho for entry in self.masked)

@@ -147,7 +147,7 @@ class RequestSigner:
                 f"and make it with `shoal keys {signer}`"
             )
         # Loaded only here: a client without a key needs none of it.
-        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415
+        from shoal.protocol.ed25519 import read_private_key  # noqa: PLC0415 - only with a key
 
         self._key = read_private_key(file)
 
@@ -185,7 +185,7 @@ class ServerKeys:
         self._public: PublicKeys | None = None
         if settings.operator_keys is not None:
             # Loaded only here: a server without keys of operators needs none of it.
-            from shoal.protocol.ed25519 import (  # noqa: PLC0415
+            from shoal.protocol.ed25519 import (  # noqa: PLC0415 - only with a key
                 PublicKeys,
                 read_private_key,
                 read_public_keys,

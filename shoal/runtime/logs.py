@@ -155,7 +155,7 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
         if file is None:
             return log
         # Loaded only to sign and check: most federations run without keys of servers.
-        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415
+        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415 - only to check
 
         contract = config.contract
         closes = None
@@ -196,7 +196,7 @@ def _server_key(config: Config) -> PrivateKey | None:
             "make it with `shoal keys server`"
         )
     # Loaded only to sign.
-    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415
+    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415 - only to sign
 
     key = read_private_key(config.server.signing_key_file)
     if key.public not in read_public_keys(config.log.server_keys):
