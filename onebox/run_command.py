@@ -50,6 +50,8 @@ STATUS_EVERY_S = 0.2
 IDLE_S = 0.02
 SAID_READINGS = 1000
 """fewest readings that allow to say that there is one cluster only"""
+REMAINDER_MIN = 0.01
+"""part of the readings from which on those that fell to no listed cluster get a line"""
 DESCRIBED_MAX = 12
 """clusters that the list of a model describes by what sets them apart"""
 LAST_UPDATE_S = 1.0
@@ -308,12 +310,25 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
             lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
             if n > 1 and place < DESCRIBED_MAX:
                 lines.append(f"        {cluster['description']}")
+        lines += _remainder(clusters)
         state = model_state(
             run.config.resolved.models[model], run.box.server.models()[model].snapshot
         )
         if state and learnt >= SAID_READINGS:
             lines.append(f"  {state}")
     return lines
+
+
+def _remainder(clusters: list[dict[str, Any]]) -> list[str]:
+    """A line for the readings that fell to none of these clusters, where that is 1 % or more."""
+    shares = [cluster["share"] for cluster in clusters if cluster["share"] is not None]
+    rest = 1 - sum(shares)
+    # The first readings came before any cluster was known: of a short file they are many.
+    if not shares or rest < REMAINDER_MIN:
+        return []
+    return [
+        f"  {rest:>4.0%}  to no cluster that was known when they came, or to one that has ended"
+    ]
 
 
 def _plural(number: int, one: str) -> str:

@@ -14,6 +14,7 @@ from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.config.contract import within
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
+from shoal.protocol.history import NO_CLUSTER
 from shoal.server_node.history.counted import CountedReadings
 from shoal.server_node.history.cycles import Cycle
 from shoal.server_node.history.recent import RecentHistory
@@ -274,7 +275,12 @@ def _most_from(recent: RecentHistory | None) -> MostFrom | None:
 def _counted(counted: CountedReadings | None) -> Counted | None:
     if counted is None:
         return None
-    return Counted(start=counted.start, end=counted.end, readings=counted.readings)
+    return Counted(
+        start=counted.start,
+        end=counted.end,
+        readings=counted.readings,
+        unknown_share=round(counted.share(NO_CLUSTER), 4),
+    )
 
 
 def _usual(usual: Usual | None) -> UsualView | None:

@@ -96,6 +96,9 @@ class Counted:
     """end of the newest 5 minutes that it has"""
     readings: Count
     """readings in all, those that fell to no known cluster among them"""
+    unknown_share: Share
+    """part of them that fell to no cluster known when they came: with the shares of the clusters,
+    and of those that have ended, it makes 1"""
 
 
 @reported

@@ -91,8 +91,8 @@ def test_a_snapshot_is_in_the_units_of_the_contract() -> None:
     assert body["contract"] == contract.digest
     assert body["positions"] == [[0, 480]]
     assert body["features"] == [
-        {"name": "temperature", "unit": "°C"},
-        {"name": "humidity", "unit": "%"},
+        {"name": "temperature", "unit": "°C", "digits": 2, "values": None, "period": None},
+        {"name": "humidity", "unit": "%", "digits": 1, "values": None, "period": None},
     ]
     assert body["nodes"][0]["position"] == [20.0, 100.0]
     assert body["nodes"][0]["mass"] == arrays["count"][0]

@@ -273,7 +273,8 @@ function dwellText(dwell, { regimes, beside }) {
 // What shares are of.
 function sharesOf(counted) {
   if (!counted) return "no history is kept to count shares from.";
-  return `its share is of the ${count(counted.readings)} readings counted in ${duration(counted.end - counted.start)}, as they fell when they came.`;
+  const unknown = counted.unknown_share ? `; ${percent(counted.unknown_share)} fell to no cluster known then` : "";
+  return `its share is of the ${count(counted.readings)} readings counted in ${duration(counted.end - counted.start)}, as they fell when they came${unknown}.`;
 }
 
 function notesOn(model, clustering) {
