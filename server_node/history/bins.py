@@ -309,8 +309,10 @@ class Places(SavedState):
 
     def table(self) -> Ints:
         """table (k, 2 + f) of identity, mean places in whole units, and readings."""
-        readings = self.sums[:, :1]
         features = self.features
+        if not len(self.identities):
+            return np.empty((0, 2 + features), dtype=np.int64)
+        readings = self.sums[:, :1]
         means = np.rint(self.sums[:, 1 : 1 + features] / readings).astype(np.int64)
         for feature, sines in zip(self.circular, self.sums[:, 1 + features :].T, strict=True):
             turns = np.arctan2(sines, self.sums[:, 1 + feature]) / (2.0 * np.pi)
@@ -391,9 +393,10 @@ class Bin(SavedState):
         places = self.places
         placed_updates = self.placed_updates
         if places is not None and over:
+            placed_updates = updates
+        if places is not None and over and len(places.identities):
             table = places.largest(clusters_placed(places.features)).table()
             places = Places.at_means(table, places.circular)
-            placed_updates = updates
         clusters = self.clusters.largest(CLUSTERS_PER_BIN_MAX, NO_CLUSTER)
         return Bin(clusters, self.clients, cells, places, updates, placed_updates)
 
