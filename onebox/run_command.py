@@ -172,9 +172,9 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
 def run_command(file: Path, **options: Any) -> None:
     """Cluster the readings in DATA as the federation FILE says, in one process, with the live page.
 
-    Runs the producer, all clients and the server, on the logs and folders of the file, so that the commands for
-    separate processes can go on from there. How DATA are read is in [files] of the file; `shoal init DATA` writes it.
-    A run that was stopped continues where it was.
+    Runs the producer, all clients and the server, on the logs and folders of the file, so that the
+    commands for separate processes can go on from there. How DATA are read is in [files] of the
+    file; `shoal init DATA` writes it. A run that was stopped continues where it was.
 
     \b
     shoal init readings.csv

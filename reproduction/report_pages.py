@@ -19,7 +19,10 @@ from reproduction import report
 from reproduction.experiments import PAPERS
 from reproduction.report import Chapter, Picture, ReportOptions, Table
 
-MADE: Final = "This page is made by `shoal reproduce all` from [results.json](results.json), which has every figure."
+MADE: Final = (
+    "This page is made by `shoal reproduce all` from [results.json](results.json), which has every"
+    " figure."
+)
 HEADINGS: Final = (
     "experiment",
     "what it does",
@@ -30,13 +33,22 @@ HEADINGS: Final = (
     "no band",
 )
 STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 } img { max-width: 100% }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem;
+       margin: 2rem auto; padding: 0 1rem; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0 }
+img { max-width: 100% }
 td, th { border: 1px solid #ccc; padding: .15rem .5rem; text-align: left; font-size: 13px }
-th { background: #f2f2f2 } code { background: #f4f4f4 } .differs { background: #fbe3e0 } .agrees { background: #e6f3e6 }
+th { background: #f2f2f2 }
+code { background: #f4f4f4 }
+.differs { background: #fbe3e0 }
+.agrees { background: #e6f3e6 }
 @media (prefers-color-scheme: dark) {
-  body { background: #1b1b1b; color: #ddd } th { background: #2a2a2a } code { background: #2a2a2a }
-  td, th { border-color: #444 } .differs { background: #4b2622 } .agrees { background: #21381f }
+  body { background: #1b1b1b; color: #ddd }
+  th { background: #2a2a2a }
+  code { background: #2a2a2a }
+  td, th { border-color: #444 }
+  .differs { background: #4b2622 }
+  .agrees { background: #21381f }
   img { background: #fff }
 }
 """
@@ -322,4 +334,7 @@ def _inline(text: str) -> str:
 def _embedded(picture: Picture) -> str:
     data = base64.b64encode(picture.path.read_bytes()).decode()
     caption = html.escape(picture.caption)
-    return f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    return (
+        f'<figure><img alt="{caption}"'
+        f' src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    )

@@ -31,8 +31,9 @@ TITLE: Final = (
 )
 HELP: Final = f"""{TITLE}
 
-Markdown, one page for each experiment, and report.html with everything. All of it takes two hours or more on one core;
-a run that was stopped is resumed by the same command. --quick writes the same form from little data in a minute.
+Markdown, one page for each experiment, and report.html with everything. All of it takes two hours
+or more on one core; a run that was stopped is resumed by the same command. --quick writes the same
+form from little data in a minute.
 """
 
 

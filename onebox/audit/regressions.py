@@ -226,13 +226,17 @@ def audit_shared_ledger(config: Config, folder: Path, readings: Floats) -> Event
     with resumed(open_client(second, NAME, clock=lambda: NOW)) as node:
         while node.step():
             pass
-    held = read_spending(first.client.folder / NAME / LEDGER)
-    published = [len(_updates(each)) for each in (first, second)]
-    charged = sum(one.windows for account in held.values() for one in account.models)
+    accounts = read_spending(first.client.folder / NAME / LEDGER)
+    published = len(_updates(first)) + len(_updates(second))
+    charged = sum(model.windows for account in accounts.values() for model in account.models)
     return EventFinding(
-        "one ledger", "two federations", sum(published), "windows published", max(0, sum(published) - charged),
+        "one ledger",
+        "two federations",
+        published,
+        "windows published",
+        max(0, published - charged),
         "that the ledger lacks",
-    )  # fmt: skip
+    )
 
 
 def audit_presence(config: Config, folder: Path, generator: np.random.Generator) -> EventFinding:

@@ -228,7 +228,10 @@ class EventFinding:
 
     def line(self) -> str:
         """See `Finding.line`."""
-        return f"{self.audit} ({self.subject}): {self.trials} {self.unit}, {self.occurred} {self.event}: {verdict(self)}"
+        return (
+            f"{self.audit} ({self.subject}): {self.trials} {self.unit}, {self.occurred}"
+            f" {self.event}: {verdict(self)}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """See `Finding.as_dict`."""

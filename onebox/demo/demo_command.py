@@ -196,15 +196,19 @@ class Seed(click.ParamType[int | None]):
     type=Seed(),
     default="0",
     show_default=True,
-    help="A whole number: the same noise, and the same numbers, at every run; such noise "
-    "protects nothing, as it can be computed. Or random: every client draws a secret key, as "
-    "outside of the demo.",
+    help=(
+        "A whole number: the same noise, and the same numbers, at every run; such noise "
+        "protects nothing, as it can be computed. Or random: every client draws a secret key, as "
+        "outside of the demo."
+    ),
 )
 @click.option(
     "--epsilon",
     type=click.FloatRange(EPSILON_MIN, EPSILON_MAX),
-    help="What one reading costs, in the private counts and in the noisy rows alike. [4 in "
-    "counts, 400 in rows]",
+    help=(
+        "What one reading costs, in the private counts and in the noisy rows alike. [4 in "
+        "counts, 400 in rows]"
+    ),
 )
 @click.option("--private", is_flag=True, help="Leave out the models that learn from noisy rows.")
 @click.option(
@@ -322,7 +326,10 @@ def _report(
     summary["remark"] = remark
     if (compared[0].labels >= 0).any():
         file_of_plot = folder / "clusters.png"
-        title = f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']} clients"
+        title = (
+            f"{contract.federation}: {summary['readings']:,} readings of {summary['clients']}"
+            " clients"
+        )
         plot(
             contract.contract,
             office,
@@ -341,16 +348,20 @@ def _report(
 def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]:
     lines = [
         "",
-        f"In {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt "
-        f"{summary['readings']:,} readings and published {summary['updates']:,} updates. No "
-        "reading left its client.",
+        (
+            f"In {summary['seconds']:.0f} seconds, {summary['clients']} clients learnt "
+            f"{summary['readings']:,} readings and published {summary['updates']:,} updates. No "
+            "reading left its client."
+        ),
         "",
         *summary["found"],
         *filter(None, [summary["occupancy"]]),
         "",
         *table(compared),
-        "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0 "
-        "is chance).",
+        (
+            "Agreement: with whether somebody was in the room (adjusted Rand index: 1 is perfect, 0"
+            " is chance)."
+        ),
         summary["price"],
     ]
     if (waiting := summary["readings"] - summary["counted"]) > 0:

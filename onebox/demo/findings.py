@@ -92,7 +92,10 @@ def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) ->
     most = max(shares, key=lambda identity: (shares[identity], -identity))
     others = office.occupied[labels != most]
     elsewhere = f", and in {100 * others.mean():.0f} % of all others" if len(others) else ""
-    return f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster {most}{elsewhere}."
+    return (
+        f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster"
+        f" {most}{elsewhere}."
+    )
 
 
 def _in_a_sentence(text: str, features: Sequence[FeatureView]) -> str:

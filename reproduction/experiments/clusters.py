@@ -44,17 +44,19 @@ VARIANTS: Final[tuple[Keys, ...]] = tuple(
     (("clusters", how), ("source", source)) for how, source in METHODS
 )
 TEXT: Final = f"""\
-Not from a paper. Eight data sets whose number of clusters is known, scaled to 0..1 and dealt to {CLIENTS} clients: rows
-of every cluster on each (IID), or of few clusters. `right` is the share of {TRIALS} trials with the true number,
-`found` the mean number; at most {MOST} are looked for. `auto` is what `clusters = "auto"` takes over from a streaming
-model; `gap`, `silhouette` and `bic` choose from the nodes of cluster_tree in a federation, and in the estimators from
-one round of k-FED or, for `bic`, from the likelihoods that sums of rounds give.
-The rule of gap and the weights of BIC on nodes were chosen with some of these data sets in sight: on others they may be
-right less often.
+Not from a paper. Eight data sets whose number of clusters is known, scaled to 0..1 and dealt to
+{CLIENTS} clients: rows of every cluster on each (IID), or of few clusters. `right` is the share of
+{TRIALS} trials with the true number, `found` the mean number; at most {MOST} are looked for. `auto`
+is what `clusters = "auto"` takes over from a streaming model; `gap`, `silhouette` and `bic` choose
+from the nodes of cluster_tree in a federation, and in the estimators from one round of k-FED or,
+for `bic`, from the likelihoods that sums of rounds give. The rule of gap and the weights of BIC on
+nodes were chosen with some of these data sets in sight: on others they may be right less often.
 
-- *one*: a single round cluster. A silhouette does not exist for one cluster, so it is always wrong there.
-- *blobs*, *skewed*: five round clusters, and four of different sizes and shapes (the data of `shoal reproduce
-  pictures`). Long clusters are several round ones for gap and silhouette, and not for mixtures.
+- *one*: a single round cluster. A silhouette does not exist for one cluster, so it is always wrong
+  there.
+- *blobs*, *skewed*: five round clusters, and four of different sizes and shapes (the data of
+  `shoal reproduce pictures`). Long clusters are several round ones for gap and silhouette, and not
+  for mixtures.
 - *corners*, *eight*, *ten*: 4, 8 and 10 round clusters of equal spread in 2, 4 and 8 features.
 - *xclara*, *s_set1*: 3 and 15 clusters (files; not run without them).
 """

@@ -204,12 +204,15 @@ def _covered(network: ArtNetwork, rows: Floats) -> float:
 
 
 SEEDS: Final = 5
-TITLE: Final = "Two clients and a server learn three Gaussians in three rounds: is anything forgotten on the way?"
+TITLE: Final = (
+    "Two clients and a server learn three Gaussians in three rounds: is anything forgotten on the"
+    " way?"
+)
 TEXT: Final = """\
-Published: section 5.2 of the FCAC paper, figures 4 to 9, which are pictures without figures; the data are drawn from
-its description. `kept` is the least share of a subset's rows, over all subsets learnt so far, that are within the
-vigilance of a node of the client that learnt them; `covered`, the same of the server; `found`, the least share that
-lies in a cluster of its own Gaussian.
+Published: section 5.2 of the FCAC paper, figures 4 to 9, which are pictures without figures; the
+data are drawn from its description. `kept` is the least share of a subset's rows, over all subsets
+learnt so far, that are within the vigilance of a node of the client that learnt them; `covered`,
+the same of the server; `found`, the least share that lies in a cluster of its own Gaussian.
 """
 
 
@@ -265,7 +268,10 @@ def _chapter(options: ReportOptions) -> Chapter:
     runs = _measured(1 if options.quick else options.trials or SEEDS, options.jobs)
     drawn = options.out / "continual.png"
     draw_rounds(runs["changed", 0], subsets(0), SCHEDULE, drawn)
-    caption = "Both clients and the server after each round, seed 0 (figures 7 to 9 of the FCAC paper in one)"
+    caption = (
+        "Both clients and the server after each round, seed 0 (figures 7 to 9 of the FCAC paper in"
+        " one)"
+    )
     return Chapter(
         "continual", TITLE, TEXT, [Table(results(runs), FORMATS)], [Picture(drawn, caption)]
     )

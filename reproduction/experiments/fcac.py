@@ -84,27 +84,31 @@ def same_digits(setting: Setting, measure: str, measured: Figure, printed: Figur
 
 
 TEXT: Final = """\
-Published: tables 3 (IID) and 4 (non-IID) of N. Masuyama and others, "Privacy-preserving continual federated
-clustering via adaptive resonance theory" (2023): mean and population standard deviation of 20 trials without noise. A
-figure agrees if it has the same digits. With `--check` on hill_valley, phoneme, optdigits, pendigits and
-magic_telescope the command takes 35 seconds on two cores and ends with exit code 0.
+Published: tables 3 (IID) and 4 (non-IID) of N. Masuyama and others, "Privacy-preserving continual
+federated clustering via adaptive resonance theory" (2023): mean and population standard deviation
+of 20 trials without noise. A figure agrees if it has the same digits. With `--check` on
+hill_valley, phoneme, optdigits, pendigits and magic_telescope the command takes 35 seconds on two
+cores and ends with exit code 0.
 
 - **Bioresponse** and **Mozilla4 IID** agree to the last digit as well.
-- **Mozilla4 non-IID** and **Skin** differ because of ties: their features are whole numbers, so nodes can be equally
-  near, and the authors' program has no rule for that (an unstable sort decides). Here the oldest node wins. In both,
-  most single trials equal the authors' (Mozilla4: all of the first three but seed 2; Skin: seed 0 in both splits).
-- **Ozone** has 14 937 missing cells in the public file and none in the paper's, which does not say how they were
-  filled. With the mean of the column, the default for this data set, the figures come this close.
-- **Fashion-MNIST** was not run, because the file was not available. The command supports it (`fashion_mnist`, 100
-  clients, grey values scaled to -1..1).
+- **Mozilla4 non-IID** and **Skin** differ because of ties: their features are whole numbers, so
+  nodes can be equally near, and the authors' program has no rule for that (an unstable sort
+  decides). Here the oldest node wins. In both, most single trials equal the authors' (Mozilla4: all
+  of the first three but seed 2; Skin: seed 0 in both splits).
+- **Ozone** has 14 937 missing cells in the public file and none in the paper's, which does not say
+  how they were filled. With the mean of the column, the default for this data set, the figures come
+  this close.
+- **Fashion-MNIST** was not run, because the file was not available. The command supports it
+  (`fashion_mnist`, 100 clients, grey values scaled to -1..1).
 
-The protocol is that of the published program (commit c8d8af4 of Masuyama-lab/FCAC), with single trials of which tests
-compare it: `reproduction/datasets.py` has permutations and splits. Clients learn raw values in the order of the
-classes, and the server absorbs nodes with high winning counts first. Rows are drawn by number, so a file in another
-order than OpenML's gives other figures. Magic's column `ID`, which numbers the rows by class, is left out.
+The protocol is that of the published program (commit c8d8af4 of Masuyama-lab/FCAC), with single
+trials of which tests compare it: `reproduction/datasets.py` has permutations and splits. Clients
+learn raw values in the order of the classes, and the server absorbs nodes with high winning counts
+first. Rows are drawn by number, so a file in another order than OpenML's gives other figures.
+Magic's column `ID`, which numbers the rows by class, is left out.
 
-Other data sets of the same form can be run with `--dataset NAME`, and with `--epsilon E` the paper's Laplace noise, for
-which it has no figures.
+Other data sets of the same form can be run with `--dataset NAME`, and with `--epsilon E` the
+paper's Laplace noise, for which it has no figures.
 """
 EXPERIMENT: Final = Experiment(
     name="fcac",

@@ -83,13 +83,15 @@ def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
 
 
 TEXT: Final = """\
-Published: table 1 of J. L. Corcuera Bárcena and others, "A federated fuzzy c-means clustering algorithm" (2021),
-means of ten runs without deviations. `fraction` is the share of clients in a round; `difference` is the distance from
-the centres of fuzzy c-means on all rows, 0 at fraction 1. The figures are of the IID split with 20 clients.
+Published: table 1 of J. L. Corcuera Bárcena and others, "A federated fuzzy c-means clustering
+algorithm" (2021), means of ten runs without deviations. `fraction` is the share of clients in a
+round; `difference` is the distance from the centres of fuzzy c-means on all rows, 0 at fraction 1.
+The figures are of the IID split with 20 clients.
 
-Bands of the ARI: xclara 1e-4 (below fraction 1 also three deviations of the difference of two means of ten, because
-the draws of clients decide about a row or two), waveform 3e-3, the others 0.05, because they depend on the start and
-the paper's starts are not known. `difference` is claimed at fraction 1 only.
+Bands of the ARI: xclara 1e-4 (below fraction 1 also three deviations of the difference of two means
+of ten, because the draws of clients decide about a row or two), waveform 3e-3, the others 0.05,
+because they depend on the start and the paper's starts are not known. `difference` is claimed at
+fraction 1 only.
 """
 EXPERIMENT: Final = Experiment(
     name="fcm",

@@ -266,16 +266,18 @@ def _band(setting: Setting, measure: str, measured: Figure) -> float | None:
 
 
 TEXT: Final = """\
-Published: tables 2 to 5 of M. Stallmann, A. Wilbik, "Towards federated clustering: a federated fuzzy c-means
-algorithm (FFCM)" (2022), and the column FedFCM in tables 3 and 4 of the FCAC paper, which is FFCM's program started
-from centres in 0..1, whatever the range of the data. The synthetic data are drawn from the paper's description; they
-are not the paper's draws. Errors are not squared, as in the tables, whatever the text says.
+Published: tables 2 to 5 of M. Stallmann, A. Wilbik, "Towards federated clustering: a federated
+fuzzy c-means algorithm (FFCM)" (2022), and the column FedFCM in tables 3 and 4 of the FCAC paper,
+which is FFCM's program started from centres in 0..1, whatever the range of the data. The synthetic
+data are drawn from the paper's description; they are not the paper's draws. Errors are not squared,
+as in the tables, whatever the text says.
 
-Bands: the errors that do not depend on the start (`within` in case 1 .01, avg1 .02; case 3 with avg2 .01, `outside`
-.1), and the median of case 4 (1.0). The gap depends on the start, and the paper gives none: ten random ones end in
-several minima, where the paper has one run. What table 5 (case 4) calls the gap is the gap / sqrt(d). Case 4, a
-hundred G2 sets, takes seven minutes, so `shoal reproduce ffcm` runs it with `--dataset case4` only. The forms with one
-local step are not in the paper. No band is claimed for the column FedFCM: many of its centres nearly coincide, and the
+Bands: the errors that do not depend on the start (`within` in case 1 .01, avg1 .02; case 3 with
+avg2 .01, `outside` .1), and the median of case 4 (1.0). The gap depends on the start, and the paper
+gives none: ten random ones end in several minima, where the paper has one run. What table 5 (case
+4) calls the gap is the gap / sqrt(d). Case 4, a hundred G2 sets, takes seven minutes, so
+`shoal reproduce ffcm` runs it with `--dataset case4` only. The forms with one local step are not in
+the paper. No band is claimed for the column FedFCM: many of its centres nearly coincide, and the
 last digit of a distance decides which of them separate.
 """
 EXPERIMENT: Final = Experiment(

@@ -223,10 +223,13 @@ def _shuffled(
     return DataSet(name, rows[order], classes[order], owner[order])
 
 
-TITLE: Final = "Run every algorithm on two small synthetic data sets: clients that are alike, and clients that are not."
+TITLE: Final = (
+    "Run every algorithm on two small synthetic data sets: clients that are alike, and clients that"
+    " are not."
+)
 TEXT: Final = """\
-Not from a paper. In *blobs* every client has rows of each of five round clusters; in *skewed* there are four clusters
-of different sizes and shapes, and each client has rows of two of them. Seed 0.
+Not from a paper. In *blobs* every client has rows of each of five round clusters; in *skewed* there
+are four clusters of different sizes and shapes, and each client has rows of two of them. Seed 0.
 """
 
 

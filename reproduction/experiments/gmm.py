@@ -140,10 +140,11 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
 
 
 TEXT: Final = """\
-The thesis (M. Uranga, "Federated clustering", 2024) prints silhouettes of data without seeds, which can be compared
-as relations only. What is checked is the claim of the sums: `difference`, the distance of the means from those of
-scikit-learn's `GaussianMixture` on all rows from the same start, is at most 1e-6. Weights and covariances agree as
-closely (`tests/reproduction/test_rounds_protocols.py`). Averages of local fits are measured beside them.
+The thesis (M. Uranga, "Federated clustering", 2024) prints silhouettes of data without seeds, which
+can be compared as relations only. What is checked is the claim of the sums: `difference`, the
+distance of the means from those of scikit-learn's `GaussianMixture` on all rows from the same
+start, is at most 1e-6. Weights and covariances agree as closely
+(`tests/reproduction/test_rounds_protocols.py`). Averages of local fits are measured beside them.
 """
 EXPERIMENT: Final = Experiment(
     name="gmm",

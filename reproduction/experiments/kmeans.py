@@ -55,11 +55,11 @@ def _published(setting: Setting) -> Mapping[str, Figure]:
 
 
 TEXT: Final = """\
-Published: the column k-means in tables 3 and 4 of the FCAC paper, which is of all rows in one place. The band is
-three of our deviations over 20 trials. By sums, started from k-FED's centres, `difference` is the distance of the
-centres from those of Lloyd's algorithm on all rows in one place, from the same start: 0 up to rounding, whichever
-client holds which rows. Without published figures: averages of local fits, and starts anywhere in the range of the
-data.
+Published: the column k-means in tables 3 and 4 of the FCAC paper, which is of all rows in one
+place. The band is three of our deviations over 20 trials. By sums, started from k-FED's centres,
+`difference` is the distance of the centres from those of Lloyd's algorithm on all rows in one
+place, from the same start: 0 up to rounding, whichever client holds which rows. Without published
+figures: averages of local fits, and starts anywhere in the range of the data.
 """
 EXPERIMENT: Final = Experiment(
     name="kmeans",

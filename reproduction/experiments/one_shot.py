@@ -70,8 +70,9 @@ def _run_kfed(setting: Setting, trial: int) -> dict[str, float]:
 
 
 KFED_TEXT: Final = """\
-Published: the column k-FED in tables 3 and 4 of the FCAC paper. The band is three of our deviations over 20 trials.
-Unweighted means on the server are the paper's; the form with weighted means has no published figures.
+Published: the column k-FED in tables 3 and 4 of the FCAC paper. The band is three of our deviations
+over 20 trials. Unweighted means on the server are the paper's; the form with weighted means has no
+published figures.
 """
 KFED_EXPERIMENT: Final = Experiment(
     name="kfed",
@@ -98,8 +99,9 @@ def _run_mufc(setting: Setting, trial: int) -> dict[str, float]:
 
 
 MUFC_TEXT: Final = """\
-Published: the column MUFC in tables 3 and 4 of the FCAC paper. The band is three of our deviations over 20 trials.
-k-means++ seeds alone are the paper's client half; the form with full k-means on clients has no published figures.
+Published: the column MUFC in tables 3 and 4 of the FCAC paper. The band is three of our deviations
+over 20 trials. k-means++ seeds alone are the paper's client half; the form with full k-means on
+clients has no published figures.
 """
 MUFC_EXPERIMENT: Final = Experiment(
     name="mufc",

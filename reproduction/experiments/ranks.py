@@ -160,23 +160,26 @@ FORM: Final = python_format(".2f")
 
 
 TEXT: Final = f"""\
-Published: tables 3 and 4 of the FCAC paper (N. Masuyama and others, 2023) print a rank beside every figure; the mean
-ranks here are of the same data sets. In brackets is the deviation by chance: how far the mean rank moves if the
-experiment is repeated and every mean varies as its published deviation says. A mean rank agrees within {BAND:g} of
-these. Scores of the paper's algorithms that are equal to its four decimals are ties. No band is claimed for ffcm, the
-column FedFCM, whose settings are not published; its figures differ (`shoal reproduce ffcm`), and where it is better
+Published: tables 3 and 4 of the FCAC paper (N. Masuyama and others, 2023) print a rank beside every
+figure; the mean ranks here are of the same data sets. In brackets is the deviation by chance: how
+far the mean rank moves if the experiment is repeated and every mean varies as its published
+deviation says. A mean rank agrees within {BAND:g} of these. Scores of the paper's algorithms that
+are equal to its four decimals are ties. No band is claimed for ffcm, the column FedFCM, whose
+settings are not published; its figures differ (`shoal reproduce ffcm`), and where it is better
 here, others are a rank worse.
 
-All algorithms get the same raw rows, splits and noise. Given the number of classes are kmeans, kfed, ffcm, mufc, gmm,
-fcm and spectral; cluster_tree, density_tree, dbscan, fcac and cae find their own. fcac learns rows in the order of its
-authors' program, by class; cluster_tree and density_tree in random order, cluster_tree with an update every 500 rows.
-density_tree counts without noise of its own. cae and kmeans work on all rows in one place, or as if they did. dbscan
-takes at most {FEATURES_MAX} features, so it is ranked on the data sets that it takes. The ranks of cluster_tree are of
-a version in which a cluster without readings could still be joined to another one; of eight trials compared since,
-seven are the same, and one has a slightly higher score.
+All algorithms get the same raw rows, splits and noise. Given the number of classes are kmeans,
+kfed, ffcm, mufc, gmm, fcm and spectral; cluster_tree, density_tree, dbscan, fcac and cae find their
+own. fcac learns rows in the order of its authors' program, by class; cluster_tree and density_tree
+in random order, cluster_tree with an update every 500 rows. density_tree counts without noise of
+its own. cae and kmeans work on all rows in one place, or as if they did. dbscan takes at most
+{FEATURES_MAX} features, so it is ranked on the data sets that it takes. The ranks of cluster_tree
+are of a version in which a cluster without readings could still be joined to another one; of eight
+trials compared since, seven are the same, and one has a slightly higher score.
 
-Each data set, split, epsilon and score is one comparison, as in the paper. Comparisons by three scores on one data set
-are not independent, so the tests find a difference significant too easily; the ranks do not depend on that.
+Each data set, split, epsilon and score is one comparison, as in the paper. Comparisons by three
+scores on one data set are not independent, so the tests find a difference significant too easily;
+the ranks do not depend on that.
 """
 
 

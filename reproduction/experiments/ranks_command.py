@@ -324,9 +324,9 @@ NOISE_DATASETS: Final = ("hill_valley", "ozone", "phoneme", "optdigits")
 REPORT_TRIALS: Final = 2
 """trials of all algorithms in the report; most have no published ranks"""
 REPORTED: Final = f"""\
-The report ranks the paper's algorithms on all data that are in the folder; all algorithms in fewer trials, and not on
-{", ".join(LARGE_DATASETS)}; and with the paper's Laplace noise on four of the smaller data sets. What the paper shows
-with noise (figure 11) are diagrams without figures.
+The report ranks the paper's algorithms on all data that are in the folder; all algorithms in fewer
+trials, and not on {", ".join(LARGE_DATASETS)}; and with the paper's Laplace noise on four of the
+smaller data sets. What the paper shows with noise (figure 11) are diagrams without figures.
 """
 QUICK_DATASETS: Final = ("hill_valley", "phoneme", "pendigits")
 

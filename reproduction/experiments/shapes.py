@@ -143,13 +143,14 @@ def _published_dbscan(setting: Setting) -> Mapping[str, Figure]:
 
 
 DBSCAN_TEXT: Final = """\
-Source: M. Uranga, "Federated clustering" (2024), section 3.2. The thesis prints neither noise nor seeds, and scores
-by silhouettes; those of the true classes are low (moons .33, circles .11), so they cannot tell a right clustering
-from a wrong one. Data here: 15 000 rows of two moons and of two circles (inner radius .5), dealt to five clients
-alike, by class, and by sectors. The column *published* has what is required: an ARI of .95, and no row (0) with
-another label than on the grid of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on
-all rows* is scikit-learn's, the best by the true classes of five pairs of eps and min_samples; with .05 and 20 it
-reaches .86 on circles with noise .1 (seed 0).
+Source: M. Uranga, "Federated clustering" (2024), section 3.2. The thesis prints neither noise nor
+seeds, and scores by silhouettes; those of the true classes are low (moons .33, circles .11), so
+they cannot tell a right clustering from a wrong one. Data here: 15 000 rows of two moons and of two
+circles (inner radius .5), dealt to five clients alike, by class, and by sectors. The column
+*published* has what is required: an ARI of .95, and no row (0) with another label than on the grid
+of all rows in one place. The options are dbscan's defaults for all data. *DBSCAN on all rows* is
+scikit-learn's, the best by the true classes of five pairs of eps and min_samples; with .05 and 20
+it reaches .86 on circles with noise .1 (seed 0).
 """
 DBSCAN_EXPERIMENT: Final = Experiment(
     name="dbscan",
@@ -275,19 +276,22 @@ def _published_spectral(setting: Setting) -> Mapping[str, Figure]:
 
 
 SPECTRAL_TEXT: Final = """\
-Source: M. Uranga, "Federated clustering" (2024), sections 3.4 and 5.4, which reports no figures because the
-clusterings were of no use. Data and splits are those of `dbscan`. The column *published* has what is required of sums
-on landmarks: an ARI of .98, with the number of clusters given and by the eigengap, and no row (0) with another label
-than from all rows in one place on the same landmarks. *averaged* is algorithm 8 of the thesis.
+Source: M. Uranga, "Federated clustering" (2024), sections 3.4 and 5.4, which reports no figures
+because the clusterings were of no use. Data and splits are those of `dbscan`. The column
+*published* has what is required of sums on landmarks: an ARI of .98, with the number of clusters
+given and by the eigengap, and no row (0) with another label than from all rows in one place on the
+same landmarks. *averaged* is algorithm 8 of the thesis.
 
-**Circles with noise .1 are not told apart**, so nothing is required of them: where there is no structure to find,
-rounding decides labels, and processors round differently. So many rows lie between the circles that the landmarks
-there tie them together as firmly as each is tied to itself; the eigengap finds one cluster. `dbscan` tells them apart.
+**Circles with noise .1 are not told apart**, so nothing is required of them: where there is no
+structure to find, rounding decides labels, and processors round differently. So many rows lie
+between the circles that the landmarks there tie them together as firmly as each is tied to itself;
+the eigengap finds one cluster. `dbscan` tells them apart.
 
-**Why averages of eigenvectors fail.** Algorithm 8 follows FedSpectral+ (Thakkar and Joshi 2023), which is made for one
-graph whose nodes all clients know. Rows of clients are no such graph: row i of one client is not row i of another, so
-the mean of the clients' products belongs to no graph. Neither the order nor the signs of eigenvectors, which the thesis
-suspects, are the reason. With landmarks, nodes are the same on all clients, and their ties are sums over rows.
+**Why averages of eigenvectors fail.** Algorithm 8 follows FedSpectral+ (Thakkar and Joshi 2023),
+which is made for one graph whose nodes all clients know. Rows of clients are no such graph: row i
+of one client is not row i of another, so the mean of the clients' products belongs to no graph.
+Neither the order nor the signs of eigenvectors, which the thesis suspects, are the reason. With
+landmarks, nodes are the same on all clients, and their ties are sums over rows.
 """
 SPECTRAL_EXPERIMENT: Final = Experiment(
     name="spectral",

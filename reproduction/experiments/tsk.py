@@ -285,8 +285,8 @@ def run(setting: Setting, trial: int) -> dict[str, float]:
         ]
     alone = [_errors(params, part.test) for params, part in zip(local, parts, strict=True)]
     together = [_errors(federated, part.test) for part in parts]
-    (mse_lm, mae_lm) = np.mean(alone, axis=0).tolist()
-    (mse_fm, mae_fm) = np.mean(together, axis=0).tolist()
+    mse_lm, mae_lm = np.mean(alone, axis=0).tolist()
+    mse_fm, mae_fm = np.mean(together, axis=0).tolist()
     found = {
         "mse_lm": mse_lm,
         "mse_fm": mse_fm,
@@ -364,7 +364,10 @@ def agrees(setting: Setting, measure: str, measured: Figure, printed: Figure) ->
     return measured.mean <= limit if setting["rules"] == "sums" else None
 
 
-TITLE: Final = "Predict by Takagi-Sugeno rules as F2LS does, and by tsk's sums, beside the models of single clients."
+TITLE: Final = (
+    "Predict by Takagi-Sugeno rules as F2LS does, and by tsk's sums, beside the models of single"
+    " clients."
+)
 EXPERIMENT: Final = Experiment(
     name="tsk",
     title=TITLE,
@@ -385,14 +388,15 @@ EXPERIMENT: Final = Experiment(
 
 QUICK_TRIALS: Final = 2
 TEXT: Final = """\
-Published: tables I and II of the F2LS paper, the means of its three clients. `lm` are the models of single clients,
-`fm` is the federated one, each on the test rows of the clients; `gain` is the error of the first less that of the
-second. Rules *merged*: each client runs fuzzy c-means alone, chooses the number of clusters by the correlation index,
-and the server joins near centres (at most 1.5 standard deviations apart by complete linkage; the paper does not give
-its threshold). Rules by *sums*: tsk with six rules. *gradient* is the paper's: 5000 steps of .01, or until no
-coefficient moves by 1e-4. Bands: in scenario 1, .02 (mpg) and .03 (wine) around the paper's mean for gradient, and at
-most .135 (mpg) for least squares by sums; the gain is above 0 everywhere. The figures of single clients are not
-compared, because they vary by .05 to .1 from trial to trial.
+Published: tables I and II of the F2LS paper, the means of its three clients. `lm` are the models of
+single clients, `fm` is the federated one, each on the test rows of the clients; `gain` is the error
+of the first less that of the second. Rules *merged*: each client runs fuzzy c-means alone, chooses
+the number of clusters by the correlation index, and the server joins near centres (at most 1.5
+standard deviations apart by complete linkage; the paper does not give its threshold). Rules by
+*sums*: tsk with six rules. *gradient* is the paper's: 5000 steps of .01, or until no coefficient
+moves by 1e-4. Bands: in scenario 1, .02 (mpg) and .03 (wine) around the paper's mean for gradient,
+and at most .135 (mpg) for least squares by sums; the gain is above 0 everywhere. The figures of
+single clients are not compared, because they vary by .05 to .1 from trial to trial.
 """
 
 
@@ -451,8 +455,9 @@ STUDY: Final = Study(
                 ["--dataset", "names"],
                 multiple=True,
                 metavar="NAME",
-                help=f"{' or '.join(PUBLISHED)}; may be repeated; without it, those that are "
-                "there.",
+                help=(
+                    f"{' or '.join(PUBLISHED)}; may be repeated; without it, those that are there."
+                ),
             ),
             click.Option(["--trials"], type=click.IntRange(1), help=f"Without it, {TRIALS}."),
             click.Option(

@@ -63,8 +63,11 @@ class WaitingUpdate(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Attribution of the readings of updates to clusters. Each update counts whole, at the time of its newest
-    reading: the mean of its points is of all of them, so parts of it would show no movement."""
+    """Attribution of the readings of updates to clusters.
+
+    Each update counts whole, at the time of its newest reading: the mean of its points is of all of
+    them, so parts of it would show no movement.
+    """
 
     at: Floats
     """(w,) times of the updates, seconds since 1970, in the order in which they came"""

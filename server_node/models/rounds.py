@@ -343,14 +343,16 @@ class RoundsModel(PublishedModel):
             )
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> None:
-        """Change a known cluster, in all snapshots to come. Raises `MessageRejected` ("cluster")."""
+        """Change a known cluster, in all snapshots to come. Raises `MessageRejected`
+        ("cluster")."""
         # A snapshot of an open round would be a request of its own, so the change waits for the
         # next one that is due.
         self._publisher.change_cluster(change, place)
         self._snapshot_due |= self.sleeping
 
     def quarantine(self, client: str) -> None:
-        """No round waits for the client, and nothing that it has answered counts in the next one."""
+        """No round waits for the client, and nothing that it has answered counts in the next
+        one."""
         self._join_arrived()
         self._state = quarantined(self._state, client)
 
@@ -463,7 +465,8 @@ class RoundsModel(PublishedModel):
         )
 
     def begin_anew(self, state: Mapping[str, Any], before: ResolvedContract) -> None:
-        """Go on after a change of the contract, with nothing that was learnt under the earlier one."""
+        """Go on after a change of the contract, with nothing that was learnt under the
+        earlier one."""
         self._publisher.begin_anew(state, before)
         # Numbers of rounds go on: late answers to those of before are too late.
         number = self._publisher.newest_round(state)
@@ -492,7 +495,10 @@ class RoundsModel(PublishedModel):
 
     def _waiting_for(self) -> str:
         if self._state.params is None:
-            return f"This model takes over the clusters that {self._model.source} finds, and none has been found yet."
+            return (
+                f"This model takes over the clusters that {self._model.source} finds, and none has"
+                " been found yet."
+            )
         if self._state.initial:
             return "Clients have been asked for answers; the first round has not closed yet."
         return ""

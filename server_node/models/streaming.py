@@ -444,7 +444,10 @@ class StreamingModel(StreamingBase):
         clients = len(self.clients)
         wanted = self._settings.pool_clients
         if not clients:
-            return "No client has sent an update yet. Start a producer and a client; the first updates show here."
+            return (
+                "No client has sent an update yet. Start a producer and a client; the first updates"
+                " show here."
+            )
         return (
             f"{clients} of {wanted} clients have sent updates; clustering begins once all have, or "
             f"{self._settings.pool_s:g} s after the first."
@@ -464,7 +467,8 @@ class MaskedModel(StreamingModel):
 
     def _waiting_for(self) -> str:
         return (
-            "The first round of masked counts is open. It ends once enough clients have answered and all helpers."
+            "The first round of masked counts is open. It ends once enough clients have answered"
+            " and all helpers."
             if not self._publisher.counts.updates
             else super()._waiting_for()
         )

@@ -49,7 +49,8 @@ from shoal.transports.base import Log, beginning
 
 
 def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
-    """The changes as text, a line for each; of what has moved that whose chance is below `chance`."""
+    """The changes as text, a line for each; of what has moved that whose chance is below
+    `chance`."""
     before, after, _ = changes.spans
     moved = [_moved_line(one) for one in changes.moved if one.chance < chance]
     shares = [_share_line(one) for one in changes.shares if one.chance < chance]
@@ -71,19 +72,24 @@ def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
 def _last_line(changes: Changes, chance: float, something: bool) -> str:
     if min(changes.bins) < BINS_MIN:
         return (
-            f"The spans have {changes.bins[0]} and {changes.bins[1]} bins of {duration(changes.spans.width_s)}: with "
-            f"fewer than {BINS_MIN} nothing is known of chance, so no movement is shown."
+            f"The spans have {changes.bins[0]} and {changes.bins[1]} bins of"
+            f" {duration(changes.spans.width_s)}: with fewer than {BINS_MIN} nothing is known of"
+            " chance, so no movement is shown."
         )
     return (
-        f"Nothing {'else ' * something}has moved with a chance below {_percent(chance)}: {changes.compared} means and "
-        "shares of clusters were compared, and a chance is that of any of them."
+        f"Nothing {'else ' * something}has moved with a chance below {_percent(chance)}:"
+        f" {changes.compared} means and shares of clusters were compared, and a chance is that of"
+        " any of them."
     )
 
 
 def _begun_line(one: Begun) -> str:
     parted = f", parted from {one.other or 'another cluster'}" if one.kind == "parted" else ""
     by = ", ".join(f"{client} {100 * share:.0f} %" for client, share in one.clients)
-    return f"{one.title}{parted}: {100 * one.share:.1f} % of the readings{f'; from {by}' if by else ''}"
+    return (
+        f"{one.title}{parted}: {100 * one.share:.1f} % of the"
+        f" readings{f'; from {by}' if by else ''}"
+    )
 
 
 def _ended_line(one: Ended) -> str:
@@ -101,7 +107,10 @@ def _moved_line(one: Moved) -> str:
     unit = f" {one.unit}" if one.unit else ""
     if one.values is not None and one.values[0] != one.values[1]:
         return f"{one.title}: {one.feature} {' to '.join(one.values)}, {_chance(one.chance)}"
-    return f"{one.title}: {one.feature} {one.by:+.{places}f}{unit} ({before} to {after}), {_chance(one.chance)}"
+    return (
+        f"{one.title}: {one.feature} {one.by:+.{places}f}{unit} ({before} to {after}),"
+        f" {_chance(one.chance)}"
+    )
 
 
 def _share_line(one: ShareMoved) -> str:

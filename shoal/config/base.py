@@ -201,7 +201,8 @@ def error_message(detail: ErrorDetails) -> str:
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    """The place of a value in a file, such as "models[2].name: "; positions of entries begin at 1."""
+    """The place of a value in a file, such as "models[2].name: "; positions of entries begin
+    at 1."""
     if not path:
         return ""
     place = ""

@@ -155,7 +155,8 @@ def _merged(n_labels: int, joined: Ints) -> Ints:
 
 
 class _Graph:
-    """The cells of a set and their adjacency. It counts the cells whose neighbours are looked up."""
+    """The cells of a set and their adjacency. It counts the cells whose neighbours are looked
+    up."""
 
     def __init__(self, numbers: Ints, cells: int, d: int) -> None:
         """`numbers` (m,) are ascending."""
@@ -174,7 +175,8 @@ class _Graph:
         return np.stack([np.searchsorted(self.numbers, wanted[of]), neighbour], axis=1)
 
     def neighbours(self, wanted: Ints) -> Ints:
-        """wanted (w,) cells -> the positions in the set of all their neighbours, some repeatedly."""
+        """wanted (w,) cells -> the positions in the set of all their neighbours, some
+        repeatedly."""
         return self._beside(wanted)[1]
 
     def _beside(self, wanted: Ints) -> tuple[Ints, Ints]:

@@ -92,7 +92,8 @@ class Screened(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """Rows and nodes relative to a common origin, in units in which squares are the exponents u_i."""
+    """Rows and nodes relative to a common origin, in units in which squares are the exponents
+    u_i."""
 
     points: Floats
     """(n, d)"""
@@ -216,7 +217,7 @@ def _within(rows: Singles, columns: Singles, limits: Singles) -> Pairs:
 
 def _by_correntropy(points: Floats, nodes: Floats, far: float) -> Pairs:
     """points (b, d), nodes (k, d) -> the pairs of all of them, at least one of each point."""
-    (n, d) = points.shape
+    n, d = points.shape
     k = len(nodes)
     columns = np.ascontiguousarray(nodes.T, dtype=np.float32)
     # A difference is wrong by up to 4 roundings of a coordinate, which its exponential takes over
@@ -265,7 +266,8 @@ def ignore_underflow() -> np.errstate:
 def correntropy(
     row: Floats, weights: Floats, sigma: float, out: Floats, scratch: Scratch
 ) -> Floats:
-    """row (d,), weights (k, d) -> `out` (k,), the correntropy of the row and each node (eq. 6, 7)."""
+    """row (d,), weights (k, d) -> `out` (k,), the correntropy of the row and each node (eq.
+    6, 7)."""
     difference, exponent = scratch
     # Outputs by position: naming them takes NumPy a twentieth of the time of a row.
     np.subtract(row, weights, difference)

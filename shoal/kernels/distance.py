@@ -1,10 +1,11 @@
 """Squared Euclidean distances and nearest centres, at the speed of a matrix product and the
 precision of differences.
 
-|x|² - 2 x·c + |c|² is a matrix product and ten times as fast as differences, but its error is relative to the
-lengths of x and c, not to their distance. So the product is used where its error cannot matter, and the rows
-for which it can (near a centre, or almost half-way between two) are computed again from differences. Up to
-rounding, the result for a row does not depend on the other rows of the call: equal rows have equal labels.
+|x|² - 2 x·c + |c|² is a matrix product and ten times as fast as differences, but its error is
+relative to the lengths of x and c, not to their distance. So the product is used where its error
+cannot matter, and the rows for which it can (near a centre, or almost half-way between two) are
+computed again from differences. Up to rounding, the result for a row does not depend on the other
+rows of the call: equal rows have equal labels.
 
 Missing values are NaN in rows, replaced by those of the nearest point over what a row has.
 Distances are summed feature by feature in their order, so that they are the same bits on every

@@ -203,7 +203,10 @@ def _why_not_compiled(problem: Exception) -> str:
     said = " ".join(str(problem).split())
     if NO_FOLDER in said:
         return f"{said}; name a folder that can be written, NUMBA_CACHE_DIR=FOLDER"
-    return f'Numba cannot compile the kernels: {said}; {VARIABLE}="{NUMPY}" computes the same results without it'
+    return (
+        f'Numba cannot compile the kernels: {said}; {VARIABLE}="{NUMPY}" computes the same results'
+        " without it"
+    )
 
 
 PROCESS = Forms()

@@ -51,7 +51,8 @@ def match_order(before: Floats, after: Floats) -> Ints:
 
 
 def matched_distance(before: Floats, after: Floats) -> float:
-    """The Frobenius norm of the difference of two sets of centres in the order that makes it least."""
+    """The Frobenius norm of the difference of two sets of centres in the order that makes it
+    least."""
     cost = squared_by_differences(before, after)
     return float(np.sqrt(cost[np.arange(len(cost)), assignment(cost)].sum()))
 

@@ -1,5 +1,5 @@
-"""Engines for the tests of replays. Spark is started once for all of them, which takes most of their
-time."""
+"""Engines for the tests of replays. Spark is started once for all of them: its start takes most of
+their time."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ class CompiledLearning:
 
 
 class NetworkAttributes:
-    """The attributes that a network sets, and what may be read of them; arrays are read-only views."""
+    """The attributes that a network sets, and what may be read of them; arrays are read-only
+    views."""
 
     _nodes: Nodes
     _buffer: Floats

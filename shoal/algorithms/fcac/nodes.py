@@ -75,7 +75,8 @@ class Nodes:
         self.mean_sigma = _mean(self.sigmas)
 
     def _set_views(self) -> None:
-        """Make views of the live part of every array, once per change of size and not once per row."""
+        """Make views of the live part of every array, once per change of size and not once
+        per row."""
         k = self.size
         self.weights: Floats = self._weights[:k]
         self.sigmas: Floats = self._sigmas[:k]
@@ -254,7 +255,8 @@ class Diversity:
             self._ahead = list(zip(reversed(similarities), solved[::-1], strict=True))
 
     def add_next(self, own: float = math.e) -> bool:
-        """Add the next node that was prepared, by its similarity to itself; False: there is none."""
+        """Add the next node that was prepared, by its similarity to itself; False: there is
+        none."""
         if not self._ahead:
             return False
         self._add(*self._ahead.pop(), own)

@@ -59,5 +59,6 @@ class FcacOptions(AlgorithmOptions):
     )
     contribute: Literal["changed", "all"] = option(
         "changed",
-        '"changed": a contribution has the nodes created or won since the last one; "all": every node each time',
+        '"changed": a contribution has the nodes created or won since the last one; "all": every'
+        " node each time",
     )

@@ -142,7 +142,8 @@ add_32, add_16, add_4, add_1 = (_squaring(lanes) for lanes in (32, 16, 4, 1))
 
 @njit(forceinline=True)
 def add_squares(weights: Any, older: Any, n: Any, sums: Any) -> None:
-    """Set sums (d,) to those of the squares of what the n most recent nodes have beyond their mean."""
+    """Set sums (d,) to those of the squares of what the n most recent nodes have beyond their
+    mean."""
     first = 0
     d = len(sums)
     while d - first >= 32:
@@ -317,7 +318,8 @@ def two_nearest(
 
 @njit(forceinline=True)
 def find_reaching(bounds: Any, lowest: Any, ints: Any, found: Any) -> Any:
-    """Set found[:n] to the nodes whose bounds are at least `lowest`, in ascending order. Returns n."""
+    """Set found[:n] to the nodes whose bounds are at least `lowest`, in ascending order.
+    Returns n."""
     n = 0
     for block in range(blocks(ints)):
         bits = reaching(bounds, block, lowest)

@@ -43,7 +43,8 @@ def position_on(row: Any, axes: Any, axis: Any) -> Any:
 
 @njit(forceinline=True, error_model="numpy")
 def cell_of(position: Any, axes: Any, axis: Any, bins: Any) -> Any:
-    """The cell of an axis that a position falls into: coarse bins outside the zoom, then fine bins."""
+    """The cell of an axis that a position falls into: coarse bins outside the zoom, then fine
+    bins."""
     start = axes[4][axis]
     end = axes[5][axis]
     zoom = axes[6][axis]

@@ -219,7 +219,8 @@ def assign_flat(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, sq
 
 @njit(forceinline=True)
 def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, squares: Any) -> None:
-    """Find the nearest centre of each row (n, d), tile by tile, and add the rows: see `add_rows`."""
+    """Find the nearest centre of each row (n, d), tile by tile, and add the rows: see
+    `add_rows`."""
     labels = np.zeros(TILE, np.int32)
     columns = np.zeros((rows.shape[1], TILE), np.float32)
     relative = np.zeros(TILE, np.float32)

@@ -105,9 +105,10 @@ def add_chords(
         store(builder, builder.load(sums), bounds.data, place)
         return context.get_dummy_value()
 
-    return types.void(
-        columns, types.intp, point, types.intp, types.intp, types.float32, bounds
-    ), generate
+    return (
+        types.void(columns, types.intp, point, types.intp, types.intp, types.float32, bounds),
+        generate,
+    )
 
 
 @intrinsic
@@ -184,7 +185,8 @@ def set_furthest(rows: Any, weights: Any, origin: Any, ints: Any, floats: Any) -
 
 @njit(forceinline=True)
 def add_extremes(rows: Any, n: Any, lowest: Any, highest: Any) -> None:
-    """Lower lowest (d,) and raise highest (d,) to the extremes of each feature in the first n rows."""
+    """Lower lowest (d,) and raise highest (d,) to the extremes of each feature in the first n
+    rows."""
     for i in range(n):
         row = rows[i]
         for j in range(len(lowest)):
