@@ -196,7 +196,7 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
             "warn",
             f"roof inactive; 1 of 2 clients active, {rejected}. {most}",
         ]
-        cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[3].textContent)"
+        cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[2].textContent)"
         assert tab.value_of(cells) == ["Rejected", "–", "7"]
         signs = (
             "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
@@ -399,7 +399,7 @@ def test_rows_keep_their_order_for_a_minute_and_while_the_pointer_is_on_them(
     board = StatusBoard(a_status(CONTRACT, [a_snapshot(CONTRACT, arrays)]))
     web = page_server(board, CollectorRegistry())
     rows = (
-        "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.cells[3].textContent)"
+        "[...document.querySelectorAll('#clusters tbody tr')].map(row => row.cells[2].textContent)"
     )
     try:
         tab = browser.tab()

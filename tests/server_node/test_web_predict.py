@@ -35,6 +35,9 @@ LEARNT = WebClient(
 )
 SECRET = 31.41592
 
+NO_TARGET = {"target": None, "unit": None, "predictions": None}
+"""what an answer has of predictions of a model that makes none"""
+
 
 def test_before_learning_every_reading_is_in_no_cluster() -> None:
     client = WebClient(create_app(StatusBoard(a_status(CONTRACT)), CollectorRegistry(), predict))
@@ -43,11 +46,12 @@ def test_before_learning_every_reading_is_in_no_cluster() -> None:
         "clusters": [-1, -1],
         "identities": [-1, -1],
         "version": 0,
+        **NO_TARGET,
     }
 
 
 def test_no_rows_have_no_clusters() -> None:
-    none = {"model": "fcac", "clusters": [], "identities": [], "version": 9}
+    none = {"model": "fcac", "clusters": [], "identities": [], "version": 9, **NO_TARGET}
     assert LEARNT.post("/v1/predict", json=[]).json() == none
     assert LEARNT.post("/v1/predict", json={"rows": []}).json() == none
 
@@ -61,6 +65,7 @@ def test_without_nodes_every_reading_is_in_no_cluster() -> None:
         "clusters": [-1],
         "identities": [-1],
         "version": 1,
+        **NO_TARGET,
     }
 
 
@@ -73,6 +78,7 @@ def test_a_node_is_in_its_own_cluster() -> None:
         "clusters": numbers,
         "identities": numbers,
         "version": 9,
+        **NO_TARGET,
     }
 
 
@@ -419,7 +425,9 @@ def test_snapshots_and_clusters_have_the_values_of_a_category() -> None:
         assert mixed().get(path).json()["features"][1] == {
             "name": "valve",
             "unit": "",
+            "digits": 3,
             "values": ["closed", "open"],
+            "period": None,
         }
 
 

@@ -206,7 +206,7 @@ export class Clusters {
       { key: "name", title: "Cluster", of: ({ identity }) => identity, text: clusterTitle },
       { key: "state", title: "Now", of: ({ active }) => active, text: (cluster) => stateOf(cluster, Date.now() / 1000) },
       { key: "recent", title: "Share now", number: true, of: ({ shareNow }) => shareNow, text: ({ shareNow, nowPercent }) => percentText(nowPercent, shareNow) },
-      { key: "share", title: "Share", number: true, of: ({ share }) => share, text: ({ share, sharePercent }) => (share === null ? "–" : percentText(sharePercent, share)) },
+      { key: "share", title: "Share", number: true, of: ({ share, shareNow }) => share ?? shareNow, text: ({ share, sharePercent }) => (share === null ? "–" : percentText(sharePercent, share)) },
       ...(model.rounds ? [] : [{ key: "nodes", title: "Nodes", number: true, of: ({ nodes }) => nodes, text: ({ nodes }) => count(nodes) }]),
       ...(dwells ? [{ key: "dwell", title: "Dwell", number: true, of: ({ identity }) => dwells[identity], text: ({ identity }) => (dwells[identity] ? dwellText(dwells[identity], clustering) : "–") }] : []),
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
