@@ -66,7 +66,7 @@ class ClientResources(NamedTuple):
     """records that the server had published when the client started"""
 
 
-STATE_VERSION = 11
+STATE_VERSION = 12
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 

@@ -32,7 +32,7 @@ class Client:
         if name not in self.operations:
             raise AttributeError(f"no operation {name}; there are {', '.join(self.operations)}")
         method, path, operation = self.operations[name]
-        known = {one["name"]: one["in"] for one in operation["parameters"]}
+        known = {parameter["name"]: parameter["in"] for parameter in operation["parameters"]}
 
         def call(body: Any = None, media_type: str = "application/json", **given: Any) -> Any:
             if unknown := sorted(set(given) - set(known)):

@@ -97,18 +97,20 @@ class Run(NamedTuple):
         found: dict[tuple[str, str], Rejected] = {}
         first: dict[tuple[str, str], int] = {}
         for name, node in self.box.clients.items():
-            for one, number in node.rejected_of(self.pump.run):
-                key = one.reason, one.feature
-                before = found.get(key, one._replace(readings=0, first=f"{one.first} of {name}"))
-                found[key] = before._replace(readings=before.readings + one.readings)
+            for rejection, number in node.rejected_of(self.pump.run):
+                key = rejection.reason, rejection.feature
+                before = found.get(
+                    key, rejection._replace(readings=0, first=f"{rejection.first} of {name}")
+                )
+                found[key] = before._replace(readings=before.readings + rejection.readings)
                 if number is not None:
                     first[key] = min(number, first.get(key, number))
         places = self.places(list(first.values()))
         placed = [
-            one._replace(first=places.get(first.get(key, -1), one.first))
-            for key, one in found.items()
+            rejection._replace(first=places.get(first.get(key, -1), rejection.first))
+            for key, rejection in found.items()
         ]
-        return sorted(placed, key=lambda one: -one.readings)
+        return sorted(placed, key=lambda rejection: -rejection.readings)
 
     def total(self, name: str) -> int:
         """The sum of a counter over the clients."""

@@ -88,7 +88,11 @@ class ProducerTotals(NamedTuple):
     @property
     def unusable(self) -> bool:
         """Whether this run has stored readings and clients will reject all of them."""
-        return 0 < sum(self.published.values()) == sum(one.readings for one in self.rejected)
+        return (
+            0
+            < sum(self.published.values())
+            == sum(rejection.readings for rejection in self.rejected)
+        )
 
 
 def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:

@@ -277,7 +277,8 @@ class ServerMonitoring:
                 self._sizes(model.snapshot, model.view, model.lineage)
             known = model.status().events
             self._clusters.births_and_ends(
-                name, (BirthOrEnd(one.kind, one.cluster, one.text, one.at) for one in known)
+                name,
+                (BirthOrEnd(event.kind, event.cluster, event.text, event.at) for event in known),
             )
         for client in newest_clients(clients, CLIENTS_LABELLED_MAX):
             self._last_seen(client.client, client.last_seen)
@@ -295,7 +296,9 @@ class ServerMonitoring:
                 Report("update_incomplete", logging.WARNING, incomplete._asdict())
             )
         self._show(totals)
-        self._metrics.quarantined.set(len({one.client for one in outcome.quarantined}))
+        self._metrics.quarantined.set(
+            len({quarantine.client for quarantine in outcome.quarantined})
+        )
         self._metrics.partial_updates.set(outcome.waiting_updates)
         for event in outcome.events:
             totals.reports.append(Report(event.event, event.level, asdict(event)))

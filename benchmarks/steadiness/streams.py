@@ -186,7 +186,8 @@ def sojourns(generator: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     for step in range(n):
         at = int(generator.integers(4)) if generator.random() < 0.01 else at
         shift = 0.9 * shift + np.sqrt(1.0 - 0.81) * generator.standard_normal(3)
-        truth[step], rows[step] = at, centres[at] + 0.02 * shift
+        truth[step] = at
+        rows[step] = centres[at] + 0.02 * shift
     return rows, truth
 
 

@@ -211,7 +211,7 @@ def audit_independent_rows(
     first = generator.integers(0, 2, size=trials).astype(np.bool_)
     readings = [np.tile(bounds.from_unit(np.full(bounds.d, at)), (trials, 1)) for at in (0.0, 1.0)]
     rows = release(np.where(first[:, None], readings[0], readings[1]))
-    same = [(rows == own()(each)).all(axis=1) for each in readings]
+    same = [(rows == own()(reading)).all(axis=1) for reading in readings]
     guessed = same[0] != same[1]
     return loss_from_guesses(trials, int(guessed.sum()), int((same[0] == first)[guessed].sum()))
 
@@ -314,8 +314,8 @@ def audit_row_mechanism(
     return [
         *gaps,
         *(
-            LossFinding(one.audit, f"{ROWS}, {one.subject}", one.declared, one.loss)
-            for one in features
+            LossFinding(feature.audit, f"{ROWS}, {feature.subject}", feature.declared, feature.loss)
+            for feature in features
         ),
         LossFinding("features that never vary", ROWS, min(1.0, epsilons[0]), constant),
         LossFinding("noise of another client", ROWS, total, other),

@@ -175,4 +175,4 @@ def _configs(file: Path | None, folder: Path) -> list[Config]:
             (folder / name).write_text(
                 files("shoal.onebox.audit").joinpath(name).read_text("utf-8"), encoding="utf-8"
             )
-    return [load_config(each) for each in chosen if each is not None]
+    return [load_config(path) for path in chosen if path is not None]

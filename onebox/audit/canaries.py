@@ -51,7 +51,7 @@ def traces(readings: Floats, bounds: Bounds, digits: int = DIGITS) -> frozenset[
 
 def occurrences(where: bytes, wanted: Iterable[bytes]) -> int:
     """Number of the byte strings that occur in `where`."""
-    return sum(each in where for each in wanted)
+    return sum(text in where for text in wanted)
 
 
 def _digits(value: float, digits: int) -> bytes:

@@ -248,7 +248,7 @@ def _spent(config: Config, stream: str) -> Spent:
         ]
     except (InvalidState, KeyError):
         return nothing
-    return next((each for each in held.models if each.model == stream), nothing)
+    return next((account for account in held.models if account.model == stream), nothing)
 
 
 def _run_server(config: Config) -> None:
@@ -352,8 +352,8 @@ def audit_masked_kills(
         seen.read()
         short += any(seen.windows(client) > _charged(audited, client) for client in CLIENTS)
     twice = [
-        sum(len(found) > 1 for found in each.values())
-        for each in (seen.sums, seen.vectors, seen.unmasked)
+        sum(len(found) > 1 for found in published.values())
+        for published in (seen.sums, seen.vectors, seen.unmasked)
     ]
     after = f"after {kills} kills"
     return [
@@ -422,4 +422,4 @@ def _charged(config: Config, client: str) -> int:
         ]
     except (InvalidState, KeyError):
         return 0
-    return sum(one.windows for one in held.masked)
+    return sum(account.windows for account in held.masked)

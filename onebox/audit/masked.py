@@ -239,12 +239,13 @@ def audit_masked(
             canaries += [of_other[: 4 * CANARIES_MAX // trials + 1]] if spreads[trial] else []
             seen = scene.round(places[truth], of_other)
             exposed = scene.exposed(seen, of_other)
-            first, second = (scene.counts(seen, NAME, one) for one in places)
+            first, second = (scene.counts(seen, NAME, place) for place in places)
             # The likelihood ratio under Gaussian noise: no other guess is right more often.
             guess = _squared(exposed - second) - _squared(exposed - first)
             right += (guess > 0) == bool(was_first[trial])
             noises.append(exposed - (first, second)[truth])
-            sizes[trial], seconds[trial] = len(seen.messages[NAME].encode()), scene.client.step_s
+            sizes[trial] = len(seen.messages[NAME].encode())
+            seconds[trial] = scene.client.step_s
             of_others[trial] = scene.other.step_s
         declared = scene.mode.window_epsilon
         delta = scene.mode.delta
@@ -364,7 +365,7 @@ def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> N
     variances = [
         total / at for at in (count, _chi_square(count, ALPHA), _chi_square(count, 1.0 - ALPHA))
     ]
-    estimate, low, high = (_epsilon_of_variance(one, mode) for one in variances)
+    estimate, low, high = (_epsilon_of_variance(variance, mode) for variance in variances)
     return NoiseFinding(
         "masked counts, noise of one helper", subject, declared, count, estimate, low, high
     )

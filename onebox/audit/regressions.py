@@ -134,14 +134,14 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
     shutil.copytree(audited.client.folder, copy.client.folder)
     with ExitStack() as stack:
         nodes = [
-            stack.enter_context(resumed(open_client(each, NAME, clock=lambda: NOW)))
-            for each in (audited, copy)
+            stack.enter_context(resumed(open_client(config, NAME, clock=lambda: NOW)))
+            for config in (audited, copy)
         ]
         # The older process publishes something new after the newer one.
-        for number, (each, node) in enumerate(
+        for number, (site, node) in enumerate(
             ((audited, nodes[0]), (copy, nodes[1]), (audited, nodes[0])), start=1
         ):
-            _write(each, np.roll(readings, number, axis=0))
+            _write(site, np.roll(readings, number, axis=0))
             while node.step():
                 pass
     with resumed(open_server(audited, clock=lambda: NOW)) as server:
@@ -152,7 +152,7 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
     named = (
         set()
         if record is None
-        else {one.model for one in ConflictList.decode(record.value, record.headers).copies}
+        else {copied.model for copied in ConflictList.decode(record.value, record.headers).copies}
     )
     missed = len({model.name for model in audited.resolved.counted} - named)
     return EventFinding(
@@ -166,11 +166,11 @@ def _write(config: Config, values: Floats, clock: Callable[[], float] = lambda: 
         SqliteLog(config.client.folder / NAME / "readings.db", durable=False, clock=clock)
     ) as log:
         log.ensure(READINGS, readings_settings(config.client))
-        for number, one in enumerate(values):
+        for number, value in enumerate(values):
             user = (USER_ID, f"{clock()} {number}".encode())
             log.publish(
                 READINGS,
-                Reading(clock() + number / 1e3, one).encode(),
+                Reading(clock() + number / 1e3, value).encode(),
                 headers=(*Reading.headers(), user),
             )
         log.flush()
@@ -259,11 +259,11 @@ def audit_presence(config: Config, folder: Path, generator: np.random.Generator)
         }
         seen.append(
             [
-                attacks[one.model].public_part(one)
-                for one in _by_the_clock(audited, present, generator)
+                attacks[update.model].public_part(update)
+                for update in _by_the_clock(audited, present, generator)
             ]
         )
-    different = sum(one != other for one, other in zip_longest(*seen))
+    different = sum(public != other for public, other in zip_longest(*seen))
     return EventFinding(
         "hidden presence", "client", len(seen[0]), "updates", different, "that tell of readings"
     )

@@ -45,14 +45,16 @@ def reconstruct(rounds: Sequence[Round], box: RowRange) -> Floats:
 
     `box`: where rows can lie at all, by the contract.
     """
-    left = [Round(each.centre, each.weight.copy(), each.total.copy()) for each in rounds]
+    left = [
+        Round(request.centre, request.weight.copy(), request.total.copy()) for request in rounds
+    ]
     found: list[Floats] = []
     while (row := next((row for row in _alone(left) if _fits(left, box, row)), None)) is not None:
         found.append(row)
-        for each in left:
-            cluster = _nearest(each.centre, row)
-            each.weight[cluster] -= 1
-            each.total[cluster] -= row
+        for other in left:
+            cluster = _nearest(other.centre, row)
+            other.weight[cluster] -= 1
+            other.total[cluster] -= row
     return np.array(found).reshape(-1, len(box.low))
 
 
@@ -70,10 +72,10 @@ def audit_reconstruction(found: Floats, members: Floats, decoys: Floats) -> Loss
 def _alone(rounds: Sequence[Round]) -> Iterator[Floats]:
     """Rows that are a cluster, or that moved alone between two rounds with equally many
     clusters."""
-    for each in rounds:
+    for request in rounds:
         # Weights are sums of floats, so they are whole numbers up to rounding only.
-        for cluster in np.flatnonzero(np.round(each.weight) == 1):
-            yield each.total[cluster].copy()
+        for cluster in np.flatnonzero(np.round(request.weight) == 1):
+            yield request.total[cluster].copy()
     for before, after in combinations(rounds, 2):
         if before.weight.shape != after.weight.shape:
             continue
@@ -90,7 +92,9 @@ def _fits(rounds: Sequence[Round], box: RowRange, row: Floats) -> bool:
     """Whether the row lies in the box, and every round still has one in the cluster that is nearest
     to it."""
     inside = (row >= box.low - TOLERANCE).all() and (row <= box.high + TOLERANCE).all()
-    return bool(inside) and all(each.weight[_nearest(each.centre, row)] > 0.5 for each in rounds)
+    return bool(inside) and all(
+        request.weight[_nearest(request.centre, row)] > 0.5 for request in rounds
+    )
 
 
 def _nearest(centre: Floats, row: Floats) -> int:
@@ -136,7 +140,7 @@ def audit_rounds(
     pairs = _overlapping(generator, 2 * READINGS, bounds.d).reshape(2, READINGS, bounds.d)
     with AuditedClient(audited) as client:
         client.publish(bounds.from_unit(pairs[0]))
-    rounds = [each for snapshots in _published(audited) for each in _rounds(snapshots)]
+    rounds = [request for snapshots in _published(audited) for request in _rounds(snapshots)]
     found = reconstruct(rounds, audited.resolved.mode.row_range())
     return LossFinding(
         "reconstruction from rounds",

@@ -182,7 +182,8 @@ def audit_messages(
             client.publish(
                 contract.bounds.from_unit(np.full((size, d), FIRST) if was_first[trial] else spread)
             )
-            sizes[trial], seconds[trial] = client.message_bytes, client.step_s
+            sizes[trial] = client.message_bytes
+            seconds[trial] = client.step_s
     # Nothing of a window may show in them, so a window costs no more than one reading in it.
     declared = model.epsilon or 0.0
     return [

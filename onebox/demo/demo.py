@@ -159,7 +159,7 @@ class Demo:
             "clusters": snapshot.known if snapshot else 0,
             "version": snapshot.version if snapshot else 0,
             "known": {
-                name: len(one.lineage.known) for name, one in self.box.server.models().items()
+                name: len(served.lineage.known) for name, served in self.box.server.models().items()
             },
             "rounds": self._rounds(),
             "epsilon_total": self.config.resolved.total_epsilon,

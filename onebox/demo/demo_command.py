@@ -321,7 +321,7 @@ def _report(
     compared = results(models, contract, office)
     summary["found"] = sentences(clustering)
     summary["occupancy"] = occupancy(models[first], contract, office)
-    summary["models"] = [one.as_json() for one in compared]
+    summary["models"] = [result.as_json() for result in compared]
     summary["price"] = price(contract)
     summary["remark"] = remark
     if (compared[0].labels >= 0).any():

@@ -55,7 +55,7 @@ def labels_of(model: ServedModel, contract: ResolvedContract, office: Office) ->
     unit = contract.bounds.to_unit(office.rows)
     number = contract.models[snapshot.model].algorithm.predict(snapshot.arrays, unit)
     identity_of = model.lineage.of_number
-    return np.array([identity_of.get(one, -1) for one in number.tolist()], dtype=np.int64)
+    return np.array([identity_of.get(cluster, -1) for cluster in number.tolist()], dtype=np.int64)
 
 
 def sentences(clustering: Clustering) -> list[str]:
@@ -83,8 +83,8 @@ def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) ->
     elsewhere."""
     labels = labels_of(model, contract, office)
     shares = {
-        int(one): float(office.occupied[labels == one].mean())
-        for one in np.unique(labels[labels >= 0])
+        int(cluster): float(office.occupied[labels == cluster].mean())
+        for cluster in np.unique(labels[labels >= 0])
     }
     if not shares:
         return ""
@@ -175,11 +175,11 @@ def adjusted_rand(classes: Ints, labels: Ints) -> float:
     Source: L. Hubert, P. Arabie, "Comparing partitions" (1985), equation 5. It needs no
     scikit-learn.
     """
-    rows, columns = (np.unique(each, return_inverse=True)[1] for each in (classes, labels))
+    rows, columns = (np.unique(names, return_inverse=True)[1] for names in (classes, labels))
     table = np.zeros((rows.max(initial=0) + 1, columns.max(initial=0) + 1), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
     together, in_rows, in_columns = (
-        _pairs(each) for each in (table, table.sum(axis=1), table.sum(axis=0))
+        _pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0))
     )
     chance = in_rows * in_columns / max(_pairs(np.array([len(rows)])), 1.0)
     most = (in_rows + in_columns) / 2
@@ -193,7 +193,7 @@ def _pairs(counts: Ints) -> float:
 
 def table(compared: list[Result]) -> list[str]:
     """A line of headings, and a line for each model."""
-    rows = [HEADINGS, *(_cells(one) for one in compared)]
+    rows = [HEADINGS, *(_cells(result) for result in compared)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     is_number = [False, False, False, True, True, True]
     return [

@@ -79,8 +79,8 @@ def separating_features(rows: Floats, labels: Ints) -> tuple[int, int]:
     spread; of a single feature, that one twice.
     """
     centres = np.zeros_like(rows)
-    for one in np.unique(labels):
-        centres[labels == one] = rows[labels == one].mean(axis=0)
+    for cluster in np.unique(labels):
+        centres[labels == cluster] = rows[labels == cluster].mean(axis=0)
     between = centres.var(axis=0)
     within = ((rows - centres) ** 2).mean(axis=0)
     # The floor divides by no zero where each cluster is a point.
@@ -116,7 +116,7 @@ def _draw_map(chart: Any, points: Floats, result: Result) -> None:
     points = points[::SHOWN_EVERY]
     labels = result.labels[::SHOWN_EVERY]
     colour_of = colours(result.labels)
-    colour = [colour_of.get(one, OTHER_COLOUR) for one in labels.tolist()]
+    colour = [colour_of.get(label, OTHER_COLOUR) for label in labels.tolist()]
     chart.scatter(*points.T, s=5, c=colour, linewidths=0, alpha=0.6)
     clusters = f"{result.clusters} cluster{'s' * (result.clusters != 1)}"
     price = "" if result.epsilon is None else f", epsilon {result.epsilon:g}"

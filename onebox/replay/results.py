@@ -146,7 +146,7 @@ def records(plan: ReplayPlan) -> Iterator[ReplayedRecord]:
     answers = [answers_file(plan, model.name) for model in plan.contract.following]
     files = [
         *(updates_file(plan, part) for part in range(plan.parts)),
-        *(one for one in answers if one.exists()),
+        *(answer for answer in answers if answer.exists()),
     ]
     return heapq.merge(*map(_records_of, files))
 
@@ -181,7 +181,7 @@ def _summary(file: Path) -> PartSummary:
     try:
         with pa.memory_map(str(file)) as opened:
             about = json.loads(pa.ipc.open_file(opened).schema.metadata[ABOUT])
-        return PartSummary(**{one.name: about[one.name] for one in fields(PartSummary)})
+        return PartSummary(**{field.name: about[field.name] for field in fields(PartSummary)})
     except (pa.ArrowException, KeyError, TypeError, ValueError):
         raise InvalidState(
             f"{file}: damaged; remove it, and replay again: the other parts stay"

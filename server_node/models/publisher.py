@@ -148,7 +148,7 @@ class ModelPublisher:
         """clusters known before the newest change of the contract after which the model began anew
         """
         self._began_anew = any(
-            one.standing.get(model.name) == "anew" for one in contract.earlier.values()
+            earlier.standing.get(model.name) == "anew" for earlier in contract.earlier.values()
         )
         self.history: list[HistoryPoint] = []
         """sizes from the first snapshot to the newest, thinner the further back"""
@@ -375,10 +375,10 @@ class ModelPublisher:
             known=len(lineage.known),
             active=len(lineage.active),
             next_identity=lineage.next_identity,
-            identities=[list(one) for one in published_identities(lineage)],
+            identities=[list(identity) for identity in published_identities(lineage)],
             parts=[
-                list(one)
-                for one in self._parts.follow(view, lineage, self._contract, self.counts.readings)
+                list(part)
+                for part in self._parts.follow(view, lineage, self._contract, self.counts.readings)
             ],
         )
         value = snapshot.encode()
@@ -466,17 +466,23 @@ class ModelPublisher:
         # The cluster that an alarm has named may be gone when it ends: the end is reported all the
         # same.
         largest = max(lineage.known, key=lambda cluster: cluster.mass, default=None)
-        return [
-            ClusterEvent(kinds[one.unusual], identity, share=one.share, share_before=one.usual)
-            for one in found
-            for identity in (
-                [one.identity]
-                if one.identity in clusters
-                else [largest.identity]
-                if largest
-                else []
+        events = []
+        for finding in found:
+            if finding.identity in clusters:
+                identity = finding.identity
+            elif largest is not None:
+                identity = largest.identity
+            else:
+                continue
+            events.append(
+                ClusterEvent(
+                    kinds[finding.unusual],
+                    identity,
+                    share=finding.share,
+                    share_before=finding.usual,
+                )
             )
-        ]
+        return events
 
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""

@@ -301,7 +301,10 @@ class _Pool(SavedFields):
         """Become the saved pool. Raises `KeyError` or `TypeError` for a damaged state."""
         saved = state["waiting"]
         super().restore(
-            {**state, "waiting": None if saved is None else [Contribution(*one) for one in saved]}
+            {
+                **state,
+                "waiting": None if saved is None else [Contribution(*fields) for fields in saved],
+            }
         )
 
 
@@ -414,20 +417,24 @@ class StreamingModel(StreamingBase):
                 IncompatibleClient(self.name, client, detail) for client in left_out
             ]
             self._half = self._empty_half()
-            self._absorb([one for one in pool if one.client not in left_out])
+            self._absorb(
+                [contribution for contribution in pool if contribution.client not in left_out]
+            )
 
     def _incompatible_clients(self, pool: list[Contribution]) -> list[str]:
         """The clients whose first updates keep those of the others from being merged."""
 
         def merges(clients: Collection[str]) -> bool:
-            some = [one for one in pool if one.client in clients]
+            some = [contribution for contribution in pool if contribution.client in clients]
             try:
                 self._empty_half().absorb(some, self._key(some))
             except COMPUTING_ERRORS:
                 return False
             return True
 
-        return incompatible_clients({one.client: one.arrays for one in pool}, merges)
+        return incompatible_clients(
+            {contribution.client: contribution.arrays for contribution in pool}, merges
+        )
 
     def _key(self, contributions: list[Contribution]) -> bytes:
         """Bytes that seed any shuffling: they depend on which updates are merged, never on when."""

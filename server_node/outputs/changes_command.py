@@ -52,15 +52,15 @@ def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
     """The changes as text, a line for each; of what has moved that whose chance is below
     `chance`."""
     before, after, _ = changes.spans
-    moved = [_moved_line(one) for one in changes.moved if one.chance < chance]
-    shares = [_share_line(one) for one in changes.shares if one.chance < chance]
+    moved = [_moved_line(move) for move in changes.moved if move.chance < chance]
+    shares = [_share_line(share) for share in changes.shares if share.chance < chance]
     lines = [
         f"{changes.model}: {after.text()}, {changes.readings[1]:,} readings",
         f"beside {before.text()}, {changes.readings[0]:,} readings (UTC)",
     ]
     parts: Mapping[str, list[str]] = {
-        "New": [_begun_line(one) for one in changes.new],
-        "Gone": [_ended_line(one) for one in changes.gone],
+        "New": [_begun_line(cluster) for cluster in changes.new],
+        "Gone": [_ended_line(cluster) for cluster in changes.gone],
         "Moved": moved,
         "Share moved": shares,
     }
@@ -149,9 +149,9 @@ def changes_figure(figure_type: Any, changes: Changes, contract: Contract, chanc
     """A figure of matplotlib: shares of clusters, features that have moved, and all changes in
     words."""
     shares = _shares(changes, chance)
-    moved = [one for one in changes.moved if one.chance < chance][:ROWS_MAX]
+    moved = [move for move in changes.moved if move.chance < chance][:ROWS_MAX]
     rows = max(3, len(shares), len(moved))
-    words = [line for each in lines_of(changes, chance) for line in _broken(each)]
+    words = [line for sentence in lines_of(changes, chance) for line in _broken(sentence)]
     figure = figure_type(
         figsize=(13, max(1.6 + 0.42 * rows, 1.4 + 0.2 * len(words))), layout="constrained"
     )
@@ -176,13 +176,15 @@ Share = tuple[str, float, float, bool]
 
 def _shares(changes: Changes, chance: float) -> list[Share]:
     """The largest clusters of the later span, and those that are new or gone."""
-    begun: list[Share] = [(one.title, 0.0, one.share, True) for one in changes.new]
-    ended: list[Share] = [(one.title, one.share, 0.0, True) for one in changes.gone]
-    apart = {one.cluster for one in changes.new} | {one.cluster for one in changes.gone}
+    begun: list[Share] = [(cluster.title, 0.0, cluster.share, True) for cluster in changes.new]
+    ended: list[Share] = [(cluster.title, cluster.share, 0.0, True) for cluster in changes.gone]
+    apart = {cluster.cluster for cluster in changes.new} | {
+        cluster.cluster for cluster in changes.gone
+    }
     stayed: list[Share] = [
-        (one.title, one.before, one.after, one.chance < chance)
-        for one in changes.shares
-        if one.cluster not in apart
+        (share.title, share.before, share.after, share.chance < chance)
+        for share in changes.shares
+        if share.cluster not in apart
     ]
     return sorted([*begun, *ended, *stayed], key=lambda share: -max(share[1:3]))[:ROWS_MAX]
 
@@ -198,16 +200,16 @@ def _draw_shares(chart: Any, shares: Sequence[Share]) -> None:
 def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
     chart.set_title("means that have moved, between the bounds", fontsize=10, loc="left")
     features = {feature.name: feature for feature in contract.features}
-    for place, one in enumerate(moved):
-        feature = features[one.feature]
+    for place, move in enumerate(moved):
+        feature = features[move.feature]
         before, after = (
             (value - feature.low) / (feature.high - feature.low)
-            for value in (one.before, one.after)
+            for value in (move.before, move.after)
         )
         words = (
-            f"{one.by:+.3g} {one.unit}".rstrip()
-            if one.values is None
-            else " to ".join(dict.fromkeys(one.values))
+            f"{move.by:+.3g} {move.unit}".rstrip()
+            if move.values is None
+            else " to ".join(dict.fromkeys(move.values))
         )
         if feature.kind == "circular":
             before = before % 1.0
@@ -221,7 +223,7 @@ def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
             around=feature.kind == "circular" and abs(after - before) > 0.5,
         )
         chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
-    _rows(chart, [f"{one.feature}\n{one.title}" for one in moved], "none")
+    _rows(chart, [f"{move.feature}\n{move.title}" for move in moved], "none")
     chart.set(xlim=(0, 1.25), xticks=[])
 
 
@@ -357,8 +359,10 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         _write(
             _json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out
         )
-    chances = [one.chance for one in found.moved] + [one.chance for one in found.shares]
-    moved = sum(each < chance for each in chances)
+    chances = [difference.chance for difference in found.moved] + [
+        difference.chance for difference in found.shares
+    ]
+    moved = sum(known_chance < chance for known_chance in chances)
     note_written(out, len(found.new) + len(found.gone) + moved, "change")
 
 

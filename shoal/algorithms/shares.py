@@ -108,7 +108,7 @@ class ClientShares:
         faded = (taken + LEFT_OUT_FADE * (counted - taken)) / memory
         mass = _with_more(self._readings, client, taken, math.exp(-faded))
         history = _with_more(self._history, client, taken, math.exp(-faded / HISTORY))
-        self._readings = {name: one for name, one in mass.items() if one >= FORGOTTEN}
+        self._readings = {name: share for name, share in mass.items() if share >= FORGOTTEN}
         sizes = {**self._newest, client: counted}
         self._newest = {name: sizes[name] for name in self._readings}
         self._history = {name: history[name] for name in self._readings}
@@ -187,7 +187,7 @@ class ClientDeficits:
 
     def keep(self, parts: set[int]) -> None:
         """Forget the parts of the space that are none of these."""
-        self._sums = {key: one for key, one in self._sums.items() if key[1] in parts}
+        self._sums = {key: total for key, total in self._sums.items() if key[1] in parts}
 
     def state(self) -> ClientDeficitsState:
         sums = list(self._sums.values())
@@ -209,5 +209,5 @@ class ClientDeficits:
 
 
 def _with_more(mass: dict[str, float], client: str, taken: float, fade: float) -> dict[str, float]:
-    faded = {name: one * fade for name, one in mass.items()}
+    faded = {name: share * fade for name, share in mass.items()}
     return {**faded, client: faded.get(client, 0.0) + taken}

@@ -80,9 +80,11 @@ class StateReader:
             raise InvalidState(f"{name} must consist of {', '.join(table)}")
         found = {}
         sizes = {"d": d}
-        for each, spec in table.items():
+        for array_name, spec in table.items():
             shape = tuple(size if isinstance(size, int) else sizes.get(size) for size in spec.shape)
-            array = found[each] = _checked(each, arrays[each], np.dtype(spec.dtype), shape)
+            array = found[array_name] = _checked(
+                array_name, arrays[array_name], np.dtype(spec.dtype), shape
+            )
             # The first array with a size decides it; the others must agree.
             sizes |= {
                 size: n
@@ -90,16 +92,16 @@ class StateReader:
                 if isinstance(size, str)
             }
             if not np.isfinite(array).all():
-                raise InvalidState(f"{each} holds numbers that are not finite")
+                raise InvalidState(f"{array_name} holds numbers that are not finite")
             if spec.not_empty and not len(array):
-                raise InvalidState(f"{each} is empty")
-        for each, spec in table.items():
+                raise InvalidState(f"{array_name} is empty")
+        for array_name, spec in table.items():
             # Only now are all sizes known: an array may point into one that comes after it.
             if (
                 spec.points_into
-                and ((found[each] < 0) | (found[each] >= sizes[spec.points_into])).any()
+                and ((found[array_name] < 0) | (found[array_name] >= sizes[spec.points_into])).any()
             ):
-                raise InvalidState(f"{each} holds a position that does not exist")
+                raise InvalidState(f"{array_name} holds a position that does not exist")
         return found
 
     def read_named_floats(self, name: str) -> dict[str, Floats]:
@@ -108,19 +110,19 @@ class StateReader:
         if not isinstance(arrays, Mapping):
             raise InvalidState(f"{name} must consist of arrays")
         found = {}
-        for each, array in arrays.items():
+        for array_name, array in arrays.items():
             if (
                 not isinstance(array, np.ndarray)
                 or array.dtype != np.float64
                 or not np.isfinite(array).all()
             ):
-                raise InvalidState(f"{each} must be an array of finite numbers")
-            found[str(each)] = array.copy()
+                raise InvalidState(f"{array_name} must be an array of finite numbers")
+            found[str(array_name)] = array.copy()
         return found
 
     def read_names(self, name: str) -> list[str]:
         value = self._entry(name)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise InvalidState(f"{name} must be a list of names")
         return list(value)
 

@@ -227,12 +227,12 @@ class Privacy(Table):
 
     @model_validator(mode="after")
     def _fits_mode(self) -> Self:
-        for one in ("name", "key"):
-            if len({(helper.region, getattr(helper, one)) for helper in self.helpers}) < len(
+        for name in ("name", "key"):
+            if len({(helper.region, getattr(helper, name)) for helper in self.helpers}) < len(
                 self.helpers
             ):
                 raise ValueError(
-                    f"two helpers have the same {one}; each must be a party of its own"
+                    f"two helpers have the same {name}; each must be a party of its own"
                 )
         try:
             mode = load_mode(self.mode)

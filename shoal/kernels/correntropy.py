@@ -126,9 +126,11 @@ def _parts(scaled: Scaled) -> Iterator[Screened]:
     d = points.shape[1]
     # A 1 after each point adds |w|^2 of each node w within the product.
     rows = np.empty((len(points), d + 1), dtype=np.float32)
-    rows[:, :d], rows[:, d] = points, 1.0
+    rows[:, :d] = points
+    rows[:, d] = 1.0
     columns = np.empty((d + 1, len(nodes)), dtype=np.float32)
-    columns[:d], columns[d] = -2.0 * nodes.T, np.square(nodes).sum(axis=1)
+    columns[:d] = -2.0 * nodes.T
+    columns[d] = np.square(nodes).sum(axis=1)
     # The sizes of the terms add up to at most 3 d far^2. Each is rounded at most d + 5 times: both
     # coordinates, their product, |w|^2, and d + 1 sums.
     margin = 3.0 * d * far * far * (d + 5) * ROUNDING

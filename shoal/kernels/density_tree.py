@@ -121,8 +121,8 @@ def _cores(squared: Singles, masses: Floats, wanted: Sequence[float], near: Ints
         far = np.take_along_axis(rows, near, axis=1)
         mass = masses[near]
         enough = np.ones(len(left), dtype=np.bool_)
-        for number, each in enumerate(wanted):
-            cores[number, left], is_reached = _reached(far, mass, each)
+        for number, needed in enumerate(wanted):
+            cores[number, left], is_reached = _reached(far, mass, needed)
             enough &= is_reached
         left = left[~enough & (q < k)]
         if len(left):
@@ -239,7 +239,8 @@ def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Sin
         best[own] = np.inf
         parent = np.where(better, own[nearest], parent)
         there = int(best.argmin())
-        edges[step], lengths[step] = (parent[there], there), best[there]
+        edges[step] = (parent[there], there)
+        lengths[step] = best[there]
         here = int(root[there])
     return edges, lengths
 
@@ -247,7 +248,7 @@ def _join_trees(squared: Singles, cores: Singles, root: Ints) -> tuple[Ints, Sin
 def mass_around(squared: Singles, within: Singles, masses: Sequence[Floats]) -> Singles:
     """squared distances (n, k), limits (n,), w kinds of masses (k,) -> (w, n) the masses within the
     limit of each."""
-    return _mass_within(squared, None, within, np.stack([exact_masses(each) for each in masses]))
+    return _mass_within(squared, None, within, np.stack([exact_masses(mass) for mass in masses]))
 
 
 def exact_masses(masses: Floats) -> Singles:

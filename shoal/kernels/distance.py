@@ -125,7 +125,8 @@ def nearest_mask(rows: Floats, centres: Floats) -> tuple[Bools, Floats]:
         doubt |= np.count_nonzero(own, axis=0) > 1
     if doubt.any():
         again = squared_by_differences(rows[doubt], centres)
-        least[doubt], own[:, doubt] = again.min(axis=1), False
+        least[doubt] = again.min(axis=1)
+        own[:, doubt] = False
         own[again.argmin(axis=1), np.flatnonzero(doubt)] = True
     return own, least
 

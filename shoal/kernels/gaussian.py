@@ -121,8 +121,8 @@ def mixture_responsibilities(
     if compiled is not None:
         responsibilities = np.empty((len(means), len(rows)))
         arrays = [
-            np.ascontiguousarray(each)
-            for each in (rows, means, whiten, _log_determinants(whiten), log_weights)
+            np.ascontiguousarray(array)
+            for array in (rows, means, whiten, _log_determinants(whiten), log_weights)
         ]
         compiled.mixture_responsibilities(
             *arrays, responsibilities, log_max, totals, compiled.loops

@@ -202,7 +202,8 @@ def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
         direction, found = _in_clusters(vectors, k, mass[live], seed)
     cluster = np.full(len(mass), -1, dtype=np.int64)
     basis = np.zeros((len(mass), k))
-    cluster[live], basis[live] = found, vectors[:, :k]
+    cluster[live] = found
+    basis[live] = vectors[:, :k]
     return Cut(values[: CLUSTERS_MAX + 1], basis, direction, cluster)
 
 

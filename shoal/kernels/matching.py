@@ -21,7 +21,8 @@ def assignment(cost: Floats) -> Ints:
     # rows and columns count from 1; column 0 is the row to assign
     taken_by = np.zeros(m + 1, dtype=np.int64)
     for row in range(1, n + 1):
-        taken_by[0], column = row, 0
+        taken_by[0] = row
+        column = 0
         least = np.full(m + 1, np.inf)
         came_from = np.zeros(m + 1, dtype=np.int64)
         used = np.zeros(m + 1, dtype=bool)
@@ -29,7 +30,8 @@ def assignment(cost: Floats) -> Ints:
             used[column] = True
             slack = cost[taken_by[column] - 1] - of_row[taken_by[column]] - of_column[1:]
             better = ~used[1:] & (slack < least[1:])
-            least[1:][better], came_from[1:][better] = slack[better], column
+            least[1:][better] = slack[better]
+            came_from[1:][better] = column
             nearest = int(np.where(used, np.inf, least)[1:].argmin()) + 1
             step = least[nearest]
             of_row[taken_by[used]] += step
@@ -37,7 +39,8 @@ def assignment(cost: Floats) -> Ints:
             least[~used] -= step
             column = nearest
         while column:
-            taken_by[column], column = taken_by[came_from[column]], int(came_from[column])
+            taken_by[column] = taken_by[came_from[column]]
+            column = int(came_from[column])
     found = np.empty(n, dtype=np.int64)
     placed = np.flatnonzero(taken_by[1:])
     found[taken_by[1:][placed] - 1] = placed

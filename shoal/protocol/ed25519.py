@@ -234,7 +234,7 @@ def read_public_keys(file: Path) -> list[bytes]:
 
 def _keys_in(file: Path, content: bytes, kind: str, most: int) -> list[tuple[str, str]]:
     found = [_LINE.fullmatch(line) for line in content.decode("ascii", "replace").splitlines()]
-    keys = [(one[1], one[2]) for one in found if one is not None]
+    keys = [(line[1], line[2]) for line in found if line is not None]
     if any(is_kind == "private" for is_kind, _ in keys) and kind == "public":
         raise SettingsError(
             f"{file} holds a private key where public ones belong: make a new one (`shoal keys`, "

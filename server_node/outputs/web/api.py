@@ -120,8 +120,8 @@ class Operation:
             ).strip("_"),
             "summary": title.rstrip("."),
             "parameters": [
-                *({**_parameter(each, "path"), "required": True} for each in in_path),
-                *(_parameter(each, "query") for each in self.query),
+                *({**_parameter(parameter, "path"), "required": True} for parameter in in_path),
+                *(_parameter(parameter, "query") for parameter in self.query),
             ],
             "responses": {
                 str(status): answer for status, answer in sorted(self._answers().items())

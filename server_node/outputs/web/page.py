@@ -82,12 +82,14 @@ class EventStream:
         while not self._closing.is_set() and not left.done():
             rendered = self._renderer.render(self._board.status, shown)
             if rendered.etag != last_etag:
-                last, last_etag, before, idle_s = rendered, rendered.etag, last, 0.0
-                yield (
-                    _status_event(rendered)
-                    if before is None
-                    else self._change_event(before, rendered)
-                )
+                before = last
+                last = rendered
+                last_etag = rendered.etag
+                idle_s = 0.0
+                if before is None:
+                    yield _status_event(rendered)
+                else:
+                    yield self._change_event(before, rendered)
             elif idle_s >= HEARTBEAT_S:
                 idle_s = 0.0
                 yield b"event: heartbeat\ndata: no change\n\n"

@@ -161,7 +161,11 @@ class Listener(socket.socket):
             min(waiting, key=lambda connection: connection.since).end()
 
     def _forget_closed(self) -> None:
-        self._open = {number: one for number, one in self._open.items() if one.fileno() == number}
+        self._open = {
+            number: subscriber
+            for number, subscriber in self._open.items()
+            if subscriber.fileno() == number
+        }
 
 
 def bounded_by_descriptors(connections_max: int) -> int:

@@ -138,9 +138,9 @@ def _read(
             place = positions[0]
             read_now = [one for record in records if (one := read(record)) is not None]
             found += [
-                one
-                for one in read_now
-                if all(one.get(key) == value for key, value in wanted.items())
+                entry
+                for entry in read_now
+                if all(entry.get(key) == value for key, value in wanted.items())
             ]
         return found, {"first": first, "next": place, "end": end}
 

@@ -75,7 +75,7 @@ class Match:
 
 def summed_masses(masses: Mapping[K, Sequence[float]]) -> dict[K, float]:
     """The sum of each list, rounded once: the order of nodes changes no bit."""
-    return {key: math.fsum(each) for key, each in masses.items()}
+    return {key: math.fsum(mass) for key, mass in masses.items()}
 
 
 def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:

@@ -291,7 +291,8 @@ class CAEFC(ArtNetwork):
         while learnt < len(rows):
             part = rows[learnt : learnt + self._kernel_rows(int(ints[COUNTER]), len(rows) - learnt)]
             ids = self._node_ids(int(ints[SIZE]))
-            ints[N_DELETED], ints[DELETED_AGE_SUM] = edges.n_deleted, edges.deleted_age_sum
+            ints[N_DELETED] = edges.n_deleted
+            ints[DELETED_AGE_SUM] = edges.deleted_age_sum
             table = edges.table(self._nodes.capacity)
             nodes = self._nodes.arrays
             loops = compiled.loops

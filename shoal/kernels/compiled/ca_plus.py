@@ -237,7 +237,8 @@ def order_by_stamp(stamps: Any, size: Any, newer: Any, older: Any) -> None:
 def put_first(k: Any, newer: Any, older: Any) -> None:
     """Make a node that is not in the list the most recent one."""
     end = len(newer) - 1
-    newer[k], older[k] = end, older[end]
+    newer[k] = end
+    older[k] = older[end]
     newer[older[end]] = k
     older[end] = k
 
@@ -304,7 +305,10 @@ def two_nearest(
             continue
         here = distance(row, weights, i, scale, loops, terms)
         if here < nearest:
-            first, second, nearest, next_nearest = i, first, here, nearest
+            second = first
+            next_nearest = nearest
+            first = i
+            nearest = here
         elif here < next_nearest:
             second = i
             next_nearest = here

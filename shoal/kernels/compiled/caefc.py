@@ -236,7 +236,10 @@ def remove_isolated(nodes: Any, edges: Any, ints: Any) -> Any:
             continue
         to = position[k]
         weights[to] = weights[k]
-        sigmas[to], counts[to], stamps[to], ids[to] = sigmas[k], counts[k], stamps[k], ids[k]
+        sigmas[to] = sigmas[k]
+        counts[to] = counts[k]
+        stamps[to] = stamps[k]
+        ids[to] = ids[k]
         degrees[to] = degrees[k]
         for index in range(degrees[to]):
             neighbours[to, index] = position[neighbours[k, index]]

@@ -157,7 +157,8 @@ def slots_kernel(sources: str) -> Any:
                 if come == room:
                     return i, come
                 come += 1
-                slots[slot, NUMBER], slots[slot, COUNT] = number, 0
+                slots[slot, NUMBER] = number
+                slots[slot, COUNT] = 0
             slots[slot, COUNT] += 1
         return len(rows), come
 

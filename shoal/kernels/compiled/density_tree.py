@@ -224,7 +224,9 @@ def trees_of_denser(
         roots[at] = at
         if rank[at] > 0 and squared[at, above] <= cores[at]:
             roots[at] = above
-            edges[n, 0], edges[n, 1], lengths[n] = above, at, cores[at]
+            edges[n, 0] = above
+            edges[n, 1] = at
+            lengths[n] = cores[at]
             n += 1
     # A point above has a lower rank, so in this order its root is known.
     for place in range(k):
@@ -278,11 +280,14 @@ def tree_kernel(sources: str) -> Any:
                 is_in[at] |= roots[at] == tree
                 far = max(reach[at], cores[at])
                 if not is_in[at] and far < best[at]:
-                    best[at], parent[at] = far, nearest[at]
+                    best[at] = far
+                    parent[at] = nearest[at]
                 if not is_in[at] and best[at] < least:
                     there = at
                     least = best[at]
-            edges[edge, 0], edges[edge, 1], lengths[edge] = parent[there], there, least
+            edges[edge, 0] = parent[there]
+            edges[edge, 1] = there
+            lengths[edge] = least
             tree = roots[there]
 
     return spanning_tree
@@ -477,14 +482,16 @@ def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: 
     """heights (k,), variances (k,) -> sets the lower of the highest places left and right of each,
     and its variance."""
     k = len(height)
-    top[:], top_variance[:] = 0.0, 0.0
+    top[:] = 0.0
+    top_variance[:] = 0.0
     highest = -math.inf
     of_highest = 0.0
     for at in range(width, k):
         if height[at - width] >= highest:
             highest = height[at - width]
             of_highest = variance[at - width]
-        top[at], top_variance[at] = max(highest, 0.0), of_highest
+        top[at] = max(highest, 0.0)
+        top_variance[at] = of_highest
     highest = -math.inf
     of_highest = 0.0
     for at in range(k - 1, -1, -1):
@@ -497,7 +504,8 @@ def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: 
             right = max(highest, 0.0)
             of_right = of_highest
         if not top[at] < right:
-            top[at], top_variance[at] = right, of_right
+            top[at] = right
+            top_variance[at] = of_right
 
 
 @njit(forceinline=True)
@@ -553,7 +561,9 @@ def valleys_kernel(sources: str) -> Any:
         sums = np.empty(n + 1)
         places = np.empty((4, n))
         for axis in range(len(counts)):
-            found[axis, FOUND], found[axis, POSITION], found[axis, HINT] = -1.0, 0.0, -1.0
+            found[axis, FOUND] = -1.0
+            found[axis, POSITION] = 0.0
+            found[axis, HINT] = -1.0
             for width in VALLEY_WIDTHS:
                 if 4 * width > n:
                     break

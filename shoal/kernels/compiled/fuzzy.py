@@ -23,7 +23,8 @@ SIGNATURE = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, FLOAT64_2D)
 def set_shares(squared: Any, least: Any, scale: Any) -> None:
     """Replace distances² (k, TILE) by shares, and set `scale` (TILE,) to what makes those of a row
     add up to 1."""
-    least[:], scale[:] = math.inf, 0.0
+    least[:] = math.inf
+    scale[:] = 0.0
     for c in range(len(squared)):
         line = squared[c]
         for i in range(TILE):

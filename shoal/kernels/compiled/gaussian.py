@@ -79,7 +79,8 @@ def set_exponentials(logs: Any, log_weights: Any, log_max: Any, totals: Any, loo
     """Add logarithms of weights (k,) to `logs` (k, TILE) and replace them by exponentials relative
     to the largest of each column, `log_max` (TILE,); `totals` (TILE,) are their sums."""
     k = len(logs)
-    log_max[:], totals[:] = -math.inf, 0.0
+    log_max[:] = -math.inf
+    totals[:] = 0.0
     for c in range(k):
         line = logs[c]
         log_weight = log_weights[c]
@@ -132,7 +133,8 @@ def kernel(sources: str) -> Any:
             here = log_max[first : first + TILE]
             there = totals[first : first + TILE]
             for i in range(len(here)):
-                here[i], there[i] = tile_log_max[i], tile_totals[i]
+                here[i] = tile_log_max[i]
+                there[i] = tile_totals[i]
             for c in range(k):
                 line = responsibilities[c][first : first + TILE]
                 own = logs[c]

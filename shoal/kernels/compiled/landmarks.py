@@ -122,7 +122,8 @@ def weights_kernel(sources: str) -> Any:
     ) -> None:
         sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         (n, d) = rows.shape
-        (q, width) = (len(landmarks), which.shape[1])
+        q = len(landmarks)
+        width = which.shape[1]
         columns = np.zeros((FEW_FEATURES, TILE))
         tile = np.zeros((q, TILE))
         carried = np.empty(TILE)

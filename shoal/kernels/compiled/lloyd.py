@@ -42,7 +42,8 @@ def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> No
     columns, squared, least = tile
     d = rows.shape[1]
     take_columns(rows, columns)
-    least[:], labels[:] = math.inf, 0
+    least[:] = math.inf
+    labels[:] = 0
     for c in range(len(centres)):
         squared[:] = 0.0
         for j in range(d):
@@ -92,7 +93,8 @@ def screen_pair(
     d = pulls.shape[1]
     p = pulls[c]
     q = pulls[c + 1]
-    relative[:], relative_next[:] = lengths[c], lengths[c + 1]
+    relative[:] = lengths[c]
+    relative_next[:] = lengths[c + 1]
     # Four features and two centres at a time: then sums and rows are seldom read and written.
     for j in range(0, d - 3, 4):
         p0 = p[j]
@@ -133,7 +135,8 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
             column[i] = np.float32(rows[i, j] - shift)
         for i in range(TILE):
             own_length[i] += column[i] * column[i]
-    least[:], next_least[:] = np.float32(math.inf), np.float32(math.inf)
+    least[:] = np.float32(math.inf)
+    next_least[:] = np.float32(math.inf)
     for c in range(0, len(lengths), 2):
         screen_pair(columns, c, pulls, lengths, relative, relative_next)
         for i in range(TILE):

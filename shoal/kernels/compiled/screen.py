@@ -245,8 +245,8 @@ def least_of_nearest(screen: Any, ints: Any, floats: Any) -> Any:
 def largest(bounds: Any) -> Any:
     """The largest of some bounds; all are at least -2."""
     found = np.float32(-2.0)
-    for one in bounds:
-        found = max(found, one)
+    for bound in bounds:
+        found = max(found, bound)
     return found
 
 

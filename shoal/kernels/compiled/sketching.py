@@ -176,10 +176,8 @@ def pairs_kernel(sources: str) -> Any:
                 mass = masses[own]
                 others = masses[other]
                 gap[0] = np.float32(np.float64(far[other]) * (mass * others / (mass + others)))
-                near[own, place], keys[own, place] = (
-                    other,
-                    (np.int64(gap_bits[0]) << 32) | (own * q + place),
-                )
+                near[own, place] = other
+                keys[own, place] = (np.int64(gap_bits[0]) << 32) | (own * q + place)
                 bits[other] = INFINITE
                 lowest[other // CHUNK] = least_of(bits, other // CHUNK)
 
@@ -222,7 +220,9 @@ def merge_kernel(sources: str) -> Any:
         n = 0
         for at in range(len(into)):
             if into[at] == at:
-                place[at], mass[n], merged[n] = n, 0.0, 0.0
+                place[at] = n
+                mass[n] = 0.0
+                merged[n] = 0.0
                 n += 1
             # A point is merged into one that stands before it.
             mass[place[into[at]]] += masses[at]

@@ -388,7 +388,7 @@ def _forms_of(
     """The forms of packed headers, which form each one has, and its last content; None for more
     than `FORMS_MAX`."""
     form_of = np.zeros(len(packed), dtype=np.intp)
-    headers = [each for each in packed if each is not None]
+    headers = [pairs for pairs in packed if pairs is not None]
     if not headers:
         return [()], form_of, ()
     lengths = np.fromiter(map(len, headers), np.intp, len(headers))
