@@ -62,9 +62,9 @@ class FeatureView:
     digits: Count
     """digits after the point that resolve a thousandth of the range between the bounds"""
     values: Sequence[str] | None = None
-    """of a category, in the order of their numbers from 0; null for other features"""
+    """that of a category, in the order of their numbers from 0; null for other features"""
     period: float | None = None
-    """of a circular feature, after how much it begins again; null for other features"""
+    """that of a circular feature, after how much it begins again; null for other features"""
 
 
 @reported
@@ -107,7 +107,7 @@ class Feed:
 
     client: str
     share: Share
-    """of the newest readings of the cluster: of 12 bins of 5 minutes"""
+    """share of the newest readings of the cluster: of 12 bins of 5 minutes"""
 
 
 @reported
@@ -205,9 +205,9 @@ class BesideRegime:
     label: str
     slot: Count
     dwell: float
-    """as of a cluster"""
+    """the same as of a cluster"""
     trend: Sequence[Thousandths | None]
-    """as of a cluster"""
+    """the same as of a cluster"""
 
 
 @reported
@@ -320,7 +320,7 @@ class PredictionRule:
     cluster: Count
     """number in this snapshot"""
     identity: int | None
-    """of the known cluster that it is shown as"""
+    """that of the known cluster that it is shown as"""
     rows_share: Share
     """part of the rows behind the newest answers that it has"""
     text: str
@@ -364,7 +364,7 @@ class MostFrom:
 
     client: str
     percent: Count
-    """of the readings of the newest 12 bins of 5 minutes"""
+    """that of the readings of the newest 12 bins of 5 minutes"""
 
 
 @reported
@@ -373,7 +373,7 @@ class Clustering:
 
     model: str
     version: Count
-    """of the snapshot; 0 before the first"""
+    """that of the snapshot; 0 before the first"""
     features: Sequence[FeatureView]
     """those that centres and spreads have values of, in their order"""
     features_total: Count
@@ -431,9 +431,9 @@ class Model:
     state: str
     """what people must know of the model before they believe it; empty where nothing is"""
     version: Count
-    """of the newest snapshot; 0 before the first, as all sizes"""
+    """that of the newest snapshot; 0 before the first, as all sizes"""
     made_at: float | None
-    """when the server made it, seconds since 1970"""
+    """time at which the server made it, seconds since 1970"""
     newest_reading_at: float | None
     """time of the newest reading in it, seconds since 1970"""
     readings: Count
@@ -463,7 +463,7 @@ class Client:
 
     client: str
     last_seen: float
-    """when its newest update came, seconds since 1970, by the server's clock"""
+    """time at which its newest update came, seconds since 1970, by the server's clock"""
     updates: Count
     """updates since its first start"""
     readings: Count
@@ -509,9 +509,9 @@ class Federation:
     lag_records: Count
     """updates in the log that are not read yet"""
     models: Sequence[Model]
-    """in the order of the contract"""
+    """placed in the order of the contract"""
     clients: Sequence[Client]
-    """by name"""
+    """keyed by name"""
     clients_total: Count
     """clients that any model knows"""
     regions: Sequence[RegionView]

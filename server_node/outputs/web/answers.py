@@ -42,9 +42,9 @@ class FeatureHistogram:
     digits: Count
     """digits after the point that resolve a thousandth of the range between the bounds"""
     values: Sequence[str] | None
-    """of a category, in the order of their numbers from 0; null for other features"""
+    """that of a category, in the order of their numbers from 0; null for other features"""
     period: float | None
-    """of a circular feature, after how much it begins again; null for other features"""
+    """that of a circular feature, after how much it begins again; null for other features"""
     low: float
     high: float
     own: Sequence[Thousandths]
@@ -55,7 +55,7 @@ class FeatureHistogram:
 
 @reported
 class Histograms:
-    """Where the nodes of a cluster lie in each feature; no feature where the newest snapshot has no
+    """Histograms of the nodes of a cluster in each feature; no feature where the newest snapshot has no
     node of it."""
 
     model: str
@@ -75,7 +75,7 @@ class Predictions:
     identities: Sequence[NumberOrNone]
     """the same over all versions"""
     target: str | None = None
-    """of a model that predicts a feature: its name"""
+    """that of a model that predicts a feature: its name"""
     unit: str | None = None
     predictions: Sequence[float | None] | None = None
     """values of the target, in its unit"""
@@ -89,7 +89,7 @@ class Clients:
     total: Count
     """clients that the server knows"""
     next: str | None
-    """`after` of the next request; null: these are the last"""
+    """value of `after` of the next request; null: these are the last"""
 
 
 @reported
@@ -133,7 +133,7 @@ class Events:
     first: Count
     """the place of the oldest record that the log still has"""
     next: Count
-    """`after` of the next request"""
+    """value of `after` of the next request"""
     end: Count
     """the place behind the newest record"""
 
@@ -162,7 +162,7 @@ class Labels:
     first: Count
     """the place of the oldest record that the log still has"""
     next: Count
-    """`after` of the next request"""
+    """value of `after` of the next request"""
     end: Count
     """the place behind the newest record"""
 

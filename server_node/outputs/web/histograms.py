@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster lie in each feature, beside those of all other clusters."""
+"""Histograms of the nodes of a cluster in each feature, beside those of all other clusters."""
 
 from __future__ import annotations
 
