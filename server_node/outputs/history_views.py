@@ -31,7 +31,7 @@ class BegunCluster:
     kind: str
     other: str
     share: Share
-    """that of the readings of known clusters in the later span"""
+    """share of the readings of known clusters in the later span"""
     clients: Sequence[Feed]
 
 
@@ -44,7 +44,7 @@ class EndedCluster:
     kind: str
     other: str
     share: Share
-    """that of the readings of known clusters in the earlier span"""
+    """share of the readings of known clusters in the earlier span"""
 
 
 @reported

@@ -36,7 +36,7 @@ class NumberedCluster:
 
     cluster: Count
     identity: int | None
-    """that of the known cluster that it is shown as"""
+    """identity of the known cluster that it is shown as"""
     centre: Sequence[float]
     """per feature, in units"""
     mass: float | None

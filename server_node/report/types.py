@@ -62,9 +62,9 @@ class FeatureView:
     digits: Count
     """digits after the point that resolve a thousandth of the range between the bounds"""
     values: Sequence[str] | None = None
-    """that of a category, in the order of their numbers from 0; null for other features"""
+    """values of a category, in the order of their numbers from 0; null for other features"""
     period: float | None = None
-    """that of a circular feature, after how much it begins again; null for other features"""
+    """period of a circular feature: after how much it begins again; null for other features"""
 
 
 @reported
@@ -320,7 +320,7 @@ class PredictionRule:
     cluster: Count
     """number in this snapshot"""
     identity: int | None
-    """that of the known cluster that it is shown as"""
+    """identity of the known cluster that it is shown as"""
     rows_share: Share
     """part of the rows behind the newest answers that it has"""
     text: str
@@ -364,7 +364,7 @@ class MostFrom:
 
     client: str
     percent: Count
-    """that of the readings of the newest 12 bins of 5 minutes"""
+    """share of the readings of the newest 12 bins of 5 minutes"""
 
 
 @reported
@@ -373,7 +373,7 @@ class Clustering:
 
     model: str
     version: Count
-    """that of the snapshot; 0 before the first"""
+    """version of the snapshot; 0 before the first"""
     features: Sequence[FeatureView]
     """those that centres and spreads have values of, in their order"""
     features_total: Count
@@ -431,7 +431,7 @@ class Model:
     state: str
     """what people must know of the model before they believe it; empty where nothing is"""
     version: Count
-    """that of the newest snapshot; 0 before the first, as all sizes"""
+    """number of the newest snapshot; 0 before the first, as all sizes"""
     made_at: float | None
     """time at which the server made it, seconds since 1970"""
     newest_reading_at: float | None

@@ -42,9 +42,9 @@ class FeatureHistogram:
     digits: Count
     """digits after the point that resolve a thousandth of the range between the bounds"""
     values: Sequence[str] | None
-    """that of a category, in the order of their numbers from 0; null for other features"""
+    """values of a category, in the order of their numbers from 0; null for other features"""
     period: float | None
-    """that of a circular feature, after how much it begins again; null for other features"""
+    """period of a circular feature: after how much it begins again; null for other features"""
     low: float
     high: float
     own: Sequence[Thousandths]
@@ -55,7 +55,7 @@ class FeatureHistogram:
 
 @reported
 class Histograms:
-    """Histograms of the nodes of a cluster in each feature; no feature where the newest snapshot has no
+    """Histograms of the nodes of a cluster in each feature; none where the newest snapshot has no
     node of it."""
 
     model: str
@@ -75,7 +75,7 @@ class Predictions:
     identities: Sequence[NumberOrNone]
     """the same over all versions"""
     target: str | None = None
-    """that of a model that predicts a feature: its name"""
+    """name of the feature that a model predicts"""
     unit: str | None = None
     predictions: Sequence[float | None] | None = None
     """values of the target, in its unit"""
