@@ -179,7 +179,7 @@ def test_an_open_field_keeps_its_place_text_and_focus_while_shares_change(
     server.heaviest_first(identity)
     shares = (
         "[...document.querySelectorAll('#clusters tbody tr')].map(row =>"
-        " parseInt(row.cells[3].textContent))"
+        " parseInt(row.cells[2].textContent))"
     )
     tab.until(f"{shares}.at(-1) > 90")
     assert tab.value_of(f"{TITLES}.at(-1)") == last

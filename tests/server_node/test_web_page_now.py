@@ -196,7 +196,7 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
             "warn",
             f"roof inactive; 1 of 2 clients active, {rejected}. {most}",
         ]
-        cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[2].textContent)"
+        cells = "[...document.querySelectorAll('#clients tr')].map(row => row.cells[3].textContent)"
         assert tab.value_of(cells) == ["Rejected", "–", "7"]
         signs = (
             "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
