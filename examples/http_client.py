@@ -67,7 +67,7 @@ def main(url: str) -> None:
     clusters = client.get_clusters()
     for cluster in clusters["clusters"]:
         print(
-            f"cluster {cluster['identity']}: {cluster['share']:.0%},"
+            f"cluster {cluster['identity']}: {cluster['recent_share']:.0%} of the recent readings,"
             f" {cluster['name'] or cluster['label']}"
         )
     centres = [cluster["centre"] for cluster in clusters["clusters"] if cluster["centre"]]
