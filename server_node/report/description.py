@@ -361,7 +361,8 @@ def _most_telling(
     """The places and the manners that set a cluster apart most, a place before a manner that tells
     as much."""
     # `sorted` is stable, and places come first: people see a value sooner than a way of moving.
-    ranked = sorted([*compared, *moving], key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
+    candidates: list[tuple[float, Distinction | Manner]] = [*compared, *moving]
+    ranked = sorted(candidates, key=lambda pair: -pair[0])[:FEATURES_APART_MAX]
     places: list[Distinction] = []
     manners: list[Manner] = []
     for score, telling in ranked:
