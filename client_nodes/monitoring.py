@@ -242,6 +242,10 @@ class ClientMonitoring:
             self._metrics.values_missing.labels(feature=name).inc(0)
         for model in novel:
             self._metrics.readings_novel.labels(model=model).inc(0)
+        # Only a client that labels finds site events.
+        if novel:
+            for kind, feature in _site_event_labels(self._features):
+                self._metrics.site_events.labels(kind=kind, feature=feature).inc(0)
 
     def stepped(
         self,
@@ -264,6 +268,8 @@ class ClientMonitoring:
         self._log_rejected(outcome)
         for event in outcome.labelled.events:
             _log_site_event(event)
+            if self._metrics is not None and self._metrics.on_site:
+                self._metrics.site_events.labels(kind=event.kind, feature=event.feature).inc()
         # Asking the log for the lag takes longer than the rest, so only where it is shown.
         if self._metrics is None:
             if outcome.updates:
@@ -351,12 +357,29 @@ def _age_s(now: float, newest_at: float | None) -> float:
     return math.nan if newest_at is None else now - newest_at
 
 
+def _site_event_labels(features: Sequence[str]) -> list[tuple[str, str]]:
+    """The kind and feature of each series that counts site events."""
+    from shoal.protocol.events import (  # noqa: PLC0415 - loaded only to label
+        FEATURE_EVENT_KINDS,
+        SITE_EVENT_KINDS,
+    )
+
+    labels = []
+    for kind in SITE_EVENT_KINDS:
+        of_kind = features if kind in FEATURE_EVENT_KINDS else [""]
+        labels += [(kind, feature) for feature in of_kind]
+    return labels
+
+
 def _log_site_event(event: SiteEvent) -> None:
     fields: dict[str, str | int | None] = {
         "model": event.model,
         "kind": event.kind,
         "readings": event.readings,
     }
+    if event.feature:
+        log_event("feature_unusual", logging.WARNING, **fields, feature=event.feature)
+        return
     if event.outside is not None:
         log_event("novel_streak", logging.WARNING, **fields, features=", ".join(event.outside))
         return

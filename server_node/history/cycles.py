@@ -22,13 +22,9 @@ import numpy as np
 
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats
+from shoal.kernels.chances import careful_correlation, gamma_tail, inflation_of
 from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryBin
-from shoal.server_node.history.series import (
-    ROUNDING,
-    careful_correlation,
-    gamma_tail,
-    inflation_of,
-)
+from shoal.server_node.history.series import ROUNDING
 from shoal.server_node.history.sources import HistorySource
 
 WEEK_S: Final = 7 * DAY_S

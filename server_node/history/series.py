@@ -17,22 +17,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.chances import careful_correlation, inflation_of, two_sided
 from shoal.protocol.history import DAY_S
 
 BINS_MIN: Final = 12
 """bins that each span needs, or nothing is said about chance"""
 DAYS_MIN: Final = 2
 """days of each span from which on times of the day are compared with the same ones"""
-# At 1 a span would be worth no independent bin at all, whatever its length.
-CORRELATION_MAX: Final = 0.99
 ROUNDING: Final = 1e-9
 """a difference is none that is this small in relation to the values: sums are rounded"""
 WORTH_MIN: Final = 1.5
 """independent bins that a span is worth at least"""
-DEGREES_MAX: Final = 500.0
-"""degrees of freedom above which the chance of Student's t hardly changes any more"""
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
-_LAGUERRE: Final = np.polynomial.laguerre.laggauss(48)
 
 
 class Series(NamedTuple):
@@ -180,54 +175,3 @@ def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Flo
         return np.zeros(centred[0].shape[1])
     raw = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
     return careful_correlation(raw, pairs)
-
-
-def careful_correlation(raw: Floats, pairs: int) -> Floats:
-    """Correlations of neighbours by those of this number of pairs: without the bias of short
-    series, at least 0."""
-    unbiased = raw + 2 * (1 + 4 * raw) / (pairs + 2)
-    # Half a standard error more: what is taken for less than it is makes chances too small, in
-    # short series by far.
-    error = np.sqrt(np.maximum(1 - raw**2, 0.0) / pairs)
-    correlation: Floats = np.clip(unbiased + error / 2, 0.0, CORRELATION_MAX)
-    return correlation
-
-
-def inflation_of(correlation: Floats) -> Floats:
-    """(f,) correlations of neighbours -> (f,) factor by which the variance of a mean exceeds that
-    of the mean of as many independent values; at least 1."""
-    inflation: Floats = (1 + correlation) / (1 - correlation)
-    return inflation
-
-
-def two_sided(t: Floats, degrees: Floats) -> Floats:
-    """Chance that Student's t with these degrees of freedom (at least 1) is beyond t on either
-    side.
-
-    With t = sqrt(v) tan a, the density of a is proportional to cos(a)^(v - 1): the integral of that
-    from a to pi / 2.
-    """
-    v = np.clip(degrees, 1.0, DEGREES_MAX)
-    angle = np.arctan2(np.where(np.isfinite(t), t, 0.0), np.sqrt(v))
-    half = (math.pi / 2 - angle) / 2
-    points = angle[..., None] + half[..., None] * (1 + _NODES)
-    inner = (np.cos(points) ** (v[..., None] - 1) * _WEIGHTS).sum(axis=-1) * half
-    whole = np.array([_whole_density(freedom) for freedom in v])
-    chance: Floats = np.where(np.isfinite(t), np.clip(2 * inner / whole, 0.0, 1.0), 0.0)
-    return chance
-
-
-def _whole_density(v: float) -> float:
-    """The integral of cos(a)^(v - 1) over all angles."""
-    return math.sqrt(math.pi) * math.exp(math.lgamma(v / 2) - math.lgamma(v / 2 + 0.5))
-
-
-def gamma_tail(shape: Floats, x: Floats) -> Floats:
-    """Chance that a gamma variable of these shapes (above 0) and scale 1 is above x (above 0)."""
-    # The integral is less exact below the mean, where the chance is large anyway: there it is that
-    # of the mean.
-    x = np.maximum(x, shape)
-    inner = ((1.0 + _LAGUERRE[0] / x[:, None]) ** (shape[:, None] - 1.0)) @ _LAGUERRE[1]
-    log = np.array([math.lgamma(value) for value in shape])
-    tail: Floats = np.minimum(1.0, np.exp((shape - 1.0) * np.log(x) - x - log) * inner)
-    return tail

@@ -190,4 +190,5 @@ def _line(event: Event) -> str:
     if event.at is not None:
         text = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds")
         moment = text.replace("+00:00", "Z")
-    return f"{moment} {event.model} {event.text or event.kind}"
+    # What a sensor does alone is of no model.
+    return " ".join(part for part in (moment, event.model, event.text or event.kind) if part)

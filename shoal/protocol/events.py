@@ -212,6 +212,10 @@ def _is_mapping(value: Any, kinds: tuple[type, ...]) -> bool:
     return True
 
 
+FEATURE_EVENT_KINDS: Final = ("stuck", "stuck_ended", "drift", "level_shift")
+"""kinds of site events that are of one feature"""
+SENSOR_EVENT_KINDS: Final = ("stuck", "stuck_ended")
+"""those that no model has a part in"""
 SITE_EVENT_KINDS: Final = (
     "novel_streak",
     "novel_streak_ended",
@@ -219,6 +223,7 @@ SITE_EVENT_KINDS: Final = (
     "unseen_change",
     "unusual_dwell",
     "usual_elsewhere",
+    *FEATURE_EVENT_KINDS,
 )
 
 
@@ -235,16 +240,19 @@ class SiteEvent(JsonEvent):
     muted: ClassVar[bool] = False
 
     id: str
-    """`MODEL/PARTITION/OFFSET/KIND` of the reading at which it was found"""
+    """`MODEL/PARTITION/OFFSET/KIND` of the reading at which it was found; of an event of one feature
+    with `/FEATURE`, its place in the contract"""
     kind: str
     """one of `SITE_EVENT_KINDS`"""
     federation: str
     client: str
     model: str
+    """empty for `SENSOR_EVENT_KINDS`"""
     version: int
-    """version of the newest snapshot"""
+    """version of the newest snapshot; 0 without a model"""
     readings: int
-    """novel readings of the streak, or readings of the dwell in a regime, so far"""
+    """novel readings of the streak, readings of the dwell in a regime, readings with the repeated
+    value, or those from which a drift was found, so far"""
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None
@@ -259,11 +267,20 @@ class SiteEvent(JsonEvent):
     empty: no single one"""
     text: str = ""
     """the whole event as a sentence"""
+    feature: str = ""
+    """the feature that is stuck or drifts; empty for other kinds"""
 
     def __post_init__(self) -> None:
         require(self.kind in SITE_EVENT_KINDS, "malformed", "kind")
-        for name in ("federation", "client", "model"):
+        for name in ("federation", "client"):
             require(is_name(getattr(self, name)), "malformed", name)
+        if self.kind in SENSOR_EVENT_KINDS:
+            require(self.model == "" and self.version == 0, "malformed", "model")
+        else:
+            require(is_name(self.model), "malformed", "model")
+        is_of_feature = self.kind in FEATURE_EVENT_KINDS
+        require(is_text(self.feature), "malformed", "feature")
+        require(bool(self.feature) == is_of_feature, "malformed", "feature")
         for name in ("version", "readings"):
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.at is None or is_moment(self.at), "malformed", "at")

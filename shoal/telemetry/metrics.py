@@ -140,7 +140,7 @@ class ClientMetrics(ProcessMetrics):
         readings is among them.
 
         Counts made from raw readings are those of rejected, withheld, clipped, learned and novel
-        ones.
+        ones, and of site events.
         """
         super().__init__("client")
         self.on_site = on_site
@@ -162,6 +162,12 @@ class ClientMetrics(ProcessMetrics):
             "shoal_readings_novel",
             "Labelled readings whose novelty is at least novelty_quantile",
             ["model"],
+            registry=self.registry,
+        )
+        self.site_events = Counter(
+            "shoal_site_events",
+            "Site events by kind, and by feature where they are of one; made from raw readings",
+            ["kind", "feature"],
             registry=self.registry,
         )
         self.readings_clipped = Counter(

@@ -220,11 +220,19 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
         {"readings": -1},
         {"outside": {"warm": "left"}},
         {"at": 1e99},
+        {"model": ""},
+        {"feature": "warm"},
+        {"kind": "stuck", "feature": "warm"},
+        {"kind": "stuck", "model": "", "version": 0},
+        {"kind": "drift", "feature": ""},
+        {"kind": "drift", "feature": "warm", "model": ""},
     ],
 )
 def test_a_site_event_that_cannot_be_true_is_refused(wrong: dict[str, object]) -> None:
     good = SiteEvent("a/0/1/k", "novel_streak", "f", "c", "m", 1, 3, None)
     assert SiteEvent.decode(good.encode()) == good
+    stuck = SiteEvent("stuck/0/1/k/0", "stuck", "f", "c", "", 0, 3, None, feature="warm")
+    assert SiteEvent.decode(stuck.encode()) == stuck
     with pytest.raises(MessageRejected):
         SiteEvent.decode(json.dumps({**json.loads(good.encode()), **wrong}).encode())
 

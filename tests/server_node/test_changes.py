@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
+from shoal.kernels.chances import two_sided
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import (
     COARSE_S,
@@ -29,7 +30,7 @@ from shoal.protocol.history import (
 )
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.changes import PastEvent, find_changes, spans_of
-from shoal.server_node.history.series import Series, difference, two_sided, unrolled
+from shoal.server_node.history.series import Series, difference, unrolled
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,

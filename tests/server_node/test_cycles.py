@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
+from shoal.kernels.chances import gamma_tail
 from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, pack_table
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.cycles import (
@@ -25,7 +26,6 @@ from shoal.server_node.history.cycles import (
     find_cycles,
     lines_of,
 )
-from shoal.server_node.history.series import gamma_tail
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
