@@ -20,6 +20,7 @@ from shoal.errors import SettingsError
 from shoal.onebox.audit.attacks import audit_count_mechanism, audit_row_mechanism
 from shoal.onebox.audit.canaries import audit_canaries
 from shoal.onebox.audit.kills import audit_kills
+from shoal.onebox.audit.plans import audit_plans
 from shoal.onebox.audit.regressions import audit_regressions
 from shoal.onebox.audit.rounds import audit_rounds
 from shoal.onebox.audit.statistics import ALPHA, Finding
@@ -51,6 +52,7 @@ def run_audits(
     counting = contract.counted
     for model in counting:
         yield from audit_count_mechanism(contract, model, trials, generator)
+        yield audit_plans(contract, model, generator)
         seconds: list[Second] = ["elsewhere", "rejected"]
         if contract.learns_gaps and contract.width > 1:
             seconds.append("incomplete")
@@ -84,6 +86,7 @@ def _masked_audits(
     from shoal.onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
 
     for model in config.resolved.counted:
+        yield audit_plans(config.resolved, model, generator)
         yield from audit_masked(config, model, folder / model.name, trials, generator)
         if kills:
             yield from audit_masked_kills(

@@ -50,9 +50,9 @@ def test_the_likeliest_leaf_is_near_and_of_equally_near_ones_the_heavier() -> No
 
 
 def test_leaves_are_drawn_as_often_as_they_are_likely() -> None:
-    share = (np.arange(1000) + 0.5) / 1000
+    words = ((np.arange(1000) + 0.5) / 1000 * 2**32).astype(np.uint32)
     rows = np.tile([0.8, NAN], (1000, 1))
-    drawn = FACTS.drawn(rows, *possible_leaves(rows, *CUTS), share)
+    drawn = FACTS.drawn(rows, *possible_leaves(rows, *CUTS), words)
     assert np.bincount(drawn, minlength=3).tolist() == [0, 100, 900]
 
 

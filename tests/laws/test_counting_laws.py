@@ -3,6 +3,7 @@ all of them ran."""
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator
@@ -20,9 +21,20 @@ from shoal.algorithms.counting import Counter, CountingAlgorithm
 from shoal.algorithms.registry import counting_names, load_algorithm
 from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels import forms
+from shoal.kernels.forms import COMPILED, NUMPY
+from shoal.onebox.audit.plans import (
+    CHANGED_MAX,
+    hurt,
+    most_changed,
+    plan_on_shares,
+    window_on_boundaries,
+)
 from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack, unpack
+from tests.conftest import without
 from tests.examples import examples
+from tests.kernels.both_forms import FORMS
 from tests.laws.test_streaming_laws import assert_fits
 from tests.laws.views import assert_view_is_sound
 
@@ -129,6 +141,61 @@ def test_replacing_one_reading_moves_two_counts_by_one_at_most(
     assert pack(dict(same)) == pack(dict(here.update(here.counts))), (
         "only counts depend on readings"
     )
+
+
+@pytest.fixture(params=[NUMPY, COMPILED])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The form of the kernels that counts."""
+    if request.param == COMPILED and importlib.util.find_spec("numba") is None:
+        without("numba", "it is not installed")
+    monkeypatch.setattr(forms, "PROCESS", FORMS[request.param])
+    return str(request.param)
+
+
+def test_no_plan_lets_one_reading_move_another(algorithm: CountingAlgorithm, form: str) -> None:
+    federation = Federation(algorithm, 3, epsilon=None, oblique_axes=4).learn(clustered(4000, 3))
+    counter = federation.counter
+    generator = np.random.default_rng(0)
+    adopted = 0
+    for number, plan in enumerate(hurt(federation.server.snapshot())):
+        try:
+            counter.adopt(plan)
+        except InvalidData:
+            continue
+        adopted += 1
+        named = b"client", number
+        window, valid = window_on_boundaries(WINDOW, 3, bool(number % 3), generator)
+        places = generator.integers(WINDOW, size=3).tolist()
+        assert most_changed(counter, window, valid, named, places, generator) <= CHANGED_MAX
+        # A pair of blocks is of several readings.
+        if READINGS_OF_A_COUNT.get(algorithm.name, 1) == 1:
+            first = generator.random(WINDOW) < 0.5
+            parts = [counter.count(window, valid & part, *named).counts for part in (first, ~first)]
+            whole = counter.count(window, valid, *named).counts
+            assert (sum(parts) == whole).all(), "a reading falls where it does without the others"
+    assert adopted > 0
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_masses_on_the_shares_of_readings_move_no_reading_but_the_one_that_differs(
+    form: str, number: int
+) -> None:
+    tree = load_algorithm("density_tree")
+    assert isinstance(tree, CountingAlgorithm)
+    counter = tree.counter({"noise_variance": 0.0, "window_readings": WINDOW}, 2)
+    client = str(number).encode()
+    counter.adopt(plan_on_shares(2, client, 0, WINDOW))
+    rows = np.full((WINDOW, 2), 0.3)
+    rows[:, 0] = np.nan
+    valid = np.ones(WINDOW, dtype=bool)
+    before = counter.count(rows, valid, client, 0).counts
+    assert np.count_nonzero(before) > 32
+    for place in range(0, WINDOW, 5):
+        for value in (0.01, 0.99):
+            changed = rows.copy()
+            changed[place, 0] = value
+            after = counter.count(changed, valid, client, 0).counts
+            assert np.abs(after - before).sum() <= CHANGED_MAX
 
 
 @laws

@@ -2,6 +2,11 @@
 
 Both follow from a snapshot, which is public, and from the reading alone. So a reading with gaps is
 in one leaf, as every other one, and what protects the counts is the same.
+
+The snapshot may be made to hurt: a server that wants to know of one reading lays the masses of the
+leaves so that others lie on a boundary between two of them. So where a reading falls is decided by
+whole numbers, added up for this reading by itself. A sum over several readings that is rounded
+would let one of them move the others.
 """
 
 from __future__ import annotations
@@ -13,13 +18,18 @@ import numpy as np
 
 from shoal.algorithms.density_tree.axes import Axes
 from shoal.algorithms.streaming import Arrays
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Floats, Ints, Words32
 
 MIDDLE_80: Final = 2.563
 """standard deviations of a normal distribution between the ends of its middle 80 %"""
 LEAST_EXTENT: Final = 1.0 / 256.0
 """least distance of these ends of a leaf, in unit coordinates: finer than that nothing is counted
 """
+LEAST_POWER: Final = -(2**62)
+"""below the power of 2 of every weight"""
+CHANCES: Final = 1 << 31
+"""most that the whole-number weights of the leaves of a reading add up to: times a random word of
+32 bits it still is a number of 64"""
 
 
 @dataclass(frozen=True)
@@ -51,24 +61,39 @@ class LeafFacts:
         first = np.searchsorted(which[order], np.arange(len(rows)))
         return np.asarray(leaf[order[first]])
 
-    def drawn(self, rows: Floats, which: Ints, leaf: Ints, share: Floats) -> Ints:
-        """Leaves as `likeliest` chooses them, but each as often as it is likely: `share` (n,) from
-        0 to 1 decides.
+    def drawn(self, rows: Floats, which: Ints, leaf: Ints, words: Words32) -> Ints:
+        """Leaves as `likeliest` chooses them, but each as often as it is likely: a random word (n,)
+        for each row decides.
 
         A leaf that is less likely everywhere would else lose all of these readings, and with them
         its mass.
         """
-        # By row, so that the running sum of the weights of each is in one piece.
+        # By row, so that the weights of each are in one piece.
         order = np.lexsort((leaf, which))
-        weight = self._weights(rows, which, leaf)[order]
-        first = np.searchsorted(which[order], np.arange(len(rows)))
-        last = np.append(first[1:], len(order)) - 1
+        weight = self._chances(rows, which, leaf)[order]
+        row = which[order]
+        first = np.searchsorted(row, np.arange(len(rows)))
+        # Sums of whole numbers are exact: the difference of two running sums is the sum of one
+        # row's weights alone.
         reached = np.cumsum(weight)
-        before = reached[first] - weight[first]
-        drawn = np.searchsorted(reached, before + share * (reached[last] - before), side="right")
-        # Sums over all rows are rounded: a share near 0 or 1 must not end in the leaf of another
-        # row.
-        return np.asarray(leaf[order[np.clip(drawn, first, last)]])
+        reached -= (reached[first] - weight[first])[row]
+        total = np.maximum.reduceat(reached, first)
+        share = (words.astype(np.int64) * total) >> 32
+        # The leaf at which the running sum of the row exceeds the share of its word.
+        passed = np.add.reduceat((reached <= share[row]).astype(np.int64), first)
+        return np.asarray(leaf[order[first + passed]])
+
+    def _chances(self, rows: Floats, which: Ints, leaf: Ints) -> Ints:
+        """(m,) `_weights` in whole numbers; those of a row add up to less than `CHANCES`, and to
+        more than 0."""
+        # A weight is below 1, and there are at most as many of a row as there are leaves.
+        weight = np.floor(self._weights(rows, which, leaf) * (CHANCES // len(self.mass)))
+        chances = weight.astype(np.int64)
+        most = np.zeros(len(rows), dtype=np.int64)
+        np.maximum.at(most, which, chances)
+        # Facts beyond the range of a float leave no leaf any weight: then all are alike.
+        chances[most[which] == 0] = 1
+        return chances
 
     def _weights(self, rows: Floats, which: Ints, leaf: Ints) -> Floats:
         """(m,) how likely each pair is, as a part of the likeliest pair of its row.
@@ -84,10 +109,15 @@ class LeafFacts:
         for feature in range(rows.shape[1]):
             spread = self.spread[leaf, feature]
             apart = (rows[which, feature] - self.centre[leaf, feature]) / spread
-            density = 1.0 / (spread * np.square(1.0 + apart * apart / 3.0))
+            # Facts that are made to hurt lie so far away that the square overflows: the density is
+            # 0 there.
+            with np.errstate(over="ignore"):
+                density = 1.0 / (spread * np.square(1.0 + apart * apart / 3.0))
             part, more = np.frexp(part * np.where(np.isnan(apart), 1.0, density))
             power += more
-        most = np.full(len(rows), np.iinfo(np.int64).min)
+        # A weight of 0 has no power; any that it had would hide those of the other leaves.
+        power[part == 0.0] = LEAST_POWER
+        most = np.full(len(rows), LEAST_POWER)
         np.maximum.at(most, which, power)
         # What is 2^1000 times less likely never counts, and a further exponent would leave 32 bits.
         relative = np.maximum(power - most[which], -1000).astype(np.int32)

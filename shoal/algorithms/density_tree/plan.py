@@ -28,7 +28,7 @@ SHARE_OF_LEARNING: Final = 0.04
 worth loading"""
 _LEAF_STEP: Final = 0xD1B54A32D192ED03
 """odd, so that no two leaves begin their sampling at the same word"""
-_LEAF_WORD: Final = np.uint32(0x9E3779B1)
+LEAF_WORD: Final = np.uint32(0x9E3779B1)
 """odd: a word times it, without its carry, is another word as even"""
 PLAN_ARRAYS: Final = (
     "cut_first",
@@ -103,7 +103,7 @@ class CountingPlan:
     """(A,) chance of each axis to be sampled in a window, in parts of `SHARE_ONE`; those of a leaf
     sum to a multiple"""
     digest: bytes
-    """32 bytes over all of it"""
+    """32 bytes over all of it but the facts"""
     facts: LeafFacts
     """what says into which leaf a reading falls that lacks a value"""
 
@@ -218,7 +218,7 @@ class CountingPlan:
         """
         sampled_axes = self.sampled_axes(*(cohort or (client, number)))
         size = self._cells[sampled_axes]
-        words = _drawn_words(client, number, len(rows))
+        words = drawn_words(client, number, len(rows))
         whole = valid
         lacks = None
         # A sum is faster than a look at each value, and most windows lack none.
@@ -260,8 +260,7 @@ class CountingPlan:
         x = np.clip(rows, 0.0, 1.0)
         pairs = possible_leaves(x, self.cut_axes, self.cut_at, self.cut_parts)
         # Other bits than those that draw the axis.
-        share = (words * _LEAF_WORD).astype(np.float64) * 2.0**-32
-        leaf = self.facts.drawn(x, *pairs, share)
+        leaf = self.facts.drawn(x, *pairs, words * LEAF_WORD)
         block, place = self._places_on_axes(x, words, leaf, sampled_axes)
         there = ~np.isnan(place)
         return self._in_cells(block[there], place[there], sampled_axes, size)
@@ -288,7 +287,9 @@ class CountingPlan:
         span = self.span[axis]
         # Below the end by less than any bin: a reading on the upper bound falls into the last bin.
         last_place = BINS * (1.0 - 1e-12)
-        at = np.clip((position - start) / (self.end[axis] - start) * BINS, 0.0, last_place)
+        # A plan made to hurt may have a range near 0, in which every place is beyond the last bin.
+        with np.errstate(over="ignore"):
+            at = np.clip((position - start) / (self.end[axis] - start) * BINS, 0.0, last_place)
         coarse = at.astype(np.int64)
         has_fine = zoom != NO_ZOOM
         is_fine = has_fine & (coarse >= zoom) & (coarse < zoom + span)
@@ -298,10 +299,15 @@ class CountingPlan:
         return np.where(is_fine, fine_cell, np.where(is_after, coarse - span, coarse))
 
 
-def _drawn_words(client: bytes, number: int, n: int) -> Words32:
+def drawn_words(client: bytes, number: int, n: int) -> Words32:
     """A word for each of n readings, which draws its axis: public, and of this window alone."""
     source = b"draws" + client + number.to_bytes(8, "little")
     return np.frombuffer(hashlib.shake_256(source).digest(4 * n), dtype="<u4")
+
+
+def leaf_words(client: bytes, number: int, n: int) -> Words32:
+    """A word for each of n readings, which draws its leaf where it lacks values: as public."""
+    return drawn_words(client, number, n) * LEAF_WORD
 
 
 def _whole_and_real(axes: Axes) -> tuple[Ints, Ints, Floats, Floats]:
