@@ -216,6 +216,8 @@ class MaskedWindows(CountWindows):
         """whether windows are left out when the budget of the span is spent"""
         self._over_budget = -1
         """number of the newest window for which it was spent"""
+        self._noted: tuple[int, float] | None = None
+        """number of the open window and the time, as the ledger has them of the windows passed"""
 
     def at_limit(self, action: str) -> None:
         """What to do where the budget of the span is spent: `pause` or `refuse`."""
@@ -236,6 +238,7 @@ class MaskedWindows(CountWindows):
         `allows_window` is not called: the budget of these windows is that of the contract.
         """
         self._add_places(batch, now)
+        self._note_passed(now)
         updates: list[EncodedUpdate] = []
         self._snapshots.follow()
         while self._next_window(now):
@@ -322,6 +325,23 @@ class MaskedWindows(CountWindows):
                 action=DROP if self._drops else "pause",
             )
         return False
+
+    def _note_passed(self, now: float) -> None:
+        """Tell the ledger which windows have passed: the span of the budget is as many of them as
+        it has by the clock."""
+        if self._mode.span_s is None:
+            return
+        window_s = self._privacy.window_s
+        # Most steps need no look into the file.
+        if self._noted is not None:
+            window, noted_at = self._noted
+            if window == self.closed and 0.0 <= now - noted_at < window_s:
+                return
+        assert self._ledger is not None
+        ahead_s = self._ledger.pass_windows(self.closed, now, window_s)
+        self._noted = self.closed, now
+        if ahead_s:
+            log_event("masked_clock_ahead", logging.WARNING, seconds=round(ahead_s))
 
     def _is_done(self) -> bool:
         """Whether every model has had the window, or it is left out."""

@@ -150,6 +150,11 @@ def _owners(ledger: sqlite3.Connection) -> list[str]:
     return [str(owner) for (owner,) in ledger.execute("SELECT owner FROM accounts ORDER BY owner")]
 
 
+def _seconds_passed(ledger: sqlite3.Connection) -> float:
+    """Seconds of the windows that have passed, by the account for which most have."""
+    return float(ledger.execute("SELECT MAX(seconds) FROM passed").fetchone()[0] or 0.0)
+
+
 def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
     """The account of `owner`. Raises as `sqlite3` does."""
     models = ledger.execute(
@@ -199,11 +204,11 @@ def account(client: str, federation: str) -> str:
     return f"client {client} of {federation}"
 
 
-FORMAT: Final = "4"
+FORMAT: Final = "5"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
 """wait for the charge of another process"""
-_TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked"})
+_TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked", "passed"})
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT "
@@ -216,8 +221,10 @@ _SCHEMA: Final = (
     "places INTEGER NOT NULL, epsilon INTEGER NOT NULL, PRIMARY KEY (owner, partition)) WITHOUT "
     "ROWID",
     "CREATE TABLE masked (owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, "
-    "places INTEGER NOT NULL, rho INTEGER NOT NULL, charged_at REAL NOT NULL, PRIMARY KEY (owner, "
-    "model, number)) WITHOUT ROWID",
+    "places INTEGER NOT NULL, rho INTEGER NOT NULL, charged_at REAL NOT NULL, passed REAL NOT "
+    "NULL, PRIMARY KEY (owner, model, number)) WITHOUT ROWID",
+    "CREATE TABLE passed (owner TEXT PRIMARY KEY, window INTEGER NOT NULL, seen_at REAL NOT NULL, "
+    "seconds REAL NOT NULL) WITHOUT ROWID",
 )
 
 
@@ -329,13 +336,49 @@ class Ledger:
                 rows,
             )
 
+    def pass_windows(self, window: int, now: float, window_s: float) -> float:
+        """Note that the windows before this one have passed, each of `window_s` seconds.
+
+        Where no window was closed, one has passed when the clock is `window_s` later. A clock that
+        is later still has been set ahead, or this client was away: that is one window as well, and
+        the seconds beyond it are returned; otherwise 0.
+        """
+        with self._transaction() as file:
+            row = file.execute(
+                "SELECT window, seen_at FROM passed WHERE owner = ?", (self._owner,)
+            ).fetchone()
+            if row is None:
+                # The windows of all accounts are one measure: a new one begins where the others
+                # are.
+                file.execute(
+                    "INSERT INTO passed VALUES (?, ?, ?, ?)",
+                    (self._owner, window, now, _seconds_passed(file)),
+                )
+                return 0.0
+            before, seen_at = row
+            passed = max(0, window - before)
+            later = now - seen_at
+            if not passed and 0.0 <= later < window_s:
+                return 0.0
+            if not passed and later >= window_s:
+                passed = 1
+            file.execute(
+                "UPDATE passed SET window = MAX(window, ?), seen_at = ?, seconds = seconds + ? "
+                "WHERE owner = ?",
+                (window, now, passed * window_s, self._owner),
+            )
+            return max(0.0, later - window_s) if later >= 2.0 * window_s else 0.0
+
     def charge_masked(
         self, release: MaskedRelease, now: float, span_s: float | None, most: int | None
     ) -> bool:
         """Charge a window of masked counts, unless it is charged already.
 
         It is on the disk when this returns. False, and nothing is charged, where billionths of rho
-        above `most` would then have been spent in some span of `span_s` seconds.
+        above `most` would then have been spent in some span of `span_s` seconds, by all accounts of
+        the ledger: rhos of all that is made from the same readings add up. A charge leaves the span
+        when the clock says so and as many windows have passed (`pass_windows`): a clock that was
+        set ahead frees nothing.
         """
         with self._transaction() as file:
             known = file.execute(
@@ -346,19 +389,19 @@ class Ledger:
                 return True
             # A clock that was set back must not make a span longer than it is: charges before it
             # would count as later ones, and those after it would not see them.
-            newest = file.execute(
-                "SELECT MAX(charged_at) FROM masked WHERE owner = ?", (self._owner,)
-            ).fetchone()[0]
+            newest = file.execute("SELECT MAX(charged_at) FROM masked").fetchone()[0]
             at = now if newest is None else max(now, newest)
+            passed = _seconds_passed(file)
             if span_s is not None and most is not None:
                 spent = file.execute(
-                    "SELECT SUM(rho) FROM masked WHERE owner = ? AND charged_at > ?",
-                    (self._owner, at - span_s),
+                    "SELECT SUM(rho) FROM masked WHERE charged_at > ? OR passed > ?",
+                    (at - span_s, passed - span_s),
                 ).fetchone()[0]
                 if (spent or 0) + release.rho > most:
                     return False
             file.execute(
-                "INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?)", (self._owner, *release, at)
+                "INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (self._owner, *release, at, passed),
             )
         return True
 

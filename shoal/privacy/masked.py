@@ -439,7 +439,8 @@ class Masked(PrivacyMode):
         return (
             f"In any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
             f"{epsilon:.3g} in all models together, which is {self.span_nano // self.window_nano} "
-            "windows of one model; its ledger refuses more.",
+            "windows of one model; its ledger refuses more, and counts what masked models of other "
+            "federations have made of the same readings.",
         )
 
 

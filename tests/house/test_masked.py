@@ -3,6 +3,7 @@ nobody sees."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -631,6 +632,16 @@ def test_too_few_clients_keep_the_round_open(tmp_path: Path) -> None:
     assert [len(one.places) for one in decoded(federation, CloseRound)] == [3]
 
 
+def wait_windows(federation: MaskedFederation, windows: int) -> None:
+    """Let the clients run while as much time passes as windows of the contract take."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(federation.client(name)) for name in federation.names]
+        for _ in range(windows):
+            federation.clock.now += federation.config.contract.privacy.window_s
+            for client in clients:
+                client.step()
+
+
 def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_passed(
     tmp_path: Path,
 ) -> None:
@@ -639,9 +650,28 @@ def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_pa
     federation.feed(4)
     federation.run()
     assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
-    federation.clock.now += 86_400.0
+    wait_windows(federation, 80)
+    federation.run()
+    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    wait_windows(federation, 10)
     federation.run()
     assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
+
+
+def test_a_clock_that_is_set_ahead_for_a_moment_frees_no_budget_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    privacy = "budget_windows = 2\nbudget_days = 1"
+    federation = MaskedFederation(tmp_path, clients=3, privacy=privacy)
+    federation.feed(4)
+    federation.run()
+    with caplog.at_level(logging.WARNING, logger="shoal"):
+        federation.clock.now += 31 * 86_400.0
+        federation.run()
+        federation.clock.now -= 31 * 86_400.0
+        federation.run()
+    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    assert "masked_clock_ahead" in caplog.text
 
 
 @pytest.mark.parametrize("part", ["checkpoint.db", "."])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import InvalidState
-from shoal.privacy.ledger import Ledger, Release, nano, read_spending
+from shoal.privacy.ledger import Ledger, MaskedRelease, Release, nano, read_spending
 
 PLAN = b"p" * 32
 OTHER_PLAN = b"q" * 32
@@ -190,3 +190,67 @@ def test_a_checkpoint_older_than_the_ledger_is_refused(ledger: Ledger) -> None:
     ledger.check_windows(["a"], 2)
     with pytest.raises(InvalidState, match="older than the ledger"):
         ledger.check_windows(["a"], 1)
+
+
+DAY = 86_400.0
+SPAN = 30 * DAY
+WINDOW = DAY / 4
+"""seconds; a span has 120 of them"""
+
+
+def charged(ledger: Ledger, number: int, now: float) -> bool:
+    """Whether the budget of two windows in a span lets this one be charged."""
+    return ledger.charge_masked(MaskedRelease("clusters", number, 10, 50), now, SPAN, 100)
+
+
+def test_the_budget_of_masked_counts_is_that_of_all_federations_on_the_readings(
+    path: Path,
+) -> None:
+    with (
+        Ledger(path, "client a of plant", "0123") as one,
+        Ledger(path, "client a of other", "4567") as other,
+    ):
+        assert charged(one, 0, 0.0)
+        assert charged(other, 0, 1.0)
+        assert not charged(one, 1, 2.0)
+        assert not charged(other, 1, 3.0)
+        assert charged(one, 0, 4.0), "what is charged stays charged"
+
+
+def test_a_clock_that_is_set_ahead_frees_no_budget(ledger: Ledger) -> None:
+    ledger.pass_windows(0, 0.0, WINDOW)
+    assert charged(ledger, 0, 0.0)
+    assert charged(ledger, 1, 0.0)
+    assert ledger.pass_windows(0, 31 * DAY, WINDOW) == pytest.approx(31 * DAY - WINDOW)
+    assert not charged(ledger, 2, 31 * DAY)
+    assert ledger.pass_windows(0, 1.0, WINDOW) == 0.0, "and set back again"
+    assert not charged(ledger, 2, 1.0)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_budget_is_free_again_when_windows_and_clock_have_passed_and_not_by_either_alone(
+    ledger: Ledger, is_closed: bool
+) -> None:
+    ledger.pass_windows(0, 0.0, WINDOW)
+    assert charged(ledger, 0, 0.0)
+    assert charged(ledger, 1, 0.0)
+    for window in range(1, 120):
+        assert ledger.pass_windows(window if is_closed else 0, window * WINDOW, WINDOW) == 0.0
+    assert not charged(ledger, 2, SPAN), "119 windows"
+    ledger.pass_windows(120 if is_closed else 0, SPAN, WINDOW)
+    assert not charged(ledger, 2, SPAN - 1.0), "a second is missing"
+    assert charged(ledger, 2, SPAN)
+
+
+def test_an_account_that_begins_later_does_not_make_time_pass_faster(path: Path) -> None:
+    with (
+        Ledger(path, "client a of plant", "0123") as one,
+        Ledger(path, "client a of other", "4567") as other,
+    ):
+        one.pass_windows(0, 0.0, WINDOW)
+        assert charged(one, 0, 0.0)
+        assert charged(one, 1, 0.0)
+        for window in range(61):
+            one.pass_windows(window, window * WINDOW, WINDOW)
+            other.pass_windows(window, window * WINDOW, WINDOW)
+        assert not charged(other, 0, SPAN)
