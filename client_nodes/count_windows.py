@@ -82,6 +82,8 @@ class Places(NamedTuple):
     """user id of each, empty where there is none"""
     times: list[float | None]
     """event time of each, seconds since 1970"""
+    public_times: list[float | None]
+    """time of each, as updates may state it, seconds since 1970"""
     taken_in: list[float]
     """times at which the log took each in, seconds since 1970"""
 
@@ -131,7 +133,7 @@ class CountWindows:
         self._opened_at: float | None = None
         """time at which the first reading of the open window was read, by the client's clock"""
         self._span = NO_SPAN
-        """event times of the readings of the open window"""
+        """times of the places of the open window, as its update may state them"""
         self._taken_in = NO_SPAN
         """time at which the log took its places in"""
 
@@ -171,7 +173,7 @@ class CountWindows:
         )
         self._rows = np.concatenate([self._rows, places.rows[start:stop]])
         self._valid = np.concatenate([self._valid, counted])
-        self._span = self._span.joined(times)
+        self._span = self._span.joined(places.public_times[start:stop])
         self._taken_in = self._taken_in.joined(places.taken_in[start:stop])
 
     def _add_by_clock(
@@ -446,11 +448,13 @@ class CountWindows:
         """All records of a batch, rejected ones too, in the order of their places."""
         at = list(batch.places)
         times = list(batch.times)
+        records = list(batch.numbers)
         taken_in = [batch.taken_in_ms[number] / 1000 for number in batch.numbers]
         for rejected in batch.rejected:
             record = rejected.record
             at.append((record.partition, record.offset))
             times.append(rejected.time)
+            records.append(rejected.number)
             taken_in.append(record.timestamp_ms / 1000)
         users = list(batch.users)
         users += [b""] * (len(at) - len(users))
@@ -467,6 +471,7 @@ class CountWindows:
             valid[order],
             [users[number] for number in numbers],
             [times[number] for number in numbers],
+            [batch.public_times[records[number]] for number in numbers],
             [taken_in[number] for number in numbers],
         )
 

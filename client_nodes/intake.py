@@ -12,9 +12,10 @@ import numpy as np
 from shoal.config.sections import ClientSettings
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Bools, Floats
+from shoal.privacy.base import Times
 from shoal.protocol.messages import envelope_headers
 from shoal.protocol.reading_faults import Fault, Reason, fault_of
-from shoal.protocol.readings import Reading, user_of
+from shoal.protocol.readings import Reading, stored_times, user_of
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.checkpoint import pairs_of, positions_of
 from shoal.saved_state import FloatArray, SavedState
@@ -38,6 +39,8 @@ class RejectedReading(NamedTuple):
     """event time, seconds since 1970, where the record has one"""
     feature: int | None = None
     """position of the feature that it was rejected for, where it is a single one"""
+    number: int = 0
+    """which of the records of its batch it was"""
 
     @property
     def fault(self) -> Fault:
@@ -101,6 +104,8 @@ class Batch(NamedTuple):
     """event time of each record, rejected or not, where it has one that can be"""
     taken_in_ms: Sequence[int] = ()
     """times at which the log took each record in, milliseconds since 1970"""
+    public_times: Sequence[float | None] = ()
+    """times that updates may state of each record: see `public_times`"""
     users: Sequence[bytes] = ()
     """(n,) user id of each of the n readings, where the privacy unit is a user; it never leaves the
     client"""
@@ -137,11 +142,14 @@ class Intake:
         settings: ClientSettings,
         needs_users: bool = False,
         gaps: bool = False,
+        times: Times | None = None,
     ) -> None:
         """`width` is the number of features d.
 
-        `needs_users`: readings without a user id are rejected; `gaps`: readings may lack values.
+        `needs_users`: readings without a user id are rejected; `gaps`: readings may lack values;
+        `times`: those that updates state, None without a guarantee.
         """
+        self._times = times
         self._readings = readings
         self._gaps = gaps
         self._width = width
@@ -177,6 +185,9 @@ class Intake:
         if not records:
             return no_batch(self._width)._replace(lost=lost)
         batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
+        batch = batch._replace(
+            public_times=public_times(records, batch, self._times, self._settings.ahead_s)
+        )
         if self._needs_users:
             # One user's times must not decide on readings of another, so that repeats are not
             # dropped here: the window of counts drops them for each user.
@@ -259,6 +270,28 @@ class Intake:
         return lag
 
 
+def public_times(
+    records: Sequence[Record], batch: Batch, times: Times | None, ahead_s: float
+) -> Sequence[float | None]:
+    """Times (n,) that updates may state of n records, which were decoded to `batch`.
+
+    Without a guarantee (`times` None) those of the readings. With one, no value may decide on them,
+    and whether a record can be decoded at all follows from its values: `public` times are those
+    that the producer noted beside each reading, none of them more than `ahead_s` seconds after its
+    arrival; `arrival` is when the log took each record in. Both are in whole seconds.
+    """
+    if times is None:
+        return batch.record_times
+    if times == "arrival":
+        return [float(taken_in_ms // 1000) for taken_in_ms in batch.taken_in_ms]
+    noted = stored_times(records)
+    for number, taken_in_ms in enumerate(batch.taken_in_ms):
+        time = noted[number]
+        if time is not None and time > taken_in_ms / 1000 + ahead_s:
+            noted[number] = None
+    return noted
+
+
 def positions_in(state: dict[str, Any]) -> Positions:
     """The positions in a state of `Intake`. Raises `InvalidState`."""
     return positions_of(IntakeState.read(state).positions)
@@ -287,7 +320,7 @@ def decode_batch(
     for number in np.flatnonzero(~accepted).tolist():
         result = _decode_one(records[number], width, gaps)
         if isinstance(result, RejectedReading):
-            rejected.append(result)
+            rejected.append(result._replace(number=number))
             times[number] = result.time
             continue
         time, values[number] = result
@@ -342,7 +375,7 @@ def _reject(
     for position, number in enumerate(batch.numbers):
         if rejected[position]:
             time = batch.record_times[number]
-            all_rejected.append(RejectedReading(records[number], reason, time))
+            all_rejected.append(RejectedReading(records[number], reason, time, number=number))
         else:
             kept.append(position)
     return batch._replace(
@@ -369,7 +402,7 @@ def _reject_future(
         if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
             accepted[number] = False
             times[number] = None
-            rejected.append(RejectedReading(record, "time"))
+            rejected.append(RejectedReading(record, "time", number=number))
     return rejected
 
 

@@ -1,8 +1,8 @@
 """Counts a closed window for one model, makes the counts private and charges them.
 
-The times in an update of private counts are those at which the readings log took in the window's
-first and last place, in whole seconds. A reading's own time may be missing because it was rejected,
-so that it would show its validity.
+The times in an update of private counts depend on no value of a reading: see
+`shoal.client_nodes.intake.public_times`. It is made, as it says, when the readings log took in the
+window's last place, in whole seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ClosedWindow(NamedTuple):
     closed_at: float
     """seconds since 1970"""
     span: TimeSpan
-    """event times of its readings"""
+    """times of its places, as updates may state them"""
     taken_in: TimeSpan
     """times at which the log took its first and last place in"""
 
@@ -102,8 +102,9 @@ class ModelCounter:
                 self.stream, window.number, plan, digest, len(window.rows), epsilon, unit
             )
             ledger.charge([release], window.closed_at)
-            span = window.taken_in.in_seconds()
-            made_at = window.closed_at if span.newest is None else span.newest
+            span = window.span.in_seconds()
+            taken_in = window.taken_in.in_seconds()
+            made_at = window.closed_at if taken_in.newest is None else taken_in.newest
         content = Content(
             window.number + 1, len(window.rows), counted.update(private), made_at, span
         )

@@ -28,6 +28,7 @@ from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY, check_no_conflict
 from shoal.protocol.reading_faults import FaultCounts, Rejected
+from shoal.protocol.readings import number_of
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
@@ -180,6 +181,7 @@ class ClientNode:
             settings,
             contract.mode.unit.is_user,
             contract.learns_gaps,
+            contract.mode.times if contract.mode.formal else None,
         )
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
@@ -364,11 +366,8 @@ class ClientNode:
             return None
         if not records:
             return None
-        headers = dict(records[0].headers)
-        number = headers.get("number", b"")
-        if headers.get("source") != source.encode() or not number.isdigit():
-            return None
-        return int(number)
+        headers = records[0].headers
+        return number_of(headers) if dict(headers).get("source") == source.encode() else None
 
     @property
     def nodes(self) -> int:

@@ -20,11 +20,11 @@ class PrivateBatch(NamedTuple):
     rows: Rows
     """(n, d) in unit coordinates"""
     times: list[float | None]
-    """event time of each row, seconds since 1970"""
+    """time of each row, as updates may state it, seconds since 1970"""
     numbers: Ints
     """(n,) which place of the batch each row is from, ascending"""
     place_times: Sequence[float | None]
-    """event time of each place of the batch: of rows, and of readings that were rejected or
+    """such a time of each place of the batch: of rows, and of readings that were rejected or
     withheld"""
     clipped: int = 0
     """readings that were outside the bounds of the contract and were moved to them; never leaves
@@ -51,12 +51,12 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
         return _without_rows(bounds)
     places = np.array(batch.places, dtype=np.int64).reshape(-1, 2)
     released = mechanism.privatise(batch.values, places)
-    times = [time for time, kept in zip(batch.times, released.kept, strict=True) if kept]
+    numbers = np.asarray(batch.numbers, dtype=np.int64)[released.kept]
     return PrivateBatch(
         released.rows,
-        times,
-        np.asarray(batch.numbers, dtype=np.int64)[released.kept],
-        batch.record_times,
+        [batch.public_times[number] for number in numbers.tolist()],
+        numbers,
+        batch.public_times,
         released.clipped,
         withheld=len(batch.places) - len(released.rows),
         clipped_by_feature=_clipped(batch.values, bounds) if released.clipped else (),

@@ -32,6 +32,10 @@ BOUNDS_SENTENCE = (
     " data reveal something of it: put the range of the sensor's data sheet there before you rely"
     " on the privacy of this federation."
 )
+TIMES_SENTENCE = (
+    'times = "public" lets history, days and weeks be those of the readings: when they were taken'
+    ' is published, what they hold stays protected; "arrival" publishes when they came instead.'
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Plan:
             return "a sheet of features"
         noun = "rows" if self.source == "files" else "messages"
         return f"{self.understood.rows:,} {noun}"
+
+    @property
+    def has_times(self) -> bool:
+        """Whether a column or a field holds the times of the readings."""
+        return bool(self.understood.of("time"))
 
     @property
     def clients(self) -> int:
@@ -187,6 +196,10 @@ def _privacy(plan: Plan) -> list[str]:
         " means",
         *missing,
     ]
+    if plan.has_times:
+        lines.append(
+            'times = "public"  # when readings were taken is published; "arrival": when they came'
+        )
     interval = plan.understood.interval_s
     if interval is not None and interval * WINDOW_READINGS > 600:
         # A sensor that sends live fills its window in this time.

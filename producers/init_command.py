@@ -22,6 +22,7 @@ from shoal.producers.features import FEATURE_NAME_CHARS
 from shoal.producers.federation_file import (
     BOUNDS_SENTENCE,
     MISSING_MIN,
+    TIMES_SENTENCE,
     Plan,
     federation_file,
     next_commands,
@@ -237,6 +238,8 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append(f"  and {len(named) - NAMES_SHOWN} more")
     if plan.private and plan.understood.rows:
         remarks.append(BOUNDS_SENTENCE)
+        if plan.has_times:
+            remarks.append(TIMES_SENTENCE)
         if plan.readings < SMALL:
             remarks.append(
                 f"{plan.readings:,} readings are too few for private counts to show clusters; for"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.producers.source import SourceReadings
-from shoal.protocol.readings import USER_ID, Reading
+from shoal.protocol.readings import NUMBER, USER_ID, Reading, number_contents, number_of
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.saved_state import SavedState, Whole
@@ -97,8 +97,8 @@ class ReadingsPublisher:
             runs = _alike(users)
         # Records of a batch have the same headers: those with a user id have one more.
         for has_user, part in runs:
-            number_texts = [b"%d" % number for number in numbers[part]]
-            varying: list[tuple[str, list[bytes]]] = [("number", number_texts)]
+            contents = number_contents(numbers[part], readings.times[part])
+            varying: list[tuple[str, list[bytes]]] = [(NUMBER, contents)]
             if users and has_user:
                 varying.append((USER_ID, [(user or "").encode() for user in users[part]]))
             batch = RecordBatch(encoded[part], of_source, varying)
@@ -133,11 +133,10 @@ class ReadingsPublisher:
 
     def _number_of(self, record: Record) -> int:
         """The reading's number if the record is one of ours, else -1."""
-        headers = dict(record.headers)
-        number = headers.get("number", b"")
-        if headers.get("source") != self._source or not number.isdigit():
+        if dict(record.headers).get("source") != self._source:
             return -1
-        return int(number)
+        number = number_of(record.headers)
+        return -1 if number is None else number
 
 
 def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:

@@ -24,13 +24,20 @@ from shoal.onebox.audit.plans import audit_plans
 from shoal.onebox.audit.regressions import audit_regressions
 from shoal.onebox.audit.rounds import audit_rounds
 from shoal.onebox.audit.statistics import ALPHA, Finding
-from shoal.onebox.audit.windows import Second, audit_messages, audit_rejected, audit_windows
+from shoal.onebox.audit.windows import (
+    Second,
+    audit_messages,
+    audit_rejected,
+    audit_times,
+    audit_windows,
+)
 
 PRECISION_TRIALS = 500
 """outputs of the precision attack for every trial of the others: it takes many to see a rare hole
 """
 # Few: this audit looks for a count that must not occur at all, so that no chance is to be bounded.
 REJECTED_WINDOWS = 20
+TIMES_WINDOWS = 3
 
 
 def run_audits(
@@ -66,6 +73,7 @@ def run_audits(
         )
     if counting:
         yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
+        yield audit_times(config, folder / "times", TIMES_WINDOWS, generator)
         yield from audit_regressions(config, folder / "regressions", generator)
     if contract.takes_rows:
         yield from audit_row_mechanism(contract, trials, PRECISION_TRIALS * trials, generator)

@@ -4,7 +4,7 @@ the federation's."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
@@ -16,17 +16,24 @@ from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, LogSettings, ReadingsSettings
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Update
-from shoal.protocol.readings import USER_ID, Reading
+from shoal.protocol.readings import NUMBER, USER_ID, Reading, number_contents
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.service import resumed
 from shoal.transports import open_log
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import Headers, Log, Positions, Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
 
 NOW = 1e9
 """the clock of audits stands still, and that of their readings logs goes on by a second with each
 reading: what is published then depends on readings alone, however long the audit takes"""
 NAME = "audited"
+Altered = Callable[[int, Reading], bytes]
+"""the bytes that are stored of a reading, by its place among those that are written"""
+
+
+def unaltered(_: int, reading: Reading) -> bytes:
+    """The reading as a producer stores it."""
+    return reading.encode()
 
 
 def in_folder(config: Config, folder: Path, models: Sequence[Model]) -> Config:
@@ -83,6 +90,8 @@ class AuditedClient:
             publication"""
             self.message_bytes = 0
             """size of what it published"""
+            self.message_headers: list[Headers] = []
+            """headers of each record that it published"""
             self._stack = opening.pop_all()
 
     def publish(
@@ -91,9 +100,10 @@ class AuditedClient:
         users: Sequence[bytes] = (),
         same_time_as: Sequence[int] = (),
         apart: bool = False,
+        altered: Altered = unaltered,
     ) -> list[Update]:
         """Write readings as `write` does and step until idle; returns what was published."""
-        self.write(readings, users, same_time_as, apart)
+        self.write(readings, users, same_time_as, apart, altered)
         began = time.process_time()
         while self.node.step():
             pass
@@ -106,23 +116,26 @@ class AuditedClient:
         users: Sequence[bytes] = (),
         same_time_as: Sequence[int] = (),
         apart: bool = False,
+        altered: Altered = unaltered,
     ) -> None:
         """Write readings (n, d) into the client's log. A reading with NaN is rejected.
 
         `users` (n,): the user id of each reading; without them every reading is from a user of its
         own. `same_time_as` (n,): which of the readings each has its time from; without it each has
         a time of its own. `apart`: the log takes in each reading at a time of its own, which is
-        slower; without, all of them at one time.
+        slower; without, all of them at one time. `altered` may change the bytes of a reading, and
+        not the headers that a producer gives it.
         """
         first = self._number + 1
         self.step_s = 0.0
         for place, values in enumerate(readings):
             self._number += 1
             user = (USER_ID, users[place] if users else str(self._number).encode())
-            reading = Reading(
-                NOW + first + (same_time_as[place] if same_time_as else place), values
-            )
-            self._readings.publish(READINGS, reading.encode(), headers=(*Reading.headers(), user))
+            taken_at = NOW + first + (same_time_as[place] if same_time_as else place)
+            (number,) = number_contents([self._number], [taken_at])
+            headers = (*Reading.headers(), (NUMBER, number), user)
+            value = altered(place, Reading(taken_at, values))
+            self._readings.publish(READINGS, value, headers=headers)
             if apart:
                 self._readings.flush()
         self._readings.flush()
@@ -138,6 +151,7 @@ class AuditedClient:
             self._log, self._config.contract.updates_topic, self._positions
         )
         self.message_bytes = sum(len(record.value or b"") for record in records)
+        self.message_headers = [record.headers for record in records]
         return [Update.decode(record.value, record.headers) for record in records]
 
     def close(self) -> None:

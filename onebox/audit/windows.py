@@ -9,7 +9,8 @@ second answer to a window counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -22,7 +23,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.onebox.audit.attacks import counts_score
-from shoal.onebox.audit.client import NAME, AuditedClient, in_folder
+from shoal.onebox.audit.client import NAME, Altered, AuditedClient, in_folder, unaltered
 from shoal.onebox.audit.statistics import (
     EventFinding,
     LossFinding,
@@ -31,6 +32,8 @@ from shoal.onebox.audit.statistics import (
 )
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
+from shoal.protocol.readings import Reading
+from shoal.transports.base import Headers
 
 MIDDLE = (0.4, 0.6)
 """unit coordinates between which all readings of a window but the audited one lie"""
@@ -229,6 +232,78 @@ def audit_rejected(
         different,
         "that tell of rejected readings",
     )
+
+
+def audit_times(
+    config: Config, folder: Path, windows: int, generator: np.random.Generator
+) -> EventFinding:
+    """Whether a value decides on the times, the sizes or the headers of what is published, with
+    either kind of `times`.
+
+    Clients whose readings were taken and taken in at the same times differ in the contents of some
+    of them alone: they are elsewhere, outside of the bounds, without values, cannot be decoded, or
+    have another time in their content than their producer noted. Compared are how many updates
+    there are, all of each but its counts, and its headers: chance has no part in it.
+    """
+    counting = config.resolved.counted
+    size = windows * config.contract.privacy.window_readings
+    rows = generator.uniform(*MIDDLE, size=(size, config.contract.width))
+    changed = generator.random(size) < REJECTED_SHARE
+    # The first and the last reading of a window decide on its times.
+    changed[:: config.contract.privacy.window_readings] = True
+    different = 0
+    updates_seen = 0
+    for times in ("arrival", "public"):
+        if times == "public" and config.contract.privacy.hide_presence:
+            continue
+        privacy = config.contract.privacy.model_copy(update={"times": times})
+        contract = config.contract.model_copy(update={"privacy": privacy})
+        stated = config.model_copy(update={"contract": contract})
+        seen = []
+        for name, values, altered in _neighbours_in_a_value(rows, changed):
+            audited = in_folder(
+                stated, folder / f"{times}-{name}", [model.declared for model in counting]
+            )
+            attacks = {model.name: CountsAttack(audited.resolved, model) for model in counting}
+            with AuditedClient(audited) as client:
+                readings = audited.resolved.bounds.from_unit(values)
+                updates = client.publish(readings, apart=True, altered=altered)
+                headers = map(_form_of, client.message_headers)
+            public = [attacks[update.model].public_part(update) for update in updates]
+            seen.append(list(zip_longest(public, headers)))
+        different += sum(len(set(alike)) > 1 for alike in zip_longest(*seen))
+        updates_seen += len(seen[0])
+    subject = ", ".join(model.name for model in counting)
+    return EventFinding(
+        "times of readings", subject, updates_seen, "updates", different, "that tell of a value"
+    )
+
+
+def _neighbours_in_a_value(rows: Floats, changed: Bools) -> Iterator[tuple[str, Floats, Altered]]:
+    """Name, rows (n, d) in unit coordinates, and what is stored of each, of clients whose readings
+    differ in their contents alone, where `changed` (n,)."""
+
+    def damaged(place: int, reading: Reading) -> bytes:
+        return b"\xc1" if changed[place] else reading.encode()
+
+    def dated(place: int, reading: Reading) -> bytes:
+        return replace(reading, time=0.0).encode() if changed[place] else reading.encode()
+
+    for name, value in (
+        ("inside", None),
+        ("moved", SECOND),
+        ("outside", 1e3),
+        ("rejected", np.nan),
+    ):
+        values = rows if value is None else np.where(changed[:, None], value, rows)
+        yield name, values, unaltered
+    yield "undecodable", rows, damaged
+    yield "dated", rows, dated
+
+
+def _form_of(headers: Headers) -> tuple[tuple[str, int], ...]:
+    """The name and the length of each header: what names a process differs by chance."""
+    return tuple((name, len(content)) for name, content in headers)
 
 
 def _fill_first_window(client: AuditedClient, contract: ResolvedContract) -> None:

@@ -154,7 +154,18 @@ class ReplayedClient:
         numbers = np.flatnonzero(accepted)
         places = list(zip(repeat(0), (numbers + self._readings).tolist(), strict=False))
         spread = self._coarse.spread(values[numbers], places)
-        return Batch(spread, places, times[numbers].tolist(), [], numbers.tolist(), times.tolist())
+        # A replayed reading arrives when it was taken: with a guarantee both kinds of times that
+        # updates may state are these, in whole seconds.
+        stated = np.floor(times) if self._contract.mode.formal else times
+        return Batch(
+            spread,
+            places,
+            times[numbers].tolist(),
+            [],
+            numbers.tolist(),
+            times.tolist(),
+            public_times=stated.tolist(),
+        )
 
     def _count(self, private: PrivateBatch) -> None:
         places = len(private.place_times)

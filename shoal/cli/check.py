@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -24,6 +24,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.errors import MessageRejected, SettingsError
+from shoal.privacy.base import Times
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
@@ -223,7 +224,22 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
             f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all; noisy rows"
             " count once, so does each stream of counts"
         )
+    stated = contract.stated_times
+    if stated is not None:
+        lines.append(f"times       {stated}: {TIMES_STATED[stated]}")
     return lines
+
+
+TIMES_STATED: Final[Mapping[Times, str]] = {
+    "public": (
+        "updates state when readings were taken, in whole seconds, which no epsilon covers; history"
+        " and cycles are those of the readings"
+    ),
+    "arrival": (
+        "updates state when the client's own log took readings in; history and cycles are those of"
+        " the arrival"
+    ),
+}
 
 
 def _model_lines(

@@ -23,7 +23,16 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
-from shoal.privacy.base import Bounds, Helper, Missing, PrivacyUnit, UnitName, load_mode
+from shoal.privacy.base import (
+    Bounds,
+    Helper,
+    Missing,
+    PrivacyMode,
+    PrivacyUnit,
+    Times,
+    UnitName,
+    load_mode,
+)
 from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
@@ -218,6 +227,14 @@ class Privacy(Table):
         "`window_readings` places also if it is empty: hides when readings are taken and how "
         "many; of those closer together than `window_s` / `window_readings`, one is counted",
     )
+    times: Times = Field(
+        default="arrival",
+        description="with `formal`, what updates state of times: `public`: when their oldest and "
+        "newest reading were taken, as the source gave it, in whole seconds, so that history, day "
+        "bands and cycles are those of the readings; `arrival`: when the client's own log took "
+        "them in. `hide_presence` needs `arrival`; without a guarantee times are always those of "
+        "the readings",
+    )
     missing: Missing = Field(
         default="drop",
         description="a reading without a value of some feature is rejected (`drop`), is filled "
@@ -253,6 +270,7 @@ class Privacy(Table):
                     "hide_presence is for private counts alone: it needs counts_epsilon, and "
                     "nothing for noisy rows, whose number is published"
                 )
+            self._check_times(mode)
             if self.unit == "user" and self.readings_per_window_max is None:
                 raise SettingsError(
                     'unit = "user" needs readings_per_window_max; 1 adds the least noise'
@@ -266,6 +284,21 @@ class Privacy(Table):
         except SettingsError as error:
             raise ValueError(str(error)) from None
         return self
+
+    def _check_times(self, mode: type[PrivacyMode]) -> None:
+        """Raises `SettingsError` for times that the mode, or hidden presence, has no use for."""
+        if self.times == "arrival":
+            return
+        if mode.masked:
+            raise SettingsError(
+                f'times means nothing in mode = "{mode.name}", whose messages state none: leave it '
+                "out"
+            )
+        if self.hide_presence:
+            raise SettingsError(
+                'hide_presence hides when readings are taken, and times = "public" publishes it: '
+                'take times = "arrival", or leave hide_presence out'
+            )
 
     @property
     def privacy_unit(self) -> PrivacyUnit:

@@ -23,7 +23,7 @@ from shoal.algorithms.streaming import Family, StreamingAlgorithm
 from shoal.config.changes import Standing, standing_of
 from shoal.config.contract import Contract, Feature, Model
 from shoal.errors import SettingsError
-from shoal.privacy.base import Bounds, PrivacyMode, load_mode
+from shoal.privacy.base import Bounds, PrivacyMode, Times, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
 
 GIVEN_BY_CONTRACT: Final = {
@@ -224,6 +224,18 @@ class ResolvedContract:
         return self.contract.width
 
     @property
+    def stated_times(self) -> Times | None:
+        """The times that updates state by the contract.
+
+        None where they are always those of the readings, and where messages state none that depend
+        on readings.
+        """
+        mode = self.mode
+        if not mode.formal or mode.masked or mode.unit.hides_presence:
+            return None
+        return mode.times
+
+    @property
     def learns_gaps(self) -> bool:
         """Whether a reading that lacks values of some features is learnt for those that it has."""
         return self.contract.learns_gaps
@@ -316,6 +328,7 @@ def resolve(contract: Contract, earlier: Sequence[Contract] = ()) -> ResolvedCon
         bounds, privacy.terms, shares, privacy.counts_epsilon, privacy.privacy_unit, **masking
     )
     mode.missing = privacy.missing
+    mode.times = privacy.times
     models: dict[str, ResolvedModel] = {}
     for declared in contract.models:
         with _naming(declared):

@@ -147,6 +147,9 @@ def _with_column(rows: Floats, j: int, column: Floats) -> Floats:
 
 Missing = Literal["drop", "hold", "learn"]
 """treatment of a reading that lacks a value"""
+Times = Literal["public", "arrival"]
+"""times that updates of a mode with a guarantee state: those of the readings, as their source gave
+them, or those at which the client's own log took them in"""
 UnitName = Literal["reading", "user", "client"]
 """`reading`: one reading, replaced by any other. `user`: all readings that one user (a person, a
 device) has in one window, replaced by any others of that user. `client`: all readings that a client
@@ -228,11 +231,21 @@ class Helper(NamedTuple):
 COUNT_MECHANISM = "geometric-counts"
 """travels in every message of a model that learns from private counts"""
 TAKEN_AND_WHEN = (
-    "That a reading was taken, when, and how many there are. Times of private counts are those at "
-    "which the client's own log took readings in, in whole seconds; the broker's own timestamps "
-    "of messages remain. hide_presence = true in [privacy] hides all of this in models that learn "
+    "That a reading was taken, when, and how many there are; the broker's own timestamps of "
+    "messages remain. hide_presence = true in [privacy] hides all of this in models that learn "
     "from counts."
 )
+TIMES_TEXTS: Final[Mapping[Times, str]] = {
+    "public": (
+        "An update states when its oldest and its newest reading were taken, as their source gave "
+        "it, in whole seconds. No value of a reading decides on these times."
+    ),
+    "arrival": (
+        "An update states when the client's own log took its first and its last reading in, in "
+        "whole seconds, and not when they were taken."
+    ),
+}
+"""what the updates of a mode with a guarantee state of times"""
 PRESENCE_LEFT = (
     "That a client runs, since when, and how long it takes to read and count a window. Of "
     "readings that come closer together than window_s / window_readings, one is counted."
@@ -367,6 +380,8 @@ class PrivacyMode(ABC):
     """those of each region, in a federation of regions"""
     missing: Missing = "drop"
     """the contract's treatment of readings that lack a value"""
+    times: Times = "arrival"
+    """the times that updates state, in a mode with a guarantee"""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from shoal.privacy.base import (
     NOT_COVERED_OF_USERS,
     PRESENCE_LEFT,
     READING,
+    TIMES_TEXTS,
     Bounds,
     Description,
     Mechanism,
@@ -199,7 +200,7 @@ class Formal(PrivacyMode):
                 f"{of_one(epsilon, 'reading')}",
                 *self._sentence_on_gaps(GAPS_IN_ROWS),
             ),
-            (*NOT_COVERED, REJECTED_ROWS, *self._sentence_on_held_values()),
+            (*self._not_covered(), REJECTED_ROWS),
         )
 
     def _describe_counts(self) -> Description:
@@ -229,6 +230,8 @@ class Formal(PrivacyMode):
         if self.unit.hides_presence:
             # Less remains of the first fact, that a reading was taken and when.
             facts[0] = PRESENCE_LEFT
+        else:
+            facts.insert(1, TIMES_TEXTS[self.times])
         return (*facts, *self._sentence_on_held_values())
 
     def _sentence_on_held_values(self) -> tuple[str, ...]:

@@ -315,8 +315,9 @@ class Update(ModelMessage):
     made_at: float
     """seconds since 1970, by the client's clock"""
     newest_reading_at: float | None = None
-    """event time of the newest reading it was learnt from; of private counts, as `made_at`, the
-    time at which the client's own log took the last one in, in whole seconds"""
+    """event time of the newest reading it was learnt from; in a mode with a guarantee, in whole
+    seconds, that of the newest place, as its producer noted it beside the reading (`times` is
+    `public`), or the time at which the client's own log took the last one in (`arrival`)"""
     oldest_reading_at: float | None = None
     """the same of the oldest one: its readings count as spread over the time between"""
     rejected: int | None = None

@@ -57,6 +57,7 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "size of messages",
         "time of messages",
         "rejected readings",
+        "times of readings",
         "files lost",
         "copies of a client",
         "right to read",

@@ -19,7 +19,7 @@ from shoal.config.sections import ClientSettings
 from shoal.protocol.codec import unpack
 from shoal.protocol.conflicts import AUTHOR_HEADER, INCARNATION_HEADER
 from shoal.protocol.messages import Update
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import NUMBER, Reading, number_contents
 from shoal.protocol.topics import (
     LABELS,
     READINGS,
@@ -115,12 +115,13 @@ class Site:
     ) -> None:
         """Append readings, a second apart; `started_at` None: without a time."""
         times = [None if started_at is None else started_at + n for n in range(len(values))]
-        self.add_records(
-            *(
-                (Reading(time, value).encode(), Reading.headers())
-                for time, value in zip(times, values, strict=True)
-            )
-        )
+        records = []
+        # As a producer does it: with number and time beside the reading.
+        numbered = number_contents(range(len(values)), times)
+        for time, value, number in zip(times, values, numbered, strict=True):
+            headers = (*Reading.headers(), (NUMBER, number))
+            records.append((Reading(time, value).encode(), headers))
+        self.add_records(*records)
 
     def add_records(self, *records: tuple[bytes | None, Headers]) -> None:
         """Append these records to the readings log."""

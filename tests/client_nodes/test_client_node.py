@@ -692,7 +692,8 @@ def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: P
         ("rejected", [20.0, "wet"]),
         ("missing", [None, 50.0]),
     ):
-        site = Site(tmp_path / name, plant(FORMAL), publish_readings=20, batch_readings_max=13)
+        privacy = {**FORMAL, "times": "public"}
+        site = Site(tmp_path / name, plant(privacy), publish_readings=20, batch_readings_max=13)
         values = [list(row) for row in readings(100).tolist()]
         values[19] = value
         site.add_readings(values)

@@ -81,12 +81,18 @@ def rejected_batches() -> Iterator[Batch]:
         times = [1e9 + number for number in numbers]
         rejected = [
             RejectedReading(
-                Record(READINGS, 0, number, 1000 * number, None, b"", ()), "not_a_number", time, 0
+                Record(READINGS, 0, number, 1000 * number, None, b"", ()),
+                "not_a_number",
+                time,
+                0,
+                number - first,
             )
             for number, time in zip(numbers, times, strict=True)
         ]
         taken_in_ms = [1000 * number for number in numbers]
-        yield no_batch(2)._replace(rejected=rejected, record_times=times, taken_in_ms=taken_in_ms)
+        yield no_batch(2)._replace(
+            rejected=rejected, record_times=times, taken_in_ms=taken_in_ms, public_times=times
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.client_nodes import intake
 from shoal.client_nodes.count_windows import CountWindows
 from shoal.client_nodes.intake import Batch
 from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.client_nodes.user_readings import UserReadings
 from shoal.kernels.arrays import Bools
 from shoal.onebox.audit.statistics import LossFinding
-from shoal.onebox.audit.windows import audit_rejected, audit_windows
+from shoal.onebox.audit.windows import audit_rejected, audit_times, audit_windows
 from shoal.privacy.count_noise import CountMechanism, CountNoise, count_noise
 from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
@@ -196,5 +197,23 @@ def test_rejected_readings_that_keep_no_place_are_noticed(
     drop_rejected_readings(monkeypatch)
     finding = audit_rejected(
         audited_config(memory_folder), memory_folder / "run", 20, np.random.default_rng(0)
+    )
+    assert finding.refuted, finding.line()
+
+
+def test_no_value_decides_on_the_times_and_the_headers_of_updates(memory_folder: Path) -> None:
+    finding = audit_times(
+        audited_config(memory_folder), memory_folder / "run", 3, np.random.default_rng(0)
+    )
+    assert finding.trials >= 6, "of both kinds of times"
+    assert not finding.refuted, finding.line()
+
+
+def test_times_that_are_decoded_from_the_content_of_readings_are_noticed(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "public_times", lambda _, batch, *more: batch.record_times)
+    finding = audit_times(
+        audited_config(memory_folder), memory_folder / "run", 3, np.random.default_rng(0)
     )
     assert finding.refuted, finding.line()

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import RoundRobin, Split
 from shoal.producers.source import SourceReading
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import Reading, number_of
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
 from shoal.transports.base import Log, beginning
@@ -61,9 +61,9 @@ def _readings(path: Path) -> Iterable[Stored]:
             records, at = log.read(READINGS, at)
             for record in records:
                 reading = Reading.decode(record.value, record.headers)
-                yield Stored(
-                    int(dict(record.headers)["number"]), reading.time, list(reading.values)
-                )
+                number = number_of(record.headers)
+                assert number is not None, "the producer numbers its readings"
+                yield Stored(number, reading.time, list(reading.values))
 
 
 def csv_of(path: Path, rows: Iterable[Sequence[Any]], header: str = "t,a,b,label") -> Path:

@@ -12,7 +12,7 @@ from shoal.errors import InvalidState
 from shoal.producers.files.replay import Replay
 from shoal.producers.files.split import split_of
 from shoal.producers.publisher import Bookmark, open_bookmark
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import Reading, number_of
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.transports.base import Log, TopicSettings
 from tests.producers.pumping import ROWS, as_it_should_be, drained, pump_of, rows_by_client
@@ -79,12 +79,12 @@ def test_two_sources_and_other_writers_share_the_logs_without_minding(
     two.close()
     drained(pump_of(replay(path), tmp_path))
     drained(pump_of(replay(other), tmp_path))
-    by_source: dict[bytes, list[int]] = {}
+    by_source: dict[bytes, list[int | None]] = {}
     records, _ = log.read(READINGS, {0: 0}, 1000)
     for record in records:
         headers = dict(record.headers)
         if record.value != b"not ours":
-            by_source.setdefault(headers["source"], []).append(int(headers["number"]))
+            by_source.setdefault(headers["source"], []).append(number_of(record.headers))
     log.close()
     assert sorted(by_source.values(), key=len) == [list(range(0, 30, 2)), list(range(0, ROWS, 2))]
 
