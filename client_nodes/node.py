@@ -67,7 +67,7 @@ class ClientResources(NamedTuple):
     """records that the server had published when the client started"""
 
 
-STATE_VERSION = 12
+STATE_VERSION = 13
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
@@ -393,7 +393,7 @@ class ClientNode:
         """
         self._intake.write_rejected(batch)
         labelled = Labelled() if self._labels is None else self._labels.label(batch)
-        if batch.rejected or labelled.labels:
+        if batch.rejected or labelled.labels or labelled.events:
             self._resources.readings.flush()
         return labelled
 

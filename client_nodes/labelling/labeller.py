@@ -18,10 +18,12 @@ import numpy as np
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
 from shoal.client_nodes.labelling.backlog import Backlog
+from shoal.client_nodes.labelling.drift import DriftWatch
 from shoal.client_nodes.labelling.dwells import Dwells
 from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, Assigned, SnapshotClusters
 from shoal.client_nodes.labelling.spread import Spread
 from shoal.client_nodes.labelling.streaks import Streak
+from shoal.client_nodes.labelling.stuck import StuckWatch
 from shoal.client_nodes.labelling.usual_values import Outside, UsualValues
 from shoal.client_nodes.labelling.waiting import Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
@@ -58,6 +60,7 @@ class ModelLabels:
     usual: UsualValues
     streak: Streak
     dwells: Dwells
+    drift: DriftWatch
     waiting: WaitingReadings
     """readings that wait for the label of their sequence"""
     waiting_earlier: WaitingReadings
@@ -105,6 +108,7 @@ class Labeller:
         self._bounds = contract.bounds
         self._features = [feature.name for feature in contract.contract.features]
         self._models = {name: self._none_yet(name) for name in contract.models}
+        self._stuck = StuckWatch(contract.contract, client, settings.stuck_per_month)
         self._snapshots = snapshots
         self._readings = readings
         self._novel: Counter[str] = Counter()
@@ -136,8 +140,8 @@ class Labeller:
         """
         self.follow()
         labels = 0
-        records: list[OutboxRecord] = []
-        events: list[SiteEvent] = []
+        events = self._stuck.follow(batch.values, batch.times, batch.places)
+        records = self._published(events)
         for model, kept in self._models.items():
             if kept.clusters is None:
                 kept.backlog.extend(batch)
@@ -146,6 +150,8 @@ class Labeller:
             labels += len(made)
             records += self._write(model, made, ready)
             events += kept.streak.follow(made, ready.places)
+            # With differences in units, so never published.
+            events += kept.drift.follow(made, self._bounds.to_unit(ready.values), ready.places)
             regime_events = self._regime_events(kept, made, ready)
             events += regime_events
             records += self._published(regime_events)
@@ -240,6 +246,7 @@ class Labeller:
             kept.spread = Spread()
             kept.usual = UsualValues(self._contract.width)
             kept.dwells = self._no_dwells(model)
+            kept.drift = self._no_drift(model)
 
     def state(self) -> dict[str, Any]:
         models = {}
@@ -249,13 +256,14 @@ class Labeller:
                 "spread": kept.spread.state(),
                 "usual": kept.usual.state(),
                 "streak": kept.streak.state(),
+                "drift": kept.drift.state(),
                 **ModelLabelsState(novel=self._novel[model]).saved(),
             }
             if self._has_sequences(model):
                 models[model]["dwells"] = kept.dwells.state()
                 models[model]["waiting"] = kept.waiting.state()
                 models[model]["waiting_earlier"] = kept.waiting_earlier.state()
-        return {"models": models}
+        return {"models": models, "stuck": self._stuck.state()}
 
     def moved(self, state: dict[str, Any], standing: Mapping[str, Standing]) -> dict[str, Any]:
         """A state of an earlier contract.
@@ -265,10 +273,11 @@ class Labeller:
         models = dict(self.state()["models"])
         for name, model in state["models"].items():
             if standing.get(name) == "same":
-                models[name] = model
+                # Between other bounds the same level is at another place, which is no shift.
+                models[name] = {**model, "drift": models[name]["drift"]}
             elif standing.get(name) == "anew":
                 models[name] |= {"backlog": model["backlog"], "novel": model["novel"]}
-        return {"models": models}
+        return {"models": models, "stuck": state["stuck"]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`."""
@@ -279,11 +288,13 @@ class Labeller:
                 kept.spread.restore(own["spread"])
                 kept.usual.restore(own["usual"])
                 kept.streak.restore(own["streak"])
+                kept.drift.restore(own["drift"])
                 if self._has_sequences(model):
                     kept.dwells.restore(own["dwells"])
                     kept.waiting.restore(own["waiting"])
                     kept.waiting_earlier.restore(own["waiting_earlier"])
                 self._novel[model] = ModelLabelsState.read(own).novel
+            self._stuck.restore(state["stuck"])
         except (InvalidState, KeyError, TypeError) as broken:
             raise InvalidState(f"the checkpoint of the labels is damaged: {broken}") from None
 
@@ -293,10 +304,18 @@ class Labeller:
     def _none_yet(self, model: str) -> ModelLabels:
         width = self._contract.width
         streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
-        dwells = self._no_dwells(model)
         return ModelLabels(
-            UsualValues(width), streak, dwells, WaitingReadings(width), WaitingReadings(width)
+            usual=UsualValues(width),
+            streak=streak,
+            dwells=self._no_dwells(model),
+            drift=self._no_drift(model),
+            waiting=WaitingReadings(width),
+            waiting_earlier=WaitingReadings(width),
         )
+
+    def _no_drift(self, model: str) -> DriftWatch:
+        per_month = self._settings.drift_per_month
+        return DriftWatch(self._contract.contract, self._client, model, per_month)
 
     def _no_dwells(self, model: str) -> Dwells:
         return Dwells(self._contract.contract, self._client, model, self._settings)

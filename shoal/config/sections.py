@@ -61,6 +61,20 @@ class ClientSettings(Settings):
         description="novel readings in a row that are a site event (`shoal events list --client "
         "NAME`); of a steady stream that has none, ten in a row do not happen by chance",
     )
+    stuck_per_month: float = Field(
+        default=0.5,
+        ge=0,
+        le=1000,
+        description="false site events `stuck` to aim at in a month: a feature has one value far "
+        "longer than ever before; 0: none are found",
+    )
+    drift_per_month: float = Field(
+        default=0.5,
+        ge=0,
+        le=1000,
+        description="the same of `drift` and `level_shift`: a feature moves within one cluster "
+        "of this client, over weeks or in one step; 0: none are found",
+    )
     regime_changed_windows: float = Field(
         default=2.0,
         ge=0,
@@ -85,9 +99,9 @@ class ClientSettings(Settings):
     publish_labels: bool = Field(
         default=False,
         description="publish the cluster, novelty and time of every labelled reading, the "
-        "features outside their usual values, and events of regimes, but not its values, to the "
-        "topic `<federation>.labels`; they are made from readings without noise, so no guarantee "
-        "of [privacy] covers them",
+        "features outside their usual values, and events of regimes and of stuck features, but "
+        "not its values, to the topic `<federation>.labels`; they are made from readings without "
+        "noise, so no guarantee of [privacy] covers them",
     )
     window_rows: int = Field(
         default=2000,
