@@ -221,7 +221,7 @@ def find_changes(
     totals = [_totals(of_span) for of_span in counts]
     pairs = [_pairs(of_span) for of_span in bins]
     names = source.names(model)
-    titles = _Titles(names)
+    titles = Titles(names)
     clients = [] if names is None else names.clients
     shares = _shares_moved(counts, width, titles, pairs, clients)
     moved = _moved(bins, width, contract, titles)
@@ -245,7 +245,7 @@ Counts = dict[int, Counter[int]]
 """start of a bin -> identity -> readings"""
 
 
-class _Titles:
+class Titles:
     """Titles of clusters by identity."""
 
     def __init__(self, names: HistoryNames | None) -> None:
@@ -305,7 +305,7 @@ def _pairs(bins: Sequence[HistoryBin]) -> Pairs | None:
 def _shares_moved(
     counts: Sequence[Counts],
     width: int,
-    titles: _Titles,
+    titles: Titles,
     pairs: Sequence[Pairs | None],
     clients: Sequence[str],
 ) -> list[ShareMoved]:
@@ -357,7 +357,7 @@ def _client_shares(identity: int, pairs: Pairs) -> dict[int, float]:
 
 
 def _moved(
-    bins: Sequence[Sequence[HistoryBin]], width: int, contract: Contract, titles: _Titles
+    bins: Sequence[Sequence[HistoryBin]], width: int, contract: Contract, titles: Titles
 ) -> list[Moved]:
     """The difference of each feature of each cluster that has readings in both spans."""
     earlier, later = (_place_series(of_span) for of_span in bins)
@@ -366,8 +366,8 @@ def _moved(
         pair = unrolled(earlier[identity], later[identity], contract.bounds.circular)
         both = difference(*pair, width)
         for j, feature in enumerate(contract.features[: len(both.moved)]):
-            before = _in_unit(float(both.before[j]), feature)
-            after = _in_unit(float(both.after[j]), feature)
+            before = in_unit(float(both.before[j]), feature)
+            after = in_unit(float(both.after[j]), feature)
             turned = float(both.moved[j])
             if feature.kind == "circular":  # the shorter way round
                 turned -= round(turned)
@@ -380,7 +380,7 @@ def _moved(
     return moved
 
 
-def _in_unit(place: float, feature: Feature) -> float:
+def in_unit(place: float, feature: Feature) -> float:
     """A place in unit coordinates -> in the feature's unit, of a circular one in its period."""
     value = feature.low + (feature.high - feature.low) * place
     return value % feature.period if feature.kind == "circular" else value
@@ -425,7 +425,7 @@ def _begun(
     totals: Sequence[Counter[int]],
     pairs: Pairs | None,
     clients: Sequence[str],
-    titles: _Titles,
+    titles: Titles,
     lineage: Mapping[int, Mapping[str, PastEvent]],
 ) -> list[Begun]:
     """Clusters with readings in the later span only, the largest first."""
@@ -443,7 +443,7 @@ def _begun(
 
 def _ended(
     totals: Sequence[Counter[int]],
-    titles: _Titles,
+    titles: Titles,
     lineage: Mapping[int, Mapping[str, PastEvent]],
 ) -> list[Ended]:
     """Clusters with readings in the earlier span only, the largest first."""

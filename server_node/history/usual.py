@@ -90,7 +90,7 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
         oldest,
         now,
         len(days),
-        _is_weekend(datetime.fromtimestamp(now)),
+        is_weekend(datetime.fromtimestamp(now)),
         likeness,
         likeness_range,
         ranges,
@@ -157,10 +157,11 @@ def like_times(now: int) -> list[int]:
         # By the calendar and not by 24 hours: the change to summer time must not move the time of
         # day.
         day = here - timedelta(days=back)
-        if _is_weekend(day) == _is_weekend(here):
+        if is_weekend(day) == is_weekend(here):
             times.append(int(day.timestamp()) // COARSE_S * COARSE_S)
     return times
 
 
-def _is_weekend(day: datetime) -> bool:
+def is_weekend(day: datetime) -> bool:
+    """Whether a day is a Saturday or a Sunday."""
     return day.weekday() >= 5

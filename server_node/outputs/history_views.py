@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from shoal.server_node.history.anomalies import Anomalies, listed
 from shoal.server_node.history.changes import Changes
 from shoal.server_node.history.cycles import Cycle
 from shoal.server_node.report.types import Count, CycleView, Feed, Share, reported
@@ -127,6 +128,116 @@ def changes_view(changes: Changes, chance: float) -> ChangesView:
         gone=[EndedCluster(**vars(ended)) for ended in changes.gone],
         moved=[MovedFeature(**vars(moved)) for moved in changes.moved if moved.chance < chance],
         share_moved=share_moved,
+    )
+
+
+@reported
+class EarlierSpan:
+    """A span of time."""
+
+    start: float
+    end: float
+
+
+@reported
+class UnusualClient:
+    """The number of readings of a client, or its share in one state."""
+
+    client: str
+    cluster: Count | None
+    """null with an empty title: its number of readings; null with a title: no known cluster"""
+    title: str
+    observed: float
+    """readings, or the part of the client's readings that fell to the state, 0 to 1"""
+    expected: float | None
+    earlier: Count
+    """earlier spans that have the figure"""
+    chance: Share
+
+
+@reported
+class UnusualFeature:
+    """The mean of a feature within a state, in its unit."""
+
+    feature: str
+    unit: str
+    cluster: Count
+    title: str
+    observed: float
+    expected: float | None
+    earlier: Count
+    chance: Share
+
+
+@reported
+class UnusualState:
+    """The share of a state in all readings."""
+
+    cluster: Count | None
+    title: str
+    observed: Share
+    expected: Share | None
+    earlier: Count
+    chance: Share
+
+
+@reported
+class UnusualHour:
+    """A part of the span, and the state whose share was least likely in it."""
+
+    start: float
+    seconds: Count
+    cluster: Count | None
+    title: str
+    observed: Share
+    expected: Share | None
+    earlier: Count
+    chance: Share
+
+
+@reported
+class AnomaliesView:
+    """What was unusual in a span, each list with the least likely first."""
+
+    model: str
+    start: float
+    end: float
+    wide_start: float
+    """the bins of six hours that the span touches, of which states of clients and features are"""
+    wide_end: float
+    readings: Count
+    earlier: Sequence[EarlierSpan]
+    """the spans that it is compared with"""
+    compared: Count
+    """figures that were compared, for which chances are corrected"""
+    chance: Share
+    """listed is what has a chance below this"""
+    has_clients: bool
+    """whether the history has the states of each client"""
+    clients: Sequence[UnusualClient]
+    features: Sequence[UnusualFeature]
+    states: Sequence[UnusualState]
+    hours: Sequence[UnusualHour]
+
+
+def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
+    """Anomalies for programs, those whose chance is below `chance`."""
+    earlier = [EarlierSpan(start=span.first, end=span.end) for span in anomalies.earlier]
+    return AnomaliesView(
+        model=anomalies.model,
+        start=anomalies.span.first,
+        end=anomalies.span.end,
+        wide_start=anomalies.wide.first,
+        wide_end=anomalies.wide.end,
+        readings=anomalies.readings,
+        earlier=earlier,
+        compared=anomalies.compared,
+        chance=chance,
+        has_clients=anomalies.has_clients,
+        clients=[UnusualClient(**vars(of)) for of in listed(anomalies.clients, chance)],
+        features=[UnusualFeature(**vars(of)) for of in listed(anomalies.features, chance)],
+        states=[UnusualState(**vars(of)) for of in listed(anomalies.states, chance)],
+        hours=[UnusualHour(**vars(of)) for of in listed(anomalies.hours, chance)],
     )
 
 

@@ -25,7 +25,7 @@ SECTIONS = {
     "Begin": ("demo", "init", "run", "check"),
     "Processes": ("producer", "client", "server", "helper", "replica", "replay"),
     "Clusters": (
-        *("picture", "changes", "history", "labels", "events", "snapshot", "rules"),
+        *("picture", "changes", "anomalies", "history", "labels", "events", "snapshot", "rules"),
         *("name", "confirm", "mute", "wake"),
     ),
     "Clients and keys": ("enroll", "keys", "privacy", "clients", "quarantine", "unlearn"),

@@ -240,7 +240,7 @@ class SiteEvent(JsonEvent):
     muted: ClassVar[bool] = False
 
     id: str
-    """`MODEL/PARTITION/OFFSET/KIND` of the reading at which it was found; of an event of one feature
+    """`MODEL/PARTITION/OFFSET/KIND` of the reading at which it was found; of an event of a feature
     with `/FEATURE`, its place in the contract"""
     kind: str
     """one of `SITE_EVENT_KINDS`"""

@@ -12,12 +12,15 @@ from starlette.responses import Response
 
 from shoal.config.contract import Contract
 from shoal.errors import SettingsError
+from shoal.server_node.history.anomalies import find_anomalies, whole_span
 from shoal.server_node.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from shoal.server_node.history.cycles import find_cycles
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.outputs.history_views import (
+    AnomaliesView,
     ChangesView,
     CyclesView,
+    anomalies_view,
     changes_view,
     cycles_view,
 )
@@ -39,6 +42,7 @@ BEFORE_FROM = Parameter(
 )
 BEFORE_TO = Parameter("before_to", TEXT, "its end; by default from")
 BELOW = Parameter("chance", SHARE, "what has moved is listed if its chance is below this")
+UNLIKELY = Parameter("chance", SHARE, "what has a chance below this is listed")
 OF = Parameter("of", TEXT, "clusters: leave the clients out")
 
 
@@ -63,6 +67,14 @@ class ClusterEndpoints:
             ),
             Operation("/v1/feeds", self.feeds, Feeds, span, errors=errors, etag=True),
             Operation("/v1/changes", self.changes, ChangesView, compared, errors=errors, etag=True),
+            Operation(
+                "/v1/anomalies",
+                self.anomalies,
+                AnomaliesView,
+                (*span, UNLIKELY),
+                errors=errors,
+                etag=True,
+            ),
             Operation("/v1/cycles", self.cycles, CyclesView, errors=(404,), etag=True),
         ]
 
@@ -107,6 +119,17 @@ class ClusterEndpoints:
             request, await in_thread(changes_of, self._history(), model, contract, query)
         )
 
+    async def anomalies(self, request: Request) -> Response:
+        """What was unusual in a span of time, by default the newest day: clients, features, states
+        and hours, the least likely first; 404 where no history is kept."""
+        status = self._board.status
+        model = requested_model(request, status)
+        contract = status.contract.contract
+        query = request.query_params
+        return answered(
+            request, await in_thread(anomalies_of, self._history(), model.name, contract, query)
+        )
+
     async def cycles(self, request: Request) -> Response:
         """Cycles of each feature over the day and the week, whether they are certain or not; 404
         where none is kept."""
@@ -132,6 +155,19 @@ def changes_of(
         raise HTTPException(400, str(wrong)) from None
     events = [PastEvent(event.at, event.kind, event.cluster, event.other) for event in model.events]
     return changes_view(find_changes(history, contract, model.name, spans, events), chance)
+
+
+def anomalies_of(
+    history: HistoryReader, model: str, contract: Contract, query: QueryParams
+) -> AnomaliesView:
+    """What was unusual in the span that the query asks for. Raises `HTTPException` (400) for one
+    that cannot be."""
+    chance = _chance(query.get("chance"))
+    try:
+        span = whole_span(history, model, *asked_span(query))
+    except SettingsError as wrong:
+        raise HTTPException(400, str(wrong)) from None
+    return anomalies_view(find_anomalies(history, contract, model, span), chance)
 
 
 def _chance(text: str | None) -> float:

@@ -1,0 +1,490 @@
+"""What was unusual in a span of time: clients, features, states and hours, the least likely first.
+
+Everything is found in the history of clusters, so it is made of updates alone. A figure of the span
+(the share of a state, the readings of a client, the mean of a feature within a state) is compared
+with the same figure of earlier spans of the same length at the same time of the day: of days of the
+same kind (Monday to Friday, or weekend) for a span of less than a day, of earlier weeks for one of
+more than three. Its chance is that of Student's t for one more value beside those (a prediction
+interval, Hahn and Meeker, Statistical Intervals, 1991), of shares and counts after a transformation
+in which their variance does not depend on their size (Anscombe, Biometrika 35, 1948), and never
+with a smaller variance than so many readings have by chance. All chances are multiplied by the
+number of figures that were compared (Bonferroni).
+
+Shares of states, readings of clients, and hours are of bins of half an hour. The states of a client
+and the means of features are kept in bins of six hours, so these are of all bins that the span
+touches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from shoal.config.contract import Contract
+from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
+from shoal.kernels.chances import two_sided
+from shoal.protocol.history import (
+    COARSE_S,
+    DAY_S,
+    EMPTY,
+    NO_CLUSTER,
+    OTHER_CLIENTS,
+    PLACE_UNITS,
+    PLACES_S,
+    HistoryBin,
+    cells_table,
+    pairs,
+)
+from shoal.server_node.history.changes import Span, Titles, in_unit, utc_text
+from shoal.server_node.history.shares import client_name
+from shoal.server_node.history.sources import HistorySource
+from shoal.server_node.history.usual import is_weekend
+
+CHANCE: Final = 0.01
+"""chance below which an anomaly is listed, by default"""
+EARLIER_MAX: Final = 28
+"""earlier spans that are compared"""
+EARLIER_MIN: Final = 5
+"""earlier spans without which nothing is said about chance"""
+SHORT_DAYS: Final = 1
+LONG_DAYS: Final = 3
+"""spans of less days are compared with those of days of the same kind, of more with weeks"""
+WEEK_DAYS: Final = 7
+HOURS_MAX: Final = 400
+"""half hours of a span that are looked at one by one; of a longer one days are"""
+LISTED_MAX: Final = 24
+"""anomalies of a kind that are listed"""
+DEFAULT_S: Final = DAY_S
+"""seconds of the span before the newest reading, where none is asked for"""
+
+
+class Earlier(NamedTuple):
+    """One figure in a span and in those it is compared with."""
+
+    observed: float
+    expected: float
+    """mean of the earlier spans"""
+    spans: int
+    """earlier spans that have the figure"""
+    chance: float
+    """of a figure as far from those, on either side; 1 where it is not known"""
+
+
+@dataclass(frozen=True)
+class ClientAnomaly:
+    """The number of readings of a client, or its share in one state."""
+
+    client: str
+    cluster: int | None
+    """None: its number of readings"""
+    title: str
+    observed: float
+    """readings, or the part of the client's readings that fell to the state, 0 to 1"""
+    expected: float
+    earlier: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class FeatureAnomaly:
+    """The mean of a feature within a state, in its unit."""
+
+    feature: str
+    unit: str
+    cluster: int
+    title: str
+    observed: float
+    expected: float
+    earlier: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class StateAnomaly:
+    """The share of a state in all readings."""
+
+    cluster: int | None
+    """None: no known cluster"""
+    title: str
+    observed: float
+    expected: float
+    earlier: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class HourAnomaly:
+    """The half hour, or day, of a span, and the state that was least likely in it."""
+
+    start: int
+    seconds: int
+    cluster: int | None
+    title: str
+    observed: float
+    expected: float
+    earlier: int
+    chance: float
+
+
+Anomaly = TypeVar("Anomaly", ClientAnomaly, FeatureAnomaly, StateAnomaly, HourAnomaly)
+
+
+@dataclass(frozen=True)
+class Anomalies:
+    """What was unusual in a span, each list with the least likely first."""
+
+    model: str
+    span: Span
+    wide: Span
+    """the bins of six hours that the span touches"""
+    earlier: list[Span]
+    """the spans that it is compared with, the newest first"""
+    readings: int
+    clients: list[ClientAnomaly]
+    features: list[FeatureAnomaly]
+    states: list[StateAnomaly]
+    hours: list[HourAnomaly]
+    compared: int
+    """figures that were compared, for which chances are corrected"""
+    has_clients: bool
+    """whether the history has what each client did; not where its pairs were too many"""
+
+
+def whole_span(source: HistorySource, model: str, first: float | None, end: float | None) -> Span:
+    """The span from `first` to `end` in whole half hours; None: up to the newest bin that is over,
+    and the day before the end. Raises `SettingsError` for an empty one, or without any history."""
+    extent = source.extent(model, COARSE_S)
+    if extent is None:
+        raise SettingsError(f"model {model} has no history yet")
+    oldest, newest = extent
+    until = newest + COARSE_S if end is None else int(-(-end // COARSE_S) * COARSE_S)
+    until = min(until, newest + COARSE_S)
+    since = until - DEFAULT_S if first is None else int(first // COARSE_S * COARSE_S)
+    since = max(since, oldest)
+    if since >= until:
+        raise SettingsError(
+            f"the span is empty; {model} has a history from {utc_text(oldest)} to"
+            f" {utc_text(newest + COARSE_S)} (UTC)"
+        )
+    return Span(since, until)
+
+
+def earlier_spans(span: Span, oldest: int) -> list[Span]:
+    """The spans that `span` is compared with, the newest first, none before `oldest`.
+
+    By the calendar of the server, so that the change to summer time moves no time of the day.
+    """
+    days = -(-(span.end - span.first) // DAY_S)
+    is_short = span.end - span.first < SHORT_DAYS * DAY_S
+    step = days if days <= LONG_DAYS else -(-days // WEEK_DAYS) * WEEK_DAYS
+    here = datetime.fromtimestamp(span.first)
+    found: list[Span] = []
+    back = step
+    while len(found) < EARLIER_MAX:
+        there = here - timedelta(days=back)
+        first = int(there.timestamp()) // COARSE_S * COARSE_S
+        if first < oldest:
+            break
+        if not is_short or is_weekend(there) == is_weekend(here):
+            found.append(Span(first, first + span.end - span.first))
+        back += step
+    return found
+
+
+def predicted(observed: float, earlier: Sequence[float], variance_min: float) -> float:
+    """The chance of one more value as far from the mean of `earlier` (n,); 1 of too few.
+
+    The variance is at least `variance_min`: equal values do not show that there never is another.
+    """
+    n = len(earlier)
+    if n < EARLIER_MIN:
+        return 1.0
+    values = np.array(earlier)
+    variance = max(float(values.var(ddof=1)), variance_min)
+    if variance == 0.0:
+        return 1.0 if observed == float(values[0]) else 0.0
+    t = abs(observed - float(values.mean())) / math.sqrt(variance * (1.0 + 1.0 / n))
+    return float(two_sided(np.array([t]), np.array([n - 1.0]))[0])
+
+
+def find_anomalies(source: HistorySource, contract: Contract, model: str, span: Span) -> Anomalies:
+    """Compare every figure of a span with those of earlier spans."""
+    coarse = source.extent(model, COARSE_S)
+    oldest = span.first if coarse is None else coarse[0]
+    earlier = earlier_spans(span, oldest)
+    names = source.names(model)
+    titles = Titles(names)
+    numbers = [] if names is None else names.clients
+    wide = _wide(span)
+    seen = []
+    bins = []
+    for compared_span in (span, *earlier):
+        seen.append(_Seen(source, model, compared_span))
+        of_wide = _moved(wide, span, compared_span)
+        bins.append(list(source.each_bin(model, PLACES_S, of_wide.first, of_wide.end - 1)))
+    states = _states(seen, titles)
+    hours = _hours(seen, titles)
+    clients = _client_readings(seen, numbers)
+    in_states = _client_states(bins, numbers, titles)
+    features = _features(bins, contract, titles)
+    of_clients = [*clients, *(in_states or [])]
+    chances = [state.chance for state in states]
+    chances += [hour.chance for hour in hours]
+    chances += [client.chance for client in of_clients]
+    chances += [feature.chance for feature in features]
+    # What could not be judged was no comparison, and corrects none.
+    compared = sum(chance < 1.0 for chance in chances)
+    return Anomalies(
+        model=model,
+        span=span,
+        wide=wide,
+        earlier=earlier,
+        readings=seen[0].clusters.total(),
+        clients=_corrected(of_clients, compared),
+        features=_corrected(features, compared),
+        states=_corrected(states, compared),
+        hours=_corrected(hours, compared),
+        compared=compared,
+        has_clients=in_states is not None,
+    )
+
+
+class _Seen:
+    """The readings of one span, by cluster and client, and by cluster in each of its parts."""
+
+    def __init__(self, source: HistorySource, model: str, span: Span) -> None:
+        halves = (span.end - span.first) // COARSE_S
+        self.part_s = COARSE_S if halves <= HOURS_MAX else DAY_S
+        self.span = span
+        self.clusters: Counter[int] = Counter()
+        self.clients: Counter[int] = Counter()
+        self.parts: dict[int, Counter[int]] = {}
+        """number of a part -> identity -> readings"""
+        for counted in source.each_bin(model, COARSE_S, span.first, span.end - 1):
+            of_bin = dict(pairs(counted.clusters))
+            part = (counted.start - span.first) // self.part_s
+            self.parts.setdefault(part, Counter()).update(of_bin)
+            self.clusters.update(of_bin)
+            self.clients.update(dict(pairs(counted.clients)))
+
+
+def _identity(number: int) -> int | None:
+    return None if number == NO_CLUSTER else number
+
+
+def _title(number: int, titles: Titles) -> str:
+    return "no known cluster" if number == NO_CLUSTER else titles(number)
+
+
+def _share(counts: Sequence[Counter[int]], key: int) -> Earlier | None:
+    """The share of a key in the first of these counts beside that in the others, of which those
+    without readings are left out; None where the first has none."""
+    observed, *others = counts
+    total = observed.total()
+    if not total:
+        return None
+    angles = []
+    shares = []
+    least = total
+    for other in others:
+        of_span = other.total()
+        if of_span:
+            shares.append(other[key] / of_span)
+            angles.append(_angle(shares[-1]))
+            least = min(least, of_span)
+    share = observed[key] / total
+    if not shares:
+        return Earlier(share, math.nan, 0, 1.0)
+    chance = predicted(_angle(share), angles, 1.0 / least)
+    return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
+
+
+def _angle(share: float) -> float:
+    """A share after the transformation in which n readings give it the variance 1/n."""
+    return 2.0 * math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
+
+
+def _keys(counts: Iterable[Counter[int]]) -> list[int]:
+    return sorted(set().union(*counts))
+
+
+def _states(seen: Sequence[_Seen], titles: Titles) -> list[StateAnomaly]:
+    counts = [of_span.clusters for of_span in seen]
+    found = []
+    for number in _keys(counts):
+        share = _share(counts, number)
+        if share is not None:
+            title = _title(number, titles)
+            found.append(StateAnomaly(_identity(number), title, *share))
+    return found
+
+
+def _hours(seen: Sequence[_Seen], titles: Titles) -> list[HourAnomaly]:
+    """The least likely state of each part of the span; its chance is that of any of the states."""
+    now = seen[0]
+    found = []
+    for part in sorted(now.parts):
+        counts = [of_span.parts.get(part, Counter()) for of_span in seen]
+        shares = {}
+        for number in _keys(counts):
+            share = _share(counts, number)
+            if share is not None:
+                shares[number] = share
+        if not shares:
+            continue
+        number = min(shares, key=lambda key: (shares[key].chance, key))
+        least = shares[number]
+        least = least._replace(chance=min(1.0, least.chance * len(shares)))
+        start = now.span.first + part * now.part_s
+        title = _title(number, titles)
+        found.append(HourAnomaly(start, now.part_s, _identity(number), title, *least))
+    return found
+
+
+def _client_readings(seen: Sequence[_Seen], names: Sequence[str]) -> list[ClientAnomaly]:
+    """The number of readings of each client; earlier spans before its first one do not count."""
+    counts = [of_span.clients for of_span in seen]
+    found = []
+    for number in _keys(counts):
+        if number == OTHER_CLIENTS:
+            continue
+        earlier = [other[number] for other in counts[1:]]
+        while earlier and not earlier[-1]:
+            earlier.pop()
+        if not earlier:
+            continue
+        observed = float(counts[0][number])
+        # Twice the root of a count of independent readings has the variance 1.
+        roots = [2.0 * math.sqrt(readings) for readings in earlier]
+        chance = predicted(2.0 * math.sqrt(observed), roots, 1.0)
+        mean = sum(earlier) / len(earlier)
+        client = client_name(number, names)
+        found.append(ClientAnomaly(client, None, "", observed, mean, len(earlier), chance))
+    return found
+
+
+def _wide(span: Span) -> Span:
+    """The bins of six hours that a span touches."""
+    first = span.first // PLACES_S * PLACES_S
+    return Span(first, -(-span.end // PLACES_S) * PLACES_S)
+
+
+def _moved(wide: Span, span: Span, earlier: Span) -> Span:
+    """The bins of six hours at the place that `wide` has beside its span."""
+    back = round((span.first - earlier.first) / PLACES_S) * PLACES_S
+    return Span(wide.first - back, wide.end - back)
+
+
+def _client_states(
+    bins: Sequence[Sequence[HistoryBin]], names: Sequence[str], titles: Titles
+) -> list[ClientAnomaly] | None:
+    """The share of each client in each state; None where its bins have no pairs."""
+    by_client: list[dict[int, Counter[int]]] = []
+    for of_span in bins:
+        counts: dict[int, Counter[int]] = {}
+        for counted in of_span:
+            # A bin of six hours has all pairs or, where these were too many, none.
+            if counted.cells == EMPTY[3] and pairs(counted.clusters):
+                return None
+            for client, identity, readings in cells_table(counted.cells).tolist():
+                counts.setdefault(client, Counter())[identity] += readings
+        by_client.append(counts)
+    found = []
+    for client in sorted(by_client[0]):
+        counts_of = [of_span.get(client, Counter()) for of_span in by_client]
+        for number in _keys(counts_of):
+            share = _share(counts_of, number)
+            if share is not None and client != OTHER_CLIENTS:
+                name = client_name(client, names)
+                title = _title(number, titles)
+                found.append(ClientAnomaly(name, _identity(number), title, *share))
+    return found
+
+
+FEATURE_READINGS_MIN: Final = 10
+FEATURE_READINGS_SHARE: Final = 0.2
+"""readings of a mean, and their part of what is usual, without which it is not compared: the mean
+of few varies more than those of many"""
+
+
+def _features(
+    bins: Sequence[Sequence[HistoryBin]], contract: Contract, titles: Titles
+) -> list[FeatureAnomaly]:
+    """The mean of each feature within each state."""
+    means = [_means(of_span) for of_span in bins]
+    found = []
+    for identity in sorted(means[0]):
+        readings, observed = means[0][identity]
+        earlier = [of_span[identity] for of_span in means[1:] if identity in of_span]
+        usual = float(np.median([number for number, _ in earlier])) if earlier else 0.0
+        if readings < max(FEATURE_READINGS_MIN, FEATURE_READINGS_SHARE * usual):
+            continue
+        least = max(FEATURE_READINGS_MIN, FEATURE_READINGS_SHARE * readings)
+        table = np.array([mean for number, mean in earlier if number >= least])
+        for j, feature in enumerate(contract.features[: len(observed)]):
+            # The mean of numbers that stand for names is none.
+            if feature.kind == "category" or not len(table):
+                continue
+            values = table[:, j]
+            if feature.kind == "circular":
+                values = values - np.rint(values - observed[j])
+            chance = predicted(float(observed[j]), values.tolist(), 1.0 / PLACE_UNITS**2)
+            found.append(
+                FeatureAnomaly(
+                    feature.name,
+                    feature.unit,
+                    identity,
+                    titles(identity),
+                    in_unit(float(observed[j]), feature),
+                    in_unit(float(values.mean()), feature),
+                    len(values),
+                    chance,
+                )
+            )
+    return found
+
+
+def _means(bins: Iterable[HistoryBin]) -> Mapping[int, tuple[float, Floats]]:
+    """identity -> readings and mean place (f,) in unit coordinates, of several bins.
+
+    Of a circular feature they are right where the bins lie on one side of its cut.
+    """
+    sums: dict[int, Floats] = {}
+    for counted in bins:
+        for row in counted.place_table():
+            weighted = np.append(row[1:-1] / PLACE_UNITS * row[-1], row[-1])
+            identity = int(row[0])
+            sums[identity] = weighted + sums.get(identity, 0.0)
+    means = {}
+    for identity, total in sums.items():
+        readings = float(total[-1])
+        means[identity] = (readings, total[:-1] / readings)
+    return means
+
+
+def _corrected(found: Iterable[Anomaly], compared: int) -> list[Anomaly]:
+    """Chances of any of all that were compared, the least likely first."""
+    raised = []
+    for anomaly in found:
+        raised.append(replace(anomaly, chance=min(1.0, anomaly.chance * max(1, compared))))
+    return sorted(raised, key=_rank)
+
+
+def _rank(
+    anomaly: ClientAnomaly | FeatureAnomaly | StateAnomaly | HourAnomaly,
+) -> tuple[float, float]:
+    """The least likely first; of equal ones, but for rounding, what there was more of."""
+    return float(f"{anomaly.chance:.6g}"), anomaly.expected - anomaly.observed
+
+
+def listed(found: Sequence[Anomaly], chance: float) -> list[Anomaly]:
+    """Those whose chance is below `chance`, the least likely first, and not more than a reader goes
+    through."""
+    return [anomaly for anomaly in found if anomaly.chance < chance][:LISTED_MAX]

@@ -1,0 +1,163 @@
+"""`shoal anomalies`: what was unusual in a span of time, as text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
+from shoal.config.settings import load_config
+from shoal.protocol.events import duration
+from shoal.protocol.published_contract import contract_in
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
+from shoal.server_node.history.anomalies import (
+    CHANCE,
+    EARLIER_MIN,
+    Anomalies,
+    Anomaly,
+    ClientAnomaly,
+    FeatureAnomaly,
+    HourAnomaly,
+    StateAnomaly,
+    find_anomalies,
+    listed,
+    whole_span,
+)
+from shoal.server_node.history.changes import utc_text
+from shoal.server_node.history.logged import LoggedHistory
+from shoal.server_node.outputs.encoding import as_json, plain
+from shoal.server_node.outputs.history_views import anomalies_view
+
+DIGITS: Final = 3
+
+
+def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
+    """What was unusual as text, a line for each whose chance is below `chance`."""
+    earlier = len(anomalies.earlier)
+    lines = [f"{anomalies.model}: {anomalies.span.text()}, {anomalies.readings:,} readings (UTC)"]
+    if earlier < EARLIER_MIN:
+        return [
+            *lines,
+            f"There are {earlier} earlier spans like it: with fewer than {EARLIER_MIN} nothing is"
+            " known of chance.",
+        ]
+    lines.append(
+        f"beside {earlier} earlier spans at this time, back to"
+        f" {utc_text(anomalies.earlier[-1].first)}"
+    )
+    parts = {
+        "Clients": _lines(anomalies.clients, _client_line, chance),
+        "Features": _lines(anomalies.features, _feature_line, chance),
+        "States": _lines(anomalies.states, _state_line, chance),
+        "Hours": _lines(anomalies.hours, _hour_line, chance),
+    }
+    for title, of_kind in parts.items():
+        lines += [title, *of_kind] if of_kind else []
+    if not anomalies.has_clients:
+        lines.append("There are too many pairs of client and cluster to keep them in the history.")
+    more = "else " if any(parts.values()) else ""
+    lines.append(
+        f"Nothing {more}has a chance below {_percent(chance)}: {anomalies.compared} figures were"
+        " compared with those of the earlier spans (Student's t), and a chance is that of any of"
+        " them."
+    )
+    if parts["Clients"] or parts["Features"]:
+        lines.append(
+            f"States of clients and features: of bins of six hours, {anomalies.wide.text()}."
+        )
+    return lines
+
+
+def _lines(found: Sequence[Anomaly], line: Callable[[Anomaly], str], chance: float) -> list[str]:
+    return [f"  {line(anomaly)}" for anomaly in listed(found, chance)]
+
+
+def _client_line(client: ClientAnomaly) -> str:
+    if not client.title:
+        figures = f"{client.observed:,.0f} readings, expected {client.expected:,.0f}"
+        return f"{client.client}: {figures}, {_chance(client.chance)}"
+    return f"{client.client}: {client.title}, {_shares(client)}"
+
+
+def _feature_line(feature: FeatureAnomaly) -> str:
+    unit = f" {feature.unit}" if feature.unit else ""
+    figures = f"{feature.observed:.{DIGITS}g}{unit}, expected {feature.expected:.{DIGITS}g}{unit}"
+    return f"{feature.feature} in {feature.title}: {figures}, {_chance(feature.chance)}"
+
+
+def _state_line(state: StateAnomaly) -> str:
+    return f"{state.title}: {_shares(state)}"
+
+
+def _hour_line(hour: HourAnomaly) -> str:
+    return f"{utc_text(hour.start)} ({duration(hour.seconds)}): {hour.title}, {_shares(hour)}"
+
+
+def _shares(anomaly: ClientAnomaly | StateAnomaly | HourAnomaly) -> str:
+    shares = f"{100 * anomaly.observed:.1f} %, expected {100 * anomaly.expected:.1f} %"
+    return f"{shares}, {_chance(anomaly.chance)}"
+
+
+def _chance(chance: float) -> str:
+    return "chance below 0.01 %" if chance < 1e-4 else f"chance {_percent(chance)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+@click.command()
+@config_option
+@model_option
+@click.option(
+    "--from",
+    "first",
+    type=MOMENT,
+    help="Start of the span (UTC). [default: a day before its end]",
+)
+@click.option("--to", "end", type=MOMENT, help="End of the span (UTC). [default: now]")
+@click.option(
+    "--chance",
+    type=click.FloatRange(0, 1),
+    default=CHANCE,
+    show_default=True,
+    help="Show what has a chance below this.",
+)
+@click.option("--json", "json_", is_flag=True, help="Print JSON, as /v1/anomalies has it.")
+def anomalies(
+    file: Path,
+    model: str | None,
+    first: datetime | None,
+    end: datetime | None,
+    chance: float,
+    json_: bool,
+) -> None:
+    """Show what was unusual in a span of time: clients, features, states and hours, the least
+    likely first.
+
+    Each figure (the share of a state, the readings of a client, the mean of a feature within a
+    state) is compared with the same of earlier spans at the same time of the day, of days of the
+    same kind or of earlier weeks.
+    """
+    config = load_config(file)
+    chosen = chosen_model(model, config.resolved.models, file)
+    with closing(open_federation_log(config)) as log:
+        ensure_topics(log, config.contract, config.log)
+        agreed = contract_in(log, config.resolved)
+        source = LoggedHistory(log, agreed, chosen)
+        span = whole_span(source, chosen, _seconds(first), _seconds(end))
+        found = find_anomalies(source, agreed.contract, chosen, span)
+    if json_:
+        click.echo(as_json(plain(anomalies_view(found, chance))))
+    else:
+        click.echo("\n".join(lines_of(found, chance)))
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
