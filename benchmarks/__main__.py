@@ -53,6 +53,9 @@ BENCHMARKS = {
     "parts": Benchmark("how steady parts of one cluster are", "10 minutes"),
     "chances": Benchmark("the chances that `shoal changes` states", "some seconds", False),
     "unusual": Benchmark("events of unusual shares beside detectors", "10 minutes", False),
+    "feature_events": Benchmark(
+        "stuck and drifting features, beside detectors", "2 minutes", False
+    ),
     "sensor_options": Benchmark("what to turn, on sensor files", "2 minutes", False),
     "history": Benchmark("what history and page cost a server", "5 minutes"),
     "page": Benchmark("the live page in Chromium with 1000 nodes", "half a minute"),
