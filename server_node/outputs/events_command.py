@@ -34,8 +34,8 @@ client_option = click.option(
     "--client",
     type=CLIENT_NAME,
     metavar="NAME",
-    help="The site events of this client, from its folder: novel readings in a row, and changes "
-    "and dwells of regimes.",
+    help="The site events of this client, from its folder: novel readings in a row, changes and "
+    "dwells of regimes, and features that are stuck or drift.",
 )
 
 
@@ -144,7 +144,10 @@ def _why_no_site_events(client: str, *, has_labels: bool) -> str:
         return (
             f"{client} has labelled no reading: it needs label = true of [client], and a snapshot"
         )
-    return f"among the labelled readings of {client} was no streak of novel ones and no rare change"
+    return (
+        f"among the labelled readings of {client} was no streak of novel ones, no rare change and"
+        " no feature that is stuck or drifts"
+    )
 
 
 def _checkpoint(config: Config, client: str | None) -> Checkpoint:
