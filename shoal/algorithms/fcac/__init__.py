@@ -51,10 +51,12 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     """
     if "part" in arrays:
         check_parts(arrays)
-    # Once for each update: the options are those of the contract, which has checked them.
+    # Read from the mapping and not parsed into `FcacOptions`: this runs once for each update, and
+    # the contract has checked the options.
     nodes_max = options.get("nodes_max", NODES_MAX)
     if nodes_max is not None:
         check_at_most("weight", len(arrays["weight"]), nodes_max)
+    # Summed as floats, which round where a sum of integers would overflow into a negative one.
     require_possible(
         float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX,
         "winning counts beyond any stream",

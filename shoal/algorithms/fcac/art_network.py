@@ -2,8 +2,14 @@
 metric (CIM).
 
 It follows the paper's Algorithm 1 as the published program runs it, because that program made the
-published tables. Where the program is undefined, ties go to the lowest position, and the counter of
-inputs never restarts.
+published tables. Line numbers in this package are those of Algorithm 1 (Masuyama et al., 2023).
+
+The program differs from the text in what decides the results: the first bandwidth is that of the
+first rows, and stays until the initial nodes are diverse enough; similarities are computed with the
+mean bandwidth of all live nodes; lambda is set once, and a bandwidth is computed from the
+lambda / 2 most recent nodes, the new one included; the vigilance is computed again only when a
+removal of nodes has been made up for. Where the program is undefined, ties go to the lowest
+position, and the counter of inputs never restarts.
 """
 
 from __future__ import annotations
@@ -176,7 +182,9 @@ class NetworkAttributes:
     def lambda_(self) -> int | None:
         """Number of inputs between two removals of isolated nodes on the server; None until it is
         set."""
-        return None if self._n_active is None else 2 * self._n_active
+        if self._n_active is None:
+            return None
+        return 2 * self._n_active
 
     @property
     def n_learnt(self) -> int:
@@ -343,6 +351,7 @@ class ArtNetwork(NetworkAttributes, ABC):
 
     def _learn_each(self, rows: Floats) -> None:
         compiled = forms.PROCESS.compiled_for(len(rows))
+        # A row far from a node has a correntropy that underflows to 0, which is its right value.
         with ignore_underflow():
             rows = rows[self._learn_first_nodes(rows) :]
             if compiled is None:
@@ -361,6 +370,7 @@ class ArtNetwork(NetworkAttributes, ABC):
             for row in block:
                 self._step(row)
                 learnt += 1
+                # What was prepared for the rest of the block is dropped: those rows compete.
                 if self._diversity is None:
                     break
         return learnt
@@ -372,6 +382,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         while learnt < len(rows):
             if self._n_active is not None:
                 learnt += self._learn_chunk(rows[learnt:], self._n_active, compiled)
+            # The row at which the kernel stopped: NumPy's form makes room for its node, so that
+            # the kernel can go on behind it.
             if learnt < len(rows):
                 self._step(rows[learnt])
                 learnt += 1
@@ -406,6 +418,8 @@ class ArtNetwork(NetworkAttributes, ABC):
 
     def _step(self, row: Floats) -> Step:
         """Learn one input (Algorithm 1, lines 2-37)."""
+        # Never restarted, unlike the program's, which begins again at the length of each array it
+        # is given: then the same rows in other batches would remove nodes at other inputs.
         self._counter += 1
         if self._n_active is None or self._nodes.size < self._n_active:
             return self._insert_directly(row)
@@ -418,6 +432,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         self._create_node(row)
         if self._diversity is not None:
             self._update_diversity(self._diversity)
+        # True when the first nodes are diverse enough, and again each time that removed nodes have
+        # been made up for: only then are all bandwidths and the vigilance computed.
         if self._nodes.size == self._n_active:
             self._last_sigma = bandwidth(self._nodes.recent(self._n_active))
             self._nodes.set_all_sigmas(self._last_sigma)
@@ -450,15 +466,20 @@ class ArtNetwork(NetworkAttributes, ABC):
         """Similarities of each of the points (k, d) from the first on to earlier ones. Bandwidths
         are initial ones."""
         assert self._last_sigma is not None
-        one = np.empty_like(points)
-        other = np.empty_like(points)
+        # Two scratch arrays for all points: arrays of their own cost more than the arithmetic.
+        differences = np.empty_like(points)
+        products = np.empty_like(points)
         out = np.empty(len(points))
-        found = []
+        similarities = []
         for k in range(first, len(points)):
-            arguments = (points[k], points[:k], self._last_sigma, out[:k], (one[:k], other[:k]))
-            is_cae = self.options.similarity == "cae"
-            found.append(np.exp(1.0 - cim(*arguments) if is_cae else correntropy(*arguments)))
-        return found
+            scratch = (differences[:k], products[:k])
+            arguments = (points[k], points[:k], self._last_sigma, out[:k], scratch)
+            if self.options.similarity == "cae":
+                exponent = 1.0 - cim(*arguments)
+            else:
+                exponent = correntropy(*arguments)
+            similarities.append(np.exp(exponent))
+        return similarities
 
     def _compete(self, row: Floats, n_active: int) -> Step:
         """Find the two nearest nodes and test the vigilance (lines 13-30). n_active is at least 2,
@@ -471,6 +492,7 @@ class ArtNetwork(NetworkAttributes, ABC):
         distances[first] = math.inf
         second = int(distances.argmin())
         distance_second = float(distances[second])
+        # Case I: the input is farther from all nodes than the vigilance allows (line 15).
         if self._vigilance < distance_first and not self._is_full():
             case = 1
             self._create_node(row)
@@ -478,12 +500,14 @@ class ArtNetwork(NetworkAttributes, ABC):
             self._last_sigma = bandwidth(nodes.recent(n_active))
             nodes.set_sigma(nodes.size - 1, self._last_sigma)
         else:
+            # Case III: the second nearest node is within the vigilance as well (line 26). A full
+            # network compares as before and learns into the nearest node, as in Case II or III.
             case = 2 if self._vigilance < distance_second else 3
-            # A full network compares as before and learns into the nearest node, as in Case II or
-            # III. A number of Python: arithmetic of an array with one of NumPy takes twice as long.
+            # A number of Python: arithmetic of an array with one of NumPy takes twice as long.
             count = nodes.counts.item(first) + 1
             nodes.counts[first] = count
             winner = nodes.weights[first]
+            # By the new count, so that the node is the mean of all rows it has won (lines 21-22).
             winner += (row - winner) / count
             nodes.stamps[first] = self._counter
             self._adapt(row, first, second if case == 3 else None)

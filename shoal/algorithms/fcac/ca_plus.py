@@ -1,5 +1,8 @@
 """CA+, the client half: CAEFC without edges, so that nodes are never removed and cover all rows
-learnt (paper, 4.2).
+learnt (paper, 4.2; Algorithm 2, line 3).
+
+Its vigilance and the number of nodes that a bandwidth is computed from are set once, by its first
+rows; only bandwidths of new nodes follow a stream that drifts.
 
 The arrays that travel from it to CAEFC on the server stand first, and how a region passes on those
 of its clients last.
@@ -99,9 +102,9 @@ class CAPlus(ArtNetwork):
         """Move the second winner a little; its count and its recency do not change (eq. 31)."""
         if second is not None:
             neighbour = self._nodes.weights[second]
-            neighbour += (row - neighbour) * (
-                self.options.second_winner_factor / self._nodes.counts.item(second)
-            )
+            # Divided before it multiplies the row, as in the compiled form: the bits are the same.
+            share = self.options.second_winner_factor / self._nodes.counts.item(second)
+            neighbour += (row - neighbour) * share
 
     def _run_kernel(
         self,
@@ -124,7 +127,10 @@ class CAPlus(ArtNetwork):
         learnt.
         """
         nodes = self._nodes
-        since = self._published_counter if self.options.contribute == "changed" else 0
+        # A stamp is the number of an input, so 0 is before all of them.
+        since = 0
+        if self.options.contribute == "changed":
+            since = self._published_counter
         self._published_counter = self._counter
         # Stable: of nodes that won equally often the older one travels first.
         order = np.argsort(-nodes.counts, kind="stable")
@@ -197,7 +203,13 @@ class FcacAggregator:
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add the nodes of one update; those of a lower region's are of several."""
         n = len(arrays["count"])
-        parts = arrays.get("part", np.array([n] if n else [], dtype=np.int64))
+        if "part" in arrays:
+            parts = arrays["part"]
+        elif n:
+            parts = np.array([n], dtype=np.int64)
+        else:
+            # A part has at least one node.
+            parts = np.empty(0, dtype=np.int64)
         self._weights = np.concatenate([self._weights, arrays["weight"]])
         self._counts = np.concatenate([self._counts, arrays["count"]])
         self._parts = np.concatenate([self._parts, parts])

@@ -1,5 +1,12 @@
 """CAEFC, the server half: nodes connected by edges, whose components are the clusters (paper, 4.1
-and Algorithm 1)."""
+and Algorithm 1).
+
+It learns the nodes of all clients as if they were rows, the often winning ones first (Algorithms 2
+and 3). An edge joins the nearest two nodes of an input when both are within the vigilance; it ages
+whenever one of its nodes wins without the other, and is deleted when it is old beside the others of
+that node and all that were deleted before. Every lambda inputs nodes without edges are removed, so
+noise does not pile up; what is left when a stream ends stays, and counts as clusters of one node.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +48,8 @@ def feed_order(counts: Sequence[Ints], permute: Permute) -> tuple[Ints, Ints]:
 
     A node is high when its count reaches the 75th percentile of its own client (linear
     interpolation). The groups are taken over the clients in the order given, and each is permuted.
-    A client may have no nodes.
+    A client may have no nodes. Source: Algorithm 3; what equals the percentile is high, as in the
+    published program.
     """
     high = [client >= upper_quartile(client) for client in counts if len(client)]
     is_high = np.concatenate([np.empty(0, dtype=np.bool_), *high])
@@ -59,8 +67,11 @@ def upper_quartile(counts: Ints) -> float:
     low = float(ordered[below])
     high = float(ordered[min(below + 1, len(counts) - 1)])
     share = place - below
-    # As NumPy does: from the nearer end.
-    return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
+    # From the nearer end, as NumPy interpolates: the other form differs in the last bit, and a node
+    # whose count is the percentile itself would change its group.
+    if share >= 0.5:
+        return high - (high - low) * (1.0 - share)
+    return low + (high - low) * share
 
 
 def keyed_permutation(key: bytes) -> Permute:
@@ -102,7 +113,9 @@ def predict(snapshot: Arrays, rows: Rows) -> Ints:
 
 def predictor(snapshot: Arrays) -> NearestPoint:
     """`predict` as plain data."""
-    sigma = float(np.mean(snapshot["sigma"])) if len(snapshot["sigma"]) else 1.0
+    sigma = 1.0  # without nodes there is nothing to compare with; a bandwidth has to be above 0
+    if len(snapshot["sigma"]):
+        sigma = float(np.mean(snapshot["sigma"]))
     return NearestPoint(snapshot["weight"], snapshot["cluster"], sigma)
 
 
@@ -268,7 +281,10 @@ class CAEFC(ArtNetwork):
         step = super()._step(row)
         if self._origins is not None:
             # A new node is the last one, and isolated nodes are removed only after this.
-            self._origins.count(step.first if step.case in (2, 3) else self.size - 1)
+            learnt_by = step.first if step.case in (2, 3) else self.size - 1
+            self._origins.count(learnt_by)
+        # Also after an input that made up for a removed node, as in the published program. A single
+        # node has no edge by necessity, so it is kept.
         if self.lambda_ is not None and self._counter % self.lambda_ == 0 and self._nodes.size > 1:
             self._remove_isolated()
         return step
@@ -328,14 +344,15 @@ class CAEFC(ArtNetwork):
         (lines 24-37)."""
         edges = self._edges
         nodes = self._nodes
+        # Aged before the link, so an edge that is found again has age 1, not 2.
         edges.increment_ages(first)
         if second is not None:
             edges.link(first, second)
+            # Taken after the link: the second winner moves too, as in the published program.
             neighbours = list(edges.ages[first])
+            share = self.options.neighbour_factor / nodes.counts[neighbours]
             moved = nodes.weights[neighbours]
-            moved += (row - moved) * (self.options.neighbour_factor / nodes.counts[neighbours])[
-                :, None
-            ]
+            moved += (row - moved) * share[:, None]
             nodes.weights[neighbours] = moved
         edges.remove_old_edges(first, self.options.edge_factor)
 
@@ -351,13 +368,16 @@ class CAEFC(ArtNetwork):
 
     def _state(self) -> CaefcState:
         edge, edge_age = self.edges()
+        origins = None
+        if self._origins is not None:
+            origins = self._origins.state()
         return CaefcState(
             **vars(super()._state()),
             edge=edge,
             edge_age=edge_age,
             n_deleted_edges=self._edges.n_deleted,
             deleted_age_sum=self._edges.deleted_age_sum,
-            origins=None if self._origins is None else self._origins.state(),
+            origins=origins,
         )
 
     def _restore_from(self, saved: NetworkState) -> None:
@@ -373,6 +393,8 @@ class CAEFC(ArtNetwork):
         for _ in range(k):
             self._edges.add_node()
         for (a, b), age in zip(saved.edge.tolist(), saved.edge_age.tolist(), strict=True):
+            # A kernel uses these as positions without a look, so a wrong one would reach beyond
+            # its arrays.
             require(
                 a < b < k and b not in self._edges.ages[a],
                 "an edge has no such node, or is there twice",

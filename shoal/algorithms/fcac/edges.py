@@ -21,6 +21,8 @@ from shoal.saved_state import IntArray, SavedState, require
 NEIGHBOURS_MIN = 8
 """least width of a table"""
 CLIENTS_UNBOUNDED = 3
+"""up to this many clients the share of one has no bound: by chance alone one of so few often has
+nearly all inputs of a node"""
 CLIENTS_COUNTED_MAX = 100
 """clients whose inputs a node counts one by one"""
 EdgeTable = tuple[Ints, Ints, Ints]
@@ -84,7 +86,9 @@ class Edges:
     @property
     def mean_deleted_age(self) -> float:
         """0 while no edge was deleted."""
-        return self.deleted_age_sum / self.n_deleted if self.n_deleted else 0.0
+        if self.n_deleted == 0:
+            return 0.0
+        return self.deleted_age_sum / self.n_deleted
 
     def __len__(self) -> int:
         if self._table is not None:
@@ -120,7 +124,9 @@ class Edges:
         # The more edges have been deleted, the more their ages count beside those of this node.
         share = self.n_deleted / (self.n_deleted + len(table))
         age_max = self.mean_deleted_age * share + threshold * (1 - share)
-        for other in [other for other, age in table.items() if age > age_max]:
+        # Listed first, as the table must not shrink while it is gone through.
+        too_old = [other for other, age in table.items() if age > age_max]
+        for other in too_old:
             self.n_deleted += 1
             self.deleted_age_sum += table.pop(other)
             del self.ages[other][node]
@@ -157,7 +163,8 @@ class Edges:
     def components(self) -> Ints:
         """(k,) component of each node, numbered by first node; a node without edges is one
         component."""
-        return components(len(self._ages) if self._table is None else self._size, self.arrays()[0])
+        n_nodes = len(self._ages) if self._table is None else self._size
+        return components(n_nodes, self.arrays()[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,10 +223,14 @@ class Origins:
                 self._inputs.append({})
             self._add(position, client, 1)
         made = len(self._inputs) - len(ids_before)
+        # Most often none was removed, and to look each id up takes longer than all the rest.
         if len(ids) < len(self._inputs):
             # A new node's id is the next one after that of the last node.
-            first = ids_before[-1] + 1 if len(ids_before) else 0
-            self.keep(np.isin(np.concatenate([ids_before, np.arange(first, first + made)]), ids))
+            first = 0
+            if len(ids_before):
+                first = ids_before[-1] + 1
+            ids_with_new = np.concatenate([ids_before, np.arange(first, first + made)])
+            self.keep(np.isin(ids_with_new, ids))
 
     def _add(self, position: int, client: str, number: int) -> None:
         inputs = self._inputs[position]
@@ -244,7 +255,11 @@ class Origins:
     def _take_each(self, inputs: int) -> Iterator[str]:
         """The client of each of the next inputs, which are no longer expected then."""
         while inputs:
-            client, run = self._queue.popleft() if self._queue else ("", inputs)
+            # Without an announced client, as for rows that a user gives, it has the empty name.
+            client = ""
+            run = inputs
+            if self._queue:
+                client, run = self._queue.popleft()
             taken = min(run, inputs)
             if run > taken:
                 self._queue.appendleft((client, run - taken))
@@ -264,29 +279,29 @@ class Origins:
         by chance.
         """
         k = len(self._inputs)
-        if len({client for inputs in self._inputs for client in inputs}) <= CLIENTS_UNBOUNDED:
+        clients: set[str] = set().union(*self._inputs)
+        if len(clients) <= CLIENTS_UNBOUNDED:
             return components(k, edges)
         owner = np.array([_owner(inputs, share_max) for inputs in self._inputs], dtype=object)
         # Equal owners: both shared (""), or both mostly of one client.
         unit = components(k, edges[owner[edges[:, 0]] == owner[edges[:, 1]]])
         shared = owner == ""
-        ties: dict[int, Counter[int]] = {}
+        # An edge between a part of one client and a shared group joins the part to that group
+        # alone: through a second one the client would join the two groups.
         between = edges[shared[edges[:, 0]] != shared[edges[:, 1]]]
         group_side = shared[between]
-        for part, group in zip(
-            unit[between[~group_side]].tolist(), unit[between[group_side]].tolist(), strict=True
-        ):
+        parts = unit[between[~group_side]].tolist()
+        groups = unit[between[group_side]].tolist()
+        ties: dict[int, Counter[int]] = {}
+        for part, group in zip(parts, groups, strict=True):
             ties.setdefault(part, Counter())[group] += 1
-        # To the group with the most edges; of equal ones to the first.
-        joined = {
-            part: min(groups, key=lambda group: (-groups[group], group))
-            for part, groups in ties.items()
-        }
+        joined = {part: _most_tied(edges_to) for part, edges_to in ties.items()}
         numbers: dict[int, int] = {}
-        found = [joined.get(number, number) for number in unit.tolist()]
-        return np.array(
-            [numbers.setdefault(number, len(numbers)) for number in found], dtype=np.int64
-        )
+        group_of = []
+        for number in unit.tolist():
+            group = joined.get(number, number)
+            group_of.append(numbers.setdefault(group, len(numbers)))
+        return np.array(group_of, dtype=np.int64)
 
     def state(self) -> OriginsState:
         """The inputs of each node by client, and the queue."""
@@ -316,7 +331,13 @@ class Origins:
         return origins
 
 
+def _most_tied(edges_to: Mapping[int, int]) -> int:
+    """The group to which the most edges lead; of equal ones the first."""
+    return min(edges_to, key=lambda group: (-edges_to[group], group))
+
+
 def _owner(inputs: Mapping[str, int], share_max: float) -> str:
     """The client that has more than `share_max` of the inputs; empty: none has."""
-    client, most = max(inputs.items(), key=lambda one: (one[1], one[0]), default=("", 0))
+    # Ties by name, so that the answer does not depend on the order in which clients came.
+    client, most = max(inputs.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     return client if most > share_max * sum(inputs.values()) else ""

@@ -89,13 +89,16 @@ class Nodes:
     def append(self, row: Floats, sigma: float, stamp: int) -> None:
         """Add a node with weight `row` (d,) and a winning count of 1."""
         k = self.size
+        # Doubled, so that the copies of a growing network cost a constant time a node.
         if k == len(self._weights):
             self._resize(2 * k)
         self._weights[k] = row
         self._sigmas[k] = sigma
         self._counts[k] = 1
         self._stamps[k] = stamp
-        self._ids[k] = self._ids[k - 1] + 1 if k else 0
+        self._ids[k] = 0
+        if k:
+            self._ids[k] = self._ids[k - 1] + 1
         self.size = k + 1
         self._update_views()
 
@@ -184,7 +187,10 @@ class Nodes:
 
 def _mean(sigmas: Floats) -> float:
     """The mean bandwidth; 0 without nodes."""
-    return float(sigmas.sum() / len(sigmas)) if len(sigmas) else 0.0
+    if len(sigmas) == 0:
+        return 0.0
+    # Not `np.mean`, which takes three times as long for a few nodes; the bits are the same.
+    return float(sigmas.sum() / len(sigmas))
 
 
 def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:
@@ -198,6 +204,7 @@ SCHUR_MIN = 1e-6
 BLOCK_NODES = 64
 """nodes whose rows are added to the inverse factor at once"""
 AHEAD_MIN = 8
+"""fewest nodes that are prepared at once: preparing fewer costs more in calls than it saves"""
 PANEL_NODES = 512
 """columns of the inverse factor that are multiplied at once: above its diagonal it is 0, which is
 left out"""
@@ -249,9 +256,9 @@ class Diversity:
             # Reversed, as they are taken from the end of the list, which costs nothing.
             self._ahead = [(row, None) for row in reversed(similarities)]
         else:
-            solved = self._solve(
-                np.array([row[:old] for row in similarities]), self._inverse_factor
-            )
+            # All at once: the factor is read once for the block, and not once for each node.
+            to_old = np.array([row[:old] for row in similarities])
+            solved = self._solve(to_old, self._inverse_factor)
             self._ahead = list(zip(reversed(similarities), solved[::-1], strict=True))
 
     def add_next(self, own: float = math.e) -> bool:
@@ -271,9 +278,11 @@ class Diversity:
         """Whether the determinant is below the cut, as a negative one is, and there are at least
         `nodes_min` nodes."""
         k = self._size
-        if k < self._nodes_min or (
-            self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN
-        ):
+        if k < self._nodes_min:
+            return False
+        # Far above the cut the incremental value is enough: a determinant costs k^3, and there is
+        # one for each of the first nodes.
+        if self._inverse_factor is not None and self._log_det > self._log_cut + MARGIN:
             return False
         self.n_exact += 1
         # The exact one decides: rounding in the incremental value must not move the number of first
