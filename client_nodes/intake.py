@@ -57,7 +57,9 @@ class TimeSpan(NamedTuple):
     def joined(self, times: Sequence[float | None]) -> TimeSpan:
         """The span of these times as well."""
         known = [time for time in (*self, *times) if time is not None]
-        return TimeSpan(min(known), max(known)) if known else self
+        if not known:
+            return self
+        return TimeSpan(min(known), max(known))
 
     def in_seconds(self) -> TimeSpan:
         """The same in whole seconds, rounded down."""
@@ -68,7 +70,9 @@ NO_SPAN: Final = TimeSpan()
 
 
 def _whole_seconds(time: float | None) -> float | None:
-    return None if time is None else float(math.floor(time))
+    if time is None:
+        return None
+    return float(math.floor(time))
 
 
 @dataclass(frozen=True, kw_only=True)

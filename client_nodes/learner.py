@@ -91,7 +91,9 @@ class Learner:
         None in a mode with a guarantee: there, nothing published may depend on whether a reading
         was valid.
         """
-        return None if self._hides_validity else self._rejected
+        if self._hides_validity:
+            return None
+        return self._rejected
 
     @property
     def has_unpublished(self) -> bool:

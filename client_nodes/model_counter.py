@@ -74,7 +74,9 @@ class ModelCounter:
     @property
     def fingerprint(self) -> str:
         """Whether key, client, readings log and epsilon are as before; empty without noise."""
-        return "" if self._mechanism is None else self._mechanism.fingerprint
+        if self._mechanism is None:
+            return ""
+        return self._mechanism.fingerprint
 
     def make_update(
         self, window: ClosedWindow, snapshots: Snapshots, ledger: Ledger | None

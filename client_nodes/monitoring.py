@@ -354,7 +354,9 @@ def _log_updates(outcome: StepOutcome, totals: Mapping[str, int], lag: int) -> N
 
 def _age_s(now: float, newest_at: float | None) -> float:
     """NaN before the first reading."""
-    return math.nan if newest_at is None else now - newest_at
+    if newest_at is None:
+        return math.nan
+    return now - newest_at
 
 
 def _site_event_labels(features: Sequence[str]) -> list[tuple[str, str]]:

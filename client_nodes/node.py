@@ -398,11 +398,15 @@ class ClientNode:
         return labelled
 
     def _novel(self) -> Mapping[str, int]:
-        return {} if self._labels is None else self._labels.novel
+        if self._labels is None:
+            return {}
+        return self._labels.novel
 
     def _lag_records(self) -> int:
         """Number of records that are not read yet, as of this step's read."""
-        return 0 if self._intake.found_none else self._intake.lag_records()
+        if self._intake.found_none:
+            return 0
+        return self._intake.lag_records()
 
     def _read(self, timeout_s: float) -> tuple[Batch, Batch]:
         """The next batch, and as much of it as may be released: all or nothing.

@@ -184,7 +184,9 @@ def period_of(name: str, unit: str, values: Floats) -> float:
         are_degrees = True
     from_north = least >= 0 and 180 < most <= 360
     both_ways = -180 <= least < -90 and 90 < most <= 180
-    return 360.0 if are_degrees and (from_north or both_ways) else 0.0
+    if are_degrees and (from_north or both_ways):
+        return 360.0
+    return 0.0
 
 
 def cut_of(values: Floats, period: float) -> float:

@@ -266,7 +266,9 @@ def written_name(text: str) -> str:
     name = client_name_of(text)
     if not text.isprintable() or text.startswith("-"):
         return name
-    return text if given_client_name(text) == name else name
+    if given_client_name(text) == name:
+        return text
+    return name
 
 
 def _toml(value: Any) -> str:

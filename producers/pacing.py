@@ -53,7 +53,9 @@ class Pacing:
 
     def time_of(self, own: float | None) -> float | None:
         """The event time of a reading that is due; `own` is the one of its source."""
-        return own if self._wall is None else self._wall()
+        if self._wall is None:
+            return own
+        return self._wall()
 
     def due(self, time: float | None, now: float) -> float:
         """The clock's time at which the next reading, of event time `time`, is due.

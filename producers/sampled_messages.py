@@ -280,7 +280,9 @@ def _usual_gap(series: Iterable[Sequence[float]]) -> float | None:
     for times in series:
         differences = np.diff(sorted(times))
         gaps += differences[differences > 0].tolist()
-    return float(np.median(gaps)) if gaps else None
+    if not gaps:
+        return None
+    return float(np.median(gaps))
 
 
 def _rounded(seconds: float) -> float:

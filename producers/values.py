@@ -141,7 +141,9 @@ class Gaps:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        return {} if self._held is None else self._held.state()
+        if self._held is None:
+            return {}
+        return self._held.state()
 
     def restore(self, state: Any) -> None:
         """Raises `InvalidState`."""

@@ -170,7 +170,9 @@ class LeaseHolder:
         except MessageRejected as rejected:
             log_event("lease_rejected", reason=rejected.reason, detail=rejected.detail)
             return None
-        return lease if lease.federation == self._federation else None
+        if lease.federation == self._federation:
+            return lease
+        return None
 
     def _check_generation(self, lease: Lease) -> None:
         """Raises `MessageRejected` for a generation that no server can have reached: it would end

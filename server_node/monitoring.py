@@ -473,4 +473,7 @@ class ServerMonitoring:
 
 def _or_infinite(epsilon: float | None) -> float:
     """The epsilon, or infinity: without a guarantee it has no bound."""
-    return math.inf if epsilon is None else epsilon
+    # Without a bound any loss is possible, and infinity sorts and alerts as such.
+    if epsilon is None:
+        return math.inf
+    return epsilon

@@ -127,7 +127,9 @@ def start_fresh(
             _begin_after(name, model, record, contract, validator)
     # A server that never published reads from the first update ever, so that a log that has lost
     # some is noticed.
-    return oldest if published else first_positions(log, agreed.updates_topic)
+    if published:
+        return oldest
+    return first_positions(log, agreed.updates_topic)
 
 
 def _begin_after(

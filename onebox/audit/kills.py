@@ -152,9 +152,9 @@ def _small(config: Config) -> Config:
     for model in config.resolved.counted:
         assert model.counts is not None
         # Only a tree that decides which axes are counted grows.
-        grown = (
-            {"grow_readings": GROW_WINDOWS * size} if model.counts.algorithm.samples_axes else {}
-        )
+        grown = {}
+        if model.counts.algorithm.samples_axes:
+            grown["grow_readings"] = GROW_WINDOWS * size
         models.append(
             model.declared.model_copy(update={"options": {**model.declared.options, **grown}})
         )

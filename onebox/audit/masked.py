@@ -372,11 +372,9 @@ def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> N
 
 
 def _epsilon_of_variance(variance: float, mode: Masked) -> float:
-    return (
-        math.inf
-        if variance <= ROUNDED
-        else epsilon_of(mode.squared_distance / (2.0 * (variance - ROUNDED)), mode.delta)
-    )
+    if variance <= ROUNDED:
+        return math.inf
+    return epsilon_of(mode.squared_distance / (2.0 * (variance - ROUNDED)), mode.delta)
 
 
 def _chi_square(n: int, part: float) -> float:

@@ -149,11 +149,10 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
             pass
     with closing(open_log(audited.log)) as log:
         record = latest(log, audited.contract.snapshots_topic).get(CONFLICTS_KEY)
-    named = (
-        set()
-        if record is None
-        else {copied.model for copied in ConflictList.decode(record.value, record.headers).copies}
-    )
+    named = set()
+    if record is not None:
+        conflicts = ConflictList.decode(record.value, record.headers)
+        named = {copied.model for copied in conflicts.copies}
     missed = len({model.name for model in audited.resolved.counted} - named)
     return EventFinding(
         "copies of a client", "server", len(named) + missed, "models", missed, "without an alarm"

@@ -109,11 +109,9 @@ class CountsAttack:
         number = update.sequence - 1
         windows = zip(neighbours.windows, neighbours.counted, strict=True)
         first, second = (self._true_counts(rows, counted, number) for rows, counted in windows)
-        return (
-            counts_score(published, first, second, self._epsilon)
-            if published.shape == first.shape
-            else 0.0
-        )
+        if published.shape != first.shape:
+            return 0.0
+        return counts_score(published, first, second, self._epsilon)
 
     def _true_counts(self, rows: Floats, counted: Bools, number: int) -> Ints:
         # A reading without any value is rejected; where contracts let no gaps be learnt, none has

@@ -215,7 +215,9 @@ def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
     )
     text = text.replace(f"counts_epsilon = {COUNTS_EPSILON!r}\n", counts)
     text = text.replace("[server]\n", f"[server]\nport = {port}\n")
-    return text if private else text.replace(counts, counts + rows) + noisy
+    if private:
+        return text
+    return text.replace(counts, counts + rows) + noisy
 
 
 @contextmanager

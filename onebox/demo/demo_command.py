@@ -170,7 +170,9 @@ class Seed(click.ParamType[int | None]):
         text = str(value)
         if text != "random" and not (text.isascii() and text.isdigit()):
             self.fail(f"{text!r} is neither a whole number from 0 on nor random", param, ctx)
-        return None if text == "random" else int(text)
+        if text == "random":
+            return None
+        return int(text)
 
 
 @click.command()
@@ -376,11 +378,9 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
 def _next_lines(file: Path, run: Demo) -> list[str]:
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
     is_private = len(run.config.contract.models) == 1
-    other = (
-        ("demo", "beside it, models that learn from noisy rows")
-        if is_private
-        else ("demo --private", "private counts alone: no noisy row is published")
-    )
+    other = ("demo --private", "private counts alone: no noisy row is published")
+    if is_private:
+        other = ("demo", "beside it, models that learn from noisy rows")
     is_strict = run.config.contract.privacy.counts_epsilon == 1.0
     stricter = [
         (

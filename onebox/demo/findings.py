@@ -117,7 +117,9 @@ def names(clustering: Clustering) -> dict[int, str]:
 
 
 def _listed(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    if len(parts) == 1:
+        return parts[0]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 HEADINGS = ("model", "algorithm", "learns from", "epsilon", "clusters", "agreement")
@@ -184,7 +186,9 @@ def adjusted_rand(classes: Ints, labels: Ints) -> float:
     chance = in_rows * in_columns / max(_pairs(np.array([len(rows)])), 1.0)
     most = (in_rows + in_columns) / 2
     # Both are one group, or both are single rows: there is no pair about which they could differ.
-    return 1.0 if most == chance else (together - chance) / (most - chance)
+    if most == chance:
+        return 1.0
+    return (together - chance) / (most - chance)
 
 
 def _pairs(counts: Ints) -> float:

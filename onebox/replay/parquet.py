@@ -113,11 +113,9 @@ class ReadingsFile:
                 first = row
             groups.append(group)
             row += rows
-        return (
-            [*pieces, Piece(self.path, file, len(pieces), tuple(groups), first)]
-            if groups
-            else pieces
-        )
+        if not groups:
+            return pieces
+        return [*pieces, Piece(self.path, file, len(pieces), tuple(groups), first)]
 
 
 def schema_of(width: int) -> Any:

@@ -125,7 +125,9 @@ class Dialect(NamedTuple):
         if self.decimal == ".":
             return text
         # A point in a file of decimal commas is no decimal sign.
-        return f"<{text}>" if "." in text else text.replace(",", ".")
+        if "." in text:
+            return f"<{text}>"
+        return text.replace(",", ".")
 
     def plain_lines(self, lines: Sequence[str]) -> Sequence[str]:
         """The lines as Python reads numbers; a cell that `number_text` would refuse is none."""
@@ -180,7 +182,9 @@ def encoding_of(head: bytes) -> str:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return "latin-1" if UNASSIGNED_1252.search(head) else "cp1252"
+        if UNASSIGNED_1252.search(head):
+            return "latin-1"
+        return "cp1252"
     return "utf-8-sig"
 
 
@@ -350,7 +354,9 @@ def unit_behind(cell: str) -> str:
     if cell[-1:] in DIGITS and cell[-2:-1] not in ("m", "s"):
         return ""
     number = _WITH_UNIT.fullmatch(cell)
-    return number[1] if number else ""
+    if not number:
+        return ""
+    return number[1]
 
 
 def _units_of(columns: Iterable[Sequence[str]]) -> frozenset[str]:

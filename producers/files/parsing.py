@@ -56,7 +56,9 @@ def number_of(cell: Any) -> Any:
         try:
             return float(cell)
         except OverflowError:
-            return math.inf if cell > 0 else -math.inf
+            if cell > 0:
+                return math.inf
+            return -math.inf
     return f"<{kind.__name__}>"
 
 
@@ -123,4 +125,6 @@ def user_of(cell: Any) -> str | None:
 
 def text_of(cell: Any) -> str:
     """A cell as text, for the name of a class or a client; empty for an empty cell."""
-    return "" if cell is None else str(cell).strip()
+    if cell is None:
+        return ""
+    return str(cell).strip()

@@ -39,7 +39,9 @@ def rows_of_numbers(lines: Sequence[str], form: LineForm, dialect: Dialect) -> N
     numbers = decimals_of(dialect.plain_lines(lines), form)
     if numbers is None:
         numbers = _loaded(lines, form, dialect)
-    return None if numbers is None else NumberRows(numbers, _others(lines, form))
+    if numbers is None:
+        return None
+    return NumberRows(numbers, _others(lines, form))
 
 
 def _loaded(lines: Sequence[str], form: LineForm, dialect: Dialect) -> Floats | None:

@@ -166,7 +166,9 @@ class Replay:
     @property
     def texts(self) -> Mapping[str, str]:
         """client -> its text in the column that names clients, of those met so far."""
-        return self._split.texts if isinstance(self._split, ByColumn) else {}
+        if not isinstance(self._split, ByColumn):
+            return {}
+        return self._split.texts
 
     def clients(self) -> list[str]:
         """The names of the clients that the rows belong to, in the order in which they come.
@@ -348,7 +350,9 @@ class Replay:
 
     def _one_pass(self) -> Iterator[AssignedRows]:
         blocks = self._shuffled() if self._shuffle else self._assigned()
-        return self._spanned(blocks) if self._loop and self._repetition == 0 else blocks
+        if self._loop and self._repetition == 0:
+            return self._spanned(blocks)
+        return blocks
 
     def _spanned(self, blocks: Iterator[AssignedRows]) -> Iterator[AssignedRows]:
         """The first pass of a loop: count the rows and find the time they cover."""

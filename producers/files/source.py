@@ -194,15 +194,21 @@ class FilesSource(PumpedSource):
 
     def places(self, source: Source, numbers: Sequence[int]) -> Mapping[int, str]:
         """See `PumpedSource.places`."""
-        return source.places(numbers) if isinstance(source, Replay) else {}
+        if not isinstance(source, Replay):
+            return {}
+        return source.places(numbers)
 
     def texts(self, source: Source) -> Mapping[str, str]:
         """See `PumpedSource.texts`."""
-        return source.texts if isinstance(source, Replay) else {}
+        if not isinstance(source, Replay):
+            return {}
+        return source.texts
 
     def sentences(self, source: Source) -> Sequence[str]:
         """See `PumpedSource.sentences`."""
-        return source.sentences() if isinstance(source, Replay) else ()
+        if not isinstance(source, Replay):
+            return ()
+        return source.sentences()
 
     def source_files(self, source: Source) -> SourceFiles:
         """See `PumpedSource.source_files`."""

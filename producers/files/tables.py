@@ -108,4 +108,6 @@ def require_columns(table: Table, wanted: Sequence[str]) -> None:
 
 def shortened(name: str) -> str:
     """The beginning of a name of a column; of a file that is no table it may be anything."""
-    return name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 3]}..."
+    if len(name) <= NAME_CHARS:
+        return name
+    return f"{name[: NAME_CHARS - 3]}..."

@@ -186,7 +186,9 @@ class _Dates:
         """The order of all dates; None where nothing has to be known of it, or is."""
         for order in self.found:
             return order
-        return self._days.order if self._ambiguous else None
+        if not self._ambiguous:
+            return None
+        return self._days.order
 
     @property
     def unknown(self) -> bool:
@@ -227,7 +229,9 @@ class _Days:
     @property
     def order(self) -> str | None:
         """The order under which days follow each other; None as long as none do, or under both."""
-        return next(iter(self._followed)) if len(self._followed) == 1 else None
+        if len(self._followed) != 1:
+            return None
+        return next(iter(self._followed))
 
     def add(self, text: str) -> None:
         """Look at the next time."""
@@ -257,7 +261,9 @@ class _Days:
 def _joined(cells: Sequence[Any]) -> str:
     """The text of the time columns together; empty where a cell is."""
     texts = ["" if cell is None else str(cell).strip() for cell in cells]
-    return " ".join(texts) if all(texts) else ""
+    if not all(texts):
+        return ""
+    return " ".join(texts)
 
 
 def _order_of(written: re.Match[str]) -> str | None:

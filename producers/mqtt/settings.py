@@ -192,7 +192,9 @@ class MqttSettings(SourceSettings):
     @property
     def client_field(self) -> str:
         """See `MessageSettings.client_field`."""
-        return "" if LEVEL.search(self.client) else self.client
+        if LEVEL.search(self.client):
+            return ""
+        return self.client
 
     def client_of_topic(self, topic: str) -> str:
         """What the levels of a topic call its client; empty where they do not."""
@@ -200,7 +202,9 @@ class MqttSettings(SourceSettings):
 
         def level(reference: re.Match[str]) -> str:
             number = int(reference[1])
-            return levels[number] if number < len(levels) else ""
+            if number < len(levels):
+                return levels[number]
+            return ""
 
         return LEVEL.sub(level, self.client).strip()
 

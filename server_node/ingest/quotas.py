@@ -128,7 +128,9 @@ class Quotas:
     @property
     def used(self) -> float:
         """Share of the places for clients that are taken; 0 where the settings name the clients."""
-        return 0.0 if self._allowed else self._places_taken / self._names_max
+        if self._allowed:
+            return 0.0
+        return self._places_taken / self._names_max
 
     def _is_new(self, client: str) -> bool:
         return client not in self._names and client not in self._regions
@@ -172,7 +174,9 @@ class Quotas:
     def _saved_client(self, client: str) -> list[Any] | None:
         accepted = client in self._names
         buckets = _saved(self._clients.get(client, {}))
-        return [accepted, buckets] if accepted or buckets else None
+        if accepted or buckets:
+            return [accepted, buckets]
+        return None
 
     def _check_rate(self, client: str, record: Record) -> None:
         self._groups.change(client)

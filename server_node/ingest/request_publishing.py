@@ -165,7 +165,9 @@ def check_log_reaches_back(resolved: ResolvedContract, log: Log, client: str) ->
 def quarantined_clients(config: Config, log: Log) -> list[QuarantinedClient]:
     """The clients in quarantine, as the server has published them last."""
     record = latest(log, config.contract.snapshots_topic).get(LIST_KEY)
-    return [] if record is None else QuarantineList.decode(record.value, record.headers).clients
+    if record is None:
+        return []
+    return QuarantineList.decode(record.value, record.headers).clients
 
 
 def _check_known_apart(resolved: ResolvedContract) -> None:

@@ -300,7 +300,9 @@ class HelperCheck:
         # Source: Wilson and Hilferty, The Distribution of Chi-Square, 1931.
         spread = 2.0 / (9.0 * len(noise))
         low_quantile = len(noise) * max(0.0, 1.0 - spread - TOO_LITTLE * math.sqrt(spread)) ** 3
-        return LITTLE_NOISE if float(squares.sum()) < low_quantile else ""
+        if float(squares.sum()) < low_quantile:
+            return LITTLE_NOISE
+        return ""
 
     def _mask(
         self, helper: str, key: bytes, entry: BatchEntry, round_: int, plan: bytes, cells: int

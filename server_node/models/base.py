@@ -358,7 +358,9 @@ def incompatible_clients(
     for client in usual:
         if combines(sorted([*kept, client])):
             kept.append(client)
-    return sorted(set(clients) - set(kept)) if kept else []
+    if not kept:
+        return []
+    return sorted(set(clients) - set(kept))
 
 
 def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str, float]:

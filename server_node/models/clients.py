@@ -286,7 +286,9 @@ class Clients:
         times = self._made_at.get(client, ())
         # A client's clock may be set back between two updates.
         intervals = sorted(max(0.0, after - before) for before, after in pairwise(times))
-        return intervals[-2:][0] if intervals else INTERVAL_UNKNOWN_S
+        if not intervals:
+            return INTERVAL_UNKNOWN_S
+        return intervals[-2:][0]
 
     def daily_rate(self, client: str) -> DailyRate | None:
         """What the client publishes in a day at the rate of its newest updates; None until it is

@@ -198,9 +198,10 @@ class ModelPublisher:
         newest = min(
             update.made_at if update.newest_reading_at is None else update.newest_reading_at, now
         )
-        span = (
-            0.0 if update.oldest_reading_at is None else max(0.0, newest - update.oldest_reading_at)
-        )
+        span = 0.0
+        if update.oldest_reading_at is not None:
+            # Not negative: the times of an update are the word of its client.
+            span = max(0.0, newest - update.oldest_reading_at)
         # Without clusters there is nothing to attribute points to; their number counts all the
         # same.
         if self.snapshot is None:
@@ -266,7 +267,9 @@ class ModelPublisher:
     def newest_round(state: Mapping[str, Any]) -> int:
         """The round of the newest snapshot in a saved state; 0 without one."""
         value = state["snapshot"]
-        return 0 if value is None else Snapshot.decode(value, Snapshot.headers()).round or 0
+        if value is None:
+            return 0
+        return Snapshot.decode(value, Snapshot.headers()).round or 0
 
     def skip(self, update: Update, now: float, content: Content) -> Processed:
         """Count an update of an earlier contract, which the model cannot learn from.

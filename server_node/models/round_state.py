@@ -107,7 +107,9 @@ class Participation:
 
     def newest_round_of(self, client: str) -> int | None:
         """The round that this client's waiting answer is to."""
-        return self.received[client].answer.round if client in self.received else None
+        if client not in self.received:
+            return None
+        return self.received[client].answer.round
 
     def answered(self, number: int) -> list[str]:
         """Clients whose answers to round `number` are here."""
@@ -160,7 +162,9 @@ class Participation:
             if self.expected(contract, request, known):
                 return request
             request = new_round_request(model.rounds, model.name, number, later, now)
-        return request if self.expected(contract, request, known) else first
+        if self.expected(contract, request, known):
+            return request
+        return first
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts; `restore_participation` takes them as a checkpoint loads them."""

@@ -76,7 +76,9 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
     if state.phase is Phase.WAITING_FOR_CLUSTERS:
         return start(rules, state, moment)
     if state.phase is Phase.SLEEPING:
-        return wake(rules, state, moment) if moment.now >= state.wake_at else None
+        if moment.now >= state.wake_at:
+            return wake(rules, state, moment)
+        return None
     # Before the deadline is looked at: at a moment with both, the round was complete.
     if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)

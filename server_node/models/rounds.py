@@ -84,7 +84,9 @@ def init_hint_for(
         if model.rounds.clusters in CRITERIA:
             centres, mass = _chosen(model.rounds, model.options, source, seed, present)
         return InitHint(low, high, seed, centres, mass, names)
-    return None if model.rounds.starts_from_another else InitHint(low, high, seed, features=names)
+    if model.rounds.starts_from_another:
+        return None
+    return InitHint(low, high, seed, features=names)
 
 
 def _chosen(
@@ -232,7 +234,9 @@ class RoundsModel(PublishedModel):
     def _participation(self) -> Participation:
         """The participation with the answers that have arrived."""
         participation = self._state.participation
-        return participation.with_answers(self._arrived) if self._arrived else participation
+        if not self._arrived:
+            return participation
+        return participation.with_answers(self._arrived)
 
     def _join_arrived(self) -> None:
         """Put the answers that have arrived into the state, together: each by itself would copy all
@@ -320,7 +324,9 @@ class RoundsModel(PublishedModel):
     def _newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""
         arrived = self._arrived.get(client)
-        return self._state.newest_answer_of(client) if arrived is None else arrived.answer.round
+        if arrived is None:
+            return self._state.newest_answer_of(client)
+        return arrived.answer.round
 
     def _check_room(self, answer: ReceivedAnswer) -> None:
         """Raises `MessageRejected` ("quota") unless an answer may be kept."""

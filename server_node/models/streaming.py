@@ -290,11 +290,9 @@ class _Pool(SavedFields):
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""
-        waiting = (
-            None
-            if self.waiting is None
-            else [[c.client, c.sequence, dict(c.arrays)] for c in self.waiting]
-        )
+        waiting = None
+        if self.waiting is not None:
+            waiting = [[c.client, c.sequence, dict(c.arrays)] for c in self.waiting]
         return super().state() | {"waiting": waiting}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -377,7 +375,9 @@ class StreamingModel(StreamingBase):
 
     def snapshot_wait_s(self, now: float) -> float:
         """Seconds as `StreamingBase` has them, and without end until the pool has been merged."""
-        return super().snapshot_wait_s(now) if self._pool.waiting is None else math.inf
+        if self._pool.waiting is None:
+            return super().snapshot_wait_s(now)
+        return math.inf
 
     def rebuild(self, published: Snapshot) -> None:
         """Pool as many updates as the server that published this had pooled, whatever the clock
@@ -473,12 +473,12 @@ class MaskedModel(StreamingModel):
         return True
 
     def _waiting_for(self) -> str:
-        return (
-            "The first round of masked counts is open. It ends once enough clients have answered"
-            " and all helpers."
-            if not self._publisher.counts.updates
-            else super()._waiting_for()
-        )
+        if not self._publisher.counts.updates:
+            return (
+                "The first round of masked counts is open. It ends once enough clients have "
+                "answered and all helpers."
+            )
+        return super()._waiting_for()
 
 
 def _bytes(contribution: Contribution) -> int:

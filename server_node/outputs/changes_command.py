@@ -120,11 +120,15 @@ def _share_line(one: ShareMoved) -> str:
 
 
 def _chance(chance: float) -> str:
-    return "chance below 0.01 %" if chance < 1e-4 else f"chance {_percent(chance)}"
+    if chance < 1e-4:
+        return "chance below 0.01 %"
+    return f"chance {_percent(chance)}"
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+    if share < 0.1:
+        return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %"
 
 
 ROWS_MAX: Final = 12
@@ -206,11 +210,10 @@ def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
             (value - feature.low) / (feature.high - feature.low)
             for value in (move.before, move.after)
         )
-        words = (
-            f"{move.by:+.3g} {move.unit}".rstrip()
-            if move.values is None
-            else " to ".join(dict.fromkeys(move.values))
-        )
+        if move.values is None:
+            words = f"{move.by:+.3g} {move.unit}".rstrip()
+        else:
+            words = " to ".join(dict.fromkeys(move.values))
         if feature.kind == "circular":
             before = before % 1.0
             after = after % 1.0
@@ -382,4 +385,6 @@ def _write(text: str, out: Path | None) -> None:
 
 
 def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
+    if moment is None:
+        return None
+    return moment.replace(tzinfo=UTC).timestamp()

@@ -368,7 +368,9 @@ def _colour(cluster: PicturedCluster) -> str:
 
 
 def _state(cluster: PicturedCluster) -> str:
-    return f"{100 * cluster.recent_share:.0f} % now" if cluster.active else "quiet"
+    if cluster.active:
+        return f"{100 * cluster.recent_share:.0f} % now"
+    return "quiet"
 
 
 def _headline(picture: Picture) -> str:

@@ -82,7 +82,9 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
 def predictor_of(snapshot: Snapshot, contract: ResolvedContract) -> Predictor | None:
     """The predictor as plain data; None for an algorithm whose prediction has no such form."""
     make = contract.models[snapshot.model].algorithm.predictor
-    return None if make is None else make(snapshot.arrays)
+    if make is None:
+        return None
+    return make(snapshot.arrays)
 
 
 def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:

@@ -179,7 +179,9 @@ class Hierarchy:
     @property
     def waiting(self) -> int | None:
         """Contributions that the upstream federation does not have yet; None: there is none."""
-        return None if self._link is None else self._link.upstream.waiting()
+        if self._link is None:
+            return None
+        return self._link.upstream.waiting()
 
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restore`."""

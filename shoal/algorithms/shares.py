@@ -120,7 +120,9 @@ class ClientShares:
         total = sum(self._history.values())
         history = self._history.get(client, 0.0) / total if total else 0.0
         # Half of what the others have lets its share vary.
-        return 1.0 - (1.0 - history) / 2.0 if history > ESTABLISHED * share else share
+        if history > ESTABLISHED * share:
+            return 1.0 - (1.0 - history) / 2.0
+        return share
 
     def state(self) -> ClientSharesState:
         return ClientSharesState(

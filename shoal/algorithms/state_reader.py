@@ -41,10 +41,14 @@ class StateReader:
         return value
 
     def read_optional_int(self, name: str, least: int = 0) -> int | None:
-        return None if self._entry(name) is None else self.read_int(name, least)
+        if self._entry(name) is None:
+            return None
+        return self.read_int(name, least)
 
     def read_optional_positive(self, name: str) -> float | None:
-        return None if self._entry(name) is None else self.read_float(name, above=0.0)
+        if self._entry(name) is None:
+            return None
+        return self.read_float(name, above=0.0)
 
     def read_float(self, name: str, above: float = -math.inf) -> float:
         value = self._entry(name)

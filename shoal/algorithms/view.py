@@ -219,11 +219,15 @@ def _ints(array: ArrayLike) -> Ints:
 
 
 def _optional_floats(array: ArrayLike | None) -> Floats | None:
-    return None if array is None else _floats(array)
+    if array is None:
+        return None
+    return _floats(array)
 
 
 def _optional_ints(array: ArrayLike | None) -> Ints | None:
-    return None if array is None else _ints(array)
+    if array is None:
+        return None
+    return _ints(array)
 
 
 @dataclass(frozen=True)

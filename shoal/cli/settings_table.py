@@ -115,4 +115,6 @@ def _limits(field: FieldInfo) -> str:
 def _shortest(value: float) -> str:
     """A limit in its short form, where that is the same number: 1e+09, but 4294967294."""
     short = f"{value:g}"
-    return short if float(short) == value else str(value)
+    if float(short) == value:
+        return short
+    return str(value)

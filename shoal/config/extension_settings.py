@@ -86,7 +86,9 @@ def resolve_address(address: str, file: Path) -> str:
     resolved = transport.resolve(location, file)
     if resolved == location:
         return address
-    return f"{transport.name}:{resolved}" if address != location else resolved
+    if address == location:
+        return resolved
+    return f"{transport.name}:{resolved}"
 
 
 def servers_of_address(address: str) -> frozenset[str]:
@@ -99,7 +101,9 @@ def with_transport(section: type[S], address: str) -> type[S]:
     """The section together with the keys of the transport that `address` names. Raises
     `SettingsError`."""
     added = parse_address(address).transport.settings
-    return _combined(section, added) if added.model_fields else section
+    if not added.model_fields:
+        return section
+    return _combined(section, added)
 
 
 def transport_part(section: Settings, transport: TransportSettings) -> Settings:

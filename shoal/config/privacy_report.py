@@ -115,7 +115,9 @@ def spent_in_a_day(
 def _number(value: float) -> str:
     """Three significant digits, so that a rate that hardly changes is the same text."""
     rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+    if rounded >= 100:
+        return f"{rounded:,.0f}"
+    return f"{rounded:g}"
 
 
 def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:

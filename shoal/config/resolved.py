@@ -113,7 +113,9 @@ class ResolvedModel:
     def experimental(self) -> str:
         """What its algorithm does not do yet, of one whose options and results may still change;
         else empty."""
-        return "" if self.family.in_rounds else self.streaming.experimental
+        if self.family.in_rounds:
+            return ""
+        return self.streaming.experimental
 
     @property
     def follows_snapshots(self) -> bool:
@@ -264,7 +266,9 @@ class ResolvedContract:
     def rows_epsilon(self) -> float | None:
         """Guaranteed epsilon of a noisy row; None without a guarantee, and where no model needs
         rows."""
-        return self.mode.epsilon_per_reading() if self.takes_rows else None
+        if not self.takes_rows:
+            return None
+        return self.mode.epsilon_per_reading()
 
     @cached_property
     def total_epsilon(self) -> float | None:

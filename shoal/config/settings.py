@@ -457,11 +457,9 @@ def _addressed_section(
 
 def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) -> None:
     """Raises `SettingsError` when raw readings would go to the federation's own servers."""
-    shared = (
-        servers_of_address(readings.address) & servers_of_address(log.address)
-        if readings.address
-        else None
-    )
+    shared = None
+    if readings.address:
+        shared = servers_of_address(readings.address) & servers_of_address(log.address)
     if shared:
         raise SettingsError(
             f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the "

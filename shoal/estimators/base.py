@@ -196,7 +196,9 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
 
 
 def _name(place: int, names: Sequence[str] | None) -> str:
-    return f"feature {place}" if names is None else names[place]
+    if names is None:
+        return f"feature {place}"
+    return names[place]
 
 
 def column_names(X: Any) -> list[str] | None:
@@ -205,7 +207,9 @@ def column_names(X: Any) -> list[str] | None:
     if columns is None:
         return None
     names = list(columns)
-    return names if names and is_name_list(names) else None
+    if names and is_name_list(names):
+        return names
+    return None
 
 
 def is_name_list(names: object) -> bool:

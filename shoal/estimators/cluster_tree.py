@@ -151,9 +151,9 @@ class ClusterTree(IdentityEstimator):
         """Warn once of rows that can hardly be clustered as they are, and of more clusters than the
         memory is for."""
         super()._warn(rows)
-        places = (
-            cast("ClusterTreeServer", self._federation.server).unresolved if self._has_rows() else 0
-        )
+        places = 0
+        if self._has_rows():
+            places = cast("ClusterTreeServer", self._federation.server).unresolved
         if places and not self._warned:
             self._warned = True
             warnings.warn(

@@ -118,7 +118,9 @@ class FederatedKMeans(RoundsEstimator):
         self.max_seconds = max_seconds
 
     def _algorithm(self) -> RoundsAlgorithm:
-        return KMEANS if self.average == "sums" else KMEANS_LOCAL
+        if self.average == "sums":
+            return KMEANS
+        return KMEANS_LOCAL
 
     def _options(self) -> dict[str, Any]:
         if self.average == "sums":

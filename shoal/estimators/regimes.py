@@ -258,7 +258,9 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Readings of a block at the scale that decided, 0 while there is one regime; once rows
         were learnt."""
         codebook = self._server("scale_").codebook
-        return 0 if codebook is None else codebook.w
+        if codebook is None:
+            return 0
+        return codebook.w
 
     @property
     def provisional_(self) -> bool:

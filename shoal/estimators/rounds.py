@@ -175,7 +175,9 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if isinstance(init, str):
             if init not in ("kfed", "box"):
                 raise SettingsError(f'init = {init!r}, must be "kfed", "box" or a table of centres')
-            return kfed_hint(self._n_clusters(), tables, box) if init == "kfed" else box
+            if init == "kfed":
+                return kfed_hint(self._n_clusters(), tables, box)
+            return box
         centres = check_rows(init, len(box.low))
         return InitHint(
             box.low,

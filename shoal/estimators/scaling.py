@@ -220,7 +220,9 @@ class ScaledFederation:
     def in_units(self, points: Floats) -> Floats:
         """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the
         rows."""
-        return points if self.scale is None else self.scale.undo(points)
+        if self.scale is None:
+            return points
+        return self.scale.undo(points)
 
     def state(self) -> State:
         """See `ScaledFederationState`."""

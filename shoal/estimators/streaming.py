@@ -298,7 +298,9 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         for name in OF_THE_ESTIMATOR:
             options.pop(name, None)
         federation = self.FEDERATION(self.ALGORITHM, options, width, clients, seed, update_readings)
-        return federation if scale is None else ScaledFederation(federation, scale, bounds)
+        if scale is None:
+            return federation
+        return ScaledFederation(federation, scale, bounds)
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
         rows = self._as_learnt(X, names)

@@ -88,9 +88,11 @@ def nearest_cell(places: Floats, numbers: Ints, cells: int, reach: int) -> Ints:
     inside = numbers[position] == number
     found[inside] = position[inside]
     others = np.flatnonzero(~inside)
+    if reach == 0:
+        return found
     digits = digits_of(numbers, cells, places.shape[1])
     height = max(1, NEAR_ELEMENTS // digits.size)
-    for first in range(0, len(others), height) if reach else ():
+    for first in range(0, len(others), height):
         part = others[first : first + height]
         away = np.abs(own[part, None, :] - digits).max(axis=2)
         far = np.square(places[part, None, :] - (digits + 0.5)).sum(axis=2)
@@ -147,10 +149,11 @@ def _merged(n_labels: int, joined: Ints) -> Ints:
     together."""
     into = np.arange(n_labels)
     touched, place = np.unique(joined, return_inverse=True)
+    if len(touched) == 0:
+        return into
     component = components(len(touched), place.reshape(-1, 2))
-    into[touched] = (
-        touched[np.unique(component, return_index=True)[1][component]] if len(touched) else touched
-    )
+    first_of_component = np.unique(component, return_index=True)[1]
+    into[touched] = touched[first_of_component[component]]
     return into
 
 
@@ -278,7 +281,9 @@ class CellCounts:
         self._low = np.ascontiguousarray(low)
         self._step = np.ascontiguousarray(step)
         self._in_table = cells ** len(low) <= TABLE_MAX
-        self._table = np.zeros(cells ** len(low) if self._in_table else 0, dtype=np.int64)
+        # Only where it is used: a table of all cells of many features would fill the memory.
+        table_cells = cells ** len(low) if self._in_table else 0
+        self._table = np.zeros(table_cells, dtype=np.int64)
         self._slots: Ints = np.empty((0, 2), dtype=np.int64)
         """cell and count in each slot of the hash table, `FREE` where there is none"""
         self._room = 0

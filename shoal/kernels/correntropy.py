@@ -118,7 +118,9 @@ def screened(rows: Floats, weights: Floats, sigma: float) -> Iterator[Screened] 
     """rows (n, d), weights (k, d), k > 0 -> blocks of the rows; None where 32-bit floats do not
     hold the numbers."""
     scaled = Scaled.of(rows, weights, sigma)
-    return _parts(scaled) if scaled.far < FURTHEST else None
+    if scaled.far >= FURTHEST:
+        return None
+    return _parts(scaled)
 
 
 def _parts(scaled: Scaled) -> Iterator[Screened]:
@@ -310,7 +312,10 @@ def cim_blocks(rows: Floats, weights: Floats, sigma: float) -> Iterator[tuple[sl
 def nearest(rows: Floats, weights: Floats, sigma: float) -> Ints:
     """rows (n, d), weights (k, d), k > 0 -> (n,) position of the nearest node by CIM, the lowest
     one of a tie."""
-    blocks = screened(rows, weights, sigma) if len(rows) * weights.size >= SCREENED_FROM else None
+    blocks = None
+    # For few pairs the screen costs more than the exponentials that it saves.
+    if len(rows) * weights.size >= SCREENED_FROM:
+        blocks = screened(rows, weights, sigma)
     if blocks is None:
         return _nearest_of_all(rows, weights, sigma)
     found = np.empty(len(rows), dtype=np.int64)

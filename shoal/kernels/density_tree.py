@@ -152,11 +152,11 @@ def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, Bool
     """ascending squared distances (n, q) and masses (n, q) -> (n,) where `wanted` is reached, (n,)
     whether it is."""
     held = np.cumsum(masses, axis=1) - masses / 2
-    at = (
-        np.clip((held < wanted).sum(axis=1), 1, near.shape[1] - 1)
-        if near.shape[1] > 1
-        else np.zeros(len(near), int)
-    )
+    if near.shape[1] > 1:
+        at = np.clip((held < wanted).sum(axis=1), 1, near.shape[1] - 1)
+    else:
+        # A single neighbour: position -1 below is the same one, so nothing is interpolated.
+        at = np.zeros(len(near), int)
     row = np.arange(len(near))
     low = held[row, at - 1]
     high = held[row, at]
@@ -268,8 +268,8 @@ def _mass_within(squared: Singles, rows: Ints | None, within: Singles, masses: S
     held = np.empty((len(masses), len(within)), dtype=np.float32)
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
-        rows = np.arange(len(squared)) if rows is None else np.ascontiguousarray(rows)
-        compiled.mass_around(np.ascontiguousarray(squared), rows, within, masses, held)
+        places = np.arange(len(squared)) if rows is None else np.ascontiguousarray(rows)
+        compiled.mass_around(np.ascontiguousarray(squared), places, within, masses, held)
         return held
     for part in blocks(len(within)):
         here = squared[part] if rows is None else squared[rows[part]]
@@ -530,6 +530,11 @@ def _middle(height: Floats, variance: Floats, top: Floats, at: int) -> float:
     """The middle of the places around `at` that are as low as it, as far as noise can tell."""
     limit = height[at] + math.sqrt(variance[at] + max(height[at], 0.0)) + 0.05 * top[at]
     low = height <= limit
-    first = at - int(np.argmin(low[at::-1])) + 1 if not low[: at + 1].all() else 0
-    last = at + int(np.argmin(low[at:])) - 1 if not low[at:].all() else len(low) - 1
+    # `argmin` of truth values is the first place that is not low, on either side of `at`.
+    first = 0
+    if not low[: at + 1].all():
+        first = at - int(np.argmin(low[at::-1])) + 1
+    last = len(low) - 1
+    if not low[at:].all():
+        last = at + int(np.argmin(low[at:])) - 1
     return (first + last) / 2.0

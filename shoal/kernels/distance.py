@@ -41,11 +41,8 @@ distances"""
 
 def block_rows(n_centres: int, d: int) -> int:
     """Rows per block, so that the arrays computed from a block stay in the cache."""
-    return max(
-        1,
-        (FEW_FEATURES_BLOCK_ELEMENTS if d <= FEW_FEATURES else BLOCK_ELEMENTS)
-        // max(1, n_centres, d),
-    )
+    elements = FEW_FEATURES_BLOCK_ELEMENTS if d <= FEW_FEATURES else BLOCK_ELEMENTS
+    return max(1, elements // max(1, n_centres, d))
 
 
 def squared_distances(rows: Floats, centres: Floats) -> Floats:
@@ -156,7 +153,9 @@ def _by_product(rows: Floats, centres: Floats) -> tuple[Floats, Floats, float]:
 def column_sums(table: Floats) -> Floats:
     """(k, n) -> (n,) the sum of each column, its numbers added one by one in order."""
     # Along the first axis, NumPy adds whole rows in order; but one column it adds in pairs.
-    return np.asarray(table.sum(axis=0) if table.shape[1] != 1 else table.cumsum(axis=0)[-1])
+    if table.shape[1] == 1:
+        return np.asarray(table.cumsum(axis=0)[-1])
+    return np.asarray(table.sum(axis=0))
 
 
 def squared_by_differences(rows: Floats, centres: Floats) -> Floats:
@@ -166,6 +165,7 @@ def squared_by_differences(rows: Floats, centres: Floats) -> Floats:
     longer_last = len(rows) < len(centres)
     these, those = (rows, centres) if longer_last else (centres, rows)
     out = _gaps(these, those, 0, np.empty((len(these), len(those))))
+    # A second array only where it is used: it is as large as the result.
     gap = np.empty_like(out) if rows.shape[1] > 1 else out
     for feature in range(1, rows.shape[1]):
         out += _gaps(these, those, feature, gap)

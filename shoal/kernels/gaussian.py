@@ -116,8 +116,9 @@ def mixture_responsibilities(
     """
     log_max = np.empty(len(rows))
     totals = np.empty(len(rows))
-    few = covariance_type == "full" and rows.shape[1] <= FEW_FEATURES
-    compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows)) if few else None
+    compiled = None
+    if covariance_type == "full" and rows.shape[1] <= FEW_FEATURES:
+        compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
     if compiled is not None:
         responsibilities = np.empty((len(means), len(rows)))
         arrays = [
@@ -167,9 +168,9 @@ def spherical_spread(covariance_type: str, variances: Floats, k: int) -> Floats:
         return np.repeat(variances[None], k, axis=0)
     if covariance_type == "spherical":
         return np.full((k, 1), variances.mean())
-    return np.repeat(
-        pack_symmetric(np.diag(variances)[None]), k if covariance_type == "full" else 1, axis=0
-    )
+    # The components of "tied" share one covariance.
+    matrices = k if covariance_type == "full" else 1
+    return np.repeat(pack_symmetric(np.diag(variances)[None]), matrices, axis=0)
 
 
 def spread_from_moments(
@@ -202,11 +203,11 @@ def spread_from_moments(
 def ensure_positive_definite(covariance_type: str, spread: Floats, d: int) -> Floats:
     """spread (c, m) that was averaged -> the same, with extent in every direction as far as
     calculating takes it."""
-    return (
-        _positive_definite(unpack_symmetric(spread, d), 0.0, np.zeros(len(spread)))
-        if covariance_type in ("full", "tied")
-        else spread
-    )
+    # Variances alone are averages of positive numbers, and so positive; only a matrix can become
+    # singular by rounding.
+    if covariance_type not in ("full", "tied"):
+        return spread
+    return _positive_definite(unpack_symmetric(spread, d), 0.0, np.zeros(len(spread)))
 
 
 def _noise(squares: Floats) -> Floats:

@@ -36,8 +36,10 @@ def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
     paper, eq. 29, as the published programs compute it). Where either group is empty there is no
     threshold, and no edge is too old.
     """
+    if not ages:
+        return None
     ordered = sorted(ages)
-    middle = _median(ordered) if ordered else 0.0
+    middle = _median(ordered)
     below = [age for age in ordered if age < middle]
     above = [age for age in ordered if age > middle]
     if not below or not above:
@@ -49,4 +51,6 @@ def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
 
 def _median(ordered: Sequence[int]) -> float:
     half = len(ordered) // 2
-    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    if len(ordered) % 2:
+        return float(ordered[half])
+    return (ordered[half - 1] + ordered[half]) / 2

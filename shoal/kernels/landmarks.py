@@ -43,7 +43,10 @@ def landmark_bandwidth(landmarks: Floats, factor: float) -> float:
     np.fill_diagonal(squared, np.inf)
     nearest = np.sqrt(squared.min(axis=1, initial=np.inf))
     positive = nearest[(nearest > 0) & np.isfinite(nearest)]
-    return factor * float(np.median(positive)) if len(positive) else 1.0
+    # Without another landmark any bandwidth gives the same weights, 1 to the only one.
+    if len(positive) == 0:
+        return 1.0
+    return factor * float(np.median(positive))
 
 
 def nearest_weights(
@@ -61,12 +64,11 @@ def nearest_weights(
         weights = squares
         least = np.empty(n)
         rows = np.ascontiguousarray(rows)
-        is_flat = rows.shape[1] <= FEW_FEATURES
-        squared = (
-            np.empty((0, 0))
-            if is_flat
-            else np.ascontiguousarray(squared_distances(rows, landmarks).T)
-        )
+        # Of few features the kernel computes distances by itself; of many, a product of matrices
+        # is faster.
+        squared = np.empty((0, 0))
+        if rows.shape[1] > FEW_FEATURES:
+            squared = np.ascontiguousarray(squared_distances(rows, landmarks).T)
         landmarks = np.ascontiguousarray(landmarks)
         compiled.nearest_weights(
             rows, landmarks, squared, scale, which, weights, least, compiled.loops
@@ -129,7 +131,9 @@ def eigengap(values: Floats, most: int) -> int:
     bounded = np.append(np.maximum(values, VALUE_MIN), 1.0)
     # The first eigenvalue is 0 for any graph, so the factor that it would give means nothing.
     factors = bounded[2 : most + 1] / bounded[1 : min(most, len(values))]
-    return int(factors.argmax()) + 2 if len(factors) else 1
+    if len(factors) == 0:
+        return 1
+    return int(factors.argmax()) + 2
 
 
 def is_gap(gram: Floats, cluster: Ints) -> bool:

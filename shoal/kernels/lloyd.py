@@ -61,7 +61,10 @@ def assign_block(
     if compiled is not None:
         count = np.zeros(k)
         total = np.zeros_like(centres)
-        weight = np.empty(0) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+        # No weights are an empty array, as a kernel's argument has one type.
+        weight = np.empty(0)
+        if weights is not None:
+            weight = np.ascontiguousarray(weights, dtype=np.float64)
         rows = np.ascontiguousarray(block)
         centres = np.ascontiguousarray(centres)
         return (
@@ -159,13 +162,11 @@ def kmeans_plusplus(rows: Floats, k: int, seed: int, weights: Floats | None = No
     least = np.full(len(rows), np.inf)
     found: list[int] = []
     for step in range(min(k, len(rows))):
-        # Relative to the largest, so that squares of tiny distances do not vanish; 0 where all rows
-        # are chosen.
-        share = (
-            chance
-            if step == 0
-            else chance * (least / max(float(least.max()), np.finfo(np.float64).tiny))
-        )
+        share = chance
+        if step > 0:
+            # Relative to the largest, so that squares of tiny distances do not vanish; 0 where all
+            # rows are chosen.
+            share = chance * (least / max(float(least.max()), np.finfo(np.float64).tiny))
         if not share.max() > 0.0:
             break
         # The smallest of exponentially distributed times, one per row at the rate of its share,

@@ -36,7 +36,9 @@ def spread_ties(rows: Floats, before: Floats | None = None) -> Floats:
     before it, and of all n rows. Without all of them, equal values of every block would be spread
     to the same places, where they add up to clusters.
     """
-    known = rows if before is None or not len(before) else np.concatenate([before, rows])
+    known = rows
+    if before is not None and len(before):
+        known = np.concatenate([before, rows])
     n = len(known)
     compiled = forms.PROCESS.compiled_for()
     if compiled is not None:
@@ -299,9 +301,8 @@ def merge_targets(sketch: Sketch, n_left: int, mass_max: float, groups: Ints | N
     own = mass[light]
     points = sketch.points[light]
     apart = squared_among(located(points).points)
-    near_to = min(
-        NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE, len(light) - 1
-    )
+    neighbours = NEIGHBOURS if points.shape[1] < WIDE_FEATURES else NEIGHBOURS_WIDE
+    near_to = min(neighbours, len(light) - 1)
     own_groups = None if groups is None else groups[light]
     into[light] = light[_merged_with(apart, own, own_groups, near_to, n - n_left, mass_max)]
     return into
@@ -321,7 +322,9 @@ def _merged_with(
     compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * n)
     if compiled is not None:
         near, keys = np.empty((2, n, q), dtype=np.int64)
-        groups = np.empty(0, dtype=np.int64) if groups is None else groups
+        # No groups are an empty array, as a kernel's argument has one type.
+        if groups is None:
+            groups = np.empty(0, dtype=np.int64)
         compiled.near_pairs(apart, groups, mass, _tie(n), near, keys)
         root = np.arange(n)
         compiled.unite(_in_order(keys), near, wanted, mass_max, mass.copy(), root)

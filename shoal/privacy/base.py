@@ -488,7 +488,9 @@ class PrivacyMode(ABC):
         Raises `SettingsError`.
         """
         noise = self.count_noise(epsilon)
-        return 0.0 if noise is None else noise.variance
+        if noise is None:
+            return 0.0
+        return noise.variance
 
     def sum_of_epsilons(self, epsilons: Sequence[float]) -> float:
         """The epsilon of a unit in several streams of what is published."""

@@ -235,13 +235,19 @@ class Formal(PrivacyMode):
         return (*facts, *self._sentence_on_held_values())
 
     def _sentence_on_held_values(self) -> tuple[str, ...]:
-        return (HELD_VALUES,) if self.missing == "hold" else ()
+        if self.missing == "hold":
+            return (HELD_VALUES,)
+        return ()
 
     def _sentence_on_gaps(self, sentence: str) -> tuple[str, ...]:
-        return (sentence,) if self.missing == "learn" else ()
+        if self.missing == "learn":
+            return (sentence,)
+        return ()
 
     def _sentence_on_presence(self) -> tuple[str, ...]:
-        return (WITHOUT_IT,) if self.unit.hides_presence else ()
+        if not self.unit.hides_presence:
+            return ()
+        return (WITHOUT_IT,)
 
     def _guarantee_of_readings(self) -> tuple[str, ...]:
         epsilon = self.counts_epsilon or 0.0

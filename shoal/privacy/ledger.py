@@ -248,7 +248,9 @@ class Release(NamedTuple):
 
         Once for each reading, or once as a user of the window.
         """
-        return self.places if self.unit == "reading" else 1
+        if self.unit == "reading":
+            return self.places
+        return 1
 
 
 class MaskedRelease(NamedTuple):
@@ -434,7 +436,9 @@ class Ledger:
                 f"SELECT MAX(number) FROM {table} WHERE owner = ? AND model = ?",
                 (self._owner, model),
             ).fetchone()[0]
-        return 0 if newest is None else int(newest) + 1
+        if newest is None:
+            return 0
+        return int(newest) + 1
 
     def spending(self) -> Spending:
         """Charges to this account, summed."""

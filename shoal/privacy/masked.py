@@ -290,7 +290,9 @@ class Masked(PrivacyMode):
     def span_s(self) -> float | None:
         """Seconds of the span of the budget; None without one."""
         days = self.values["budget_days"]
-        return None if math.isinf(days) else days * SECONDS_OF_A_DAY
+        if math.isinf(days):
+            return None
+        return days * SECONDS_OF_A_DAY
 
     @property
     def span_nano(self) -> int | None:
@@ -430,7 +432,9 @@ class Masked(PrivacyMode):
         return tuple(sentences)
 
     def _gap_sentences(self) -> tuple[str, ...]:
-        return (GAPS_IN_COUNTS,) if self.missing == "learn" else ()
+        if self.missing == "learn":
+            return (GAPS_IN_COUNTS,)
+        return ()
 
     def _budget_sentences(self) -> tuple[str, ...]:
         if self.span_s is None or self.span_nano is None:

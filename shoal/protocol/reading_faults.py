@@ -99,7 +99,9 @@ def _fault_beside_gaps(values: list[Any]) -> Fault | None:
         reason = _reason_against(value)
         if reason is not None:
             return Fault(reason, position)
-    return Fault("missing") if all_missing else None
+    if not all_missing:
+        return None
+    return Fault("missing")
 
 
 def is_missing(value: object) -> bool:

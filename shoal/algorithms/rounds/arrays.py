@@ -132,7 +132,9 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> 
 def label_rows(rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], Ints]) -> Ints:
     """rows (n, d) -> (n,) what `label` returns for them, block by block. Raises `InvalidData`."""
     labels = [label(block) for block in row_blocks(rows, d, n_centres)]
-    return np.concatenate(labels) if labels else np.empty(0, dtype=np.int64)
+    if labels:
+        return np.concatenate(labels)
+    return np.empty(0, dtype=np.int64)
 
 
 def nearest_centre(params: Params, rows: Rows) -> Ints:

@@ -299,7 +299,9 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     current = [stats for stats in answers if stats["epoch"][0] == epoch]
     if read_choice(params, "stage", STAGES) == "prototypes":
         with_prototypes = [stats for stats in current if len(stats["count"])]
-        return _with_landmarks(params, with_prototypes) if with_prototypes else dict(params)
+        if with_prototypes:
+            return _with_landmarks(params, with_prototypes)
+        return dict(params)
     with_gram = [stats for stats in current if not len(stats["count"])]
     for stats in with_gram:
         reject_unless(

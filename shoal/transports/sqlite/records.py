@@ -84,10 +84,10 @@ def pack(name: str, value: bytes | None, key: bytes | None, headers: Headers) ->
 
 def row_bytes_max(settings: TopicSettings, buffer_bytes_max: int) -> int:
     """Most bytes of a row of several records of this topic."""
-    retained = (
-        ROW_BYTES_MAX if settings.retain_bytes is None else settings.retain_bytes // ROW_SHARE
-    )
-    return min(ROW_BYTES_MAX, retained, buffer_bytes_max)
+    bytes_max = min(ROW_BYTES_MAX, buffer_bytes_max)
+    if settings.retain_bytes is not None:
+        bytes_max = min(bytes_max, settings.retain_bytes // ROW_SHARE)
+    return bytes_max
 
 
 def pack_batch(name: str, batch: RecordBatch, bytes_max: int) -> tuple[list[Pending], int]:
@@ -265,7 +265,9 @@ def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
         f"SELECT offset, batch_records FROM {table} WHERE offset < ? ORDER BY offset DESC LIMIT 1",
         (position,),
     ).fetchone()
-    return position if before is None or before[1] is None else int(before[0])
+    if before is None or before[1] is None:
+        return position
+    return int(before[0])
 
 
 def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Record] | None:
@@ -310,7 +312,9 @@ def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Reco
 def _of_rows(source: Source, rows: Sequence[tuple[Any, ...]]) -> list[Sequence[Record]]:
     """The records of these rows, which are of one record each; as one sequence, or none."""
     columns = _in_columns(source, rows) if len(rows) > FEW_RECORDS else None
-    return [columns or list(_one_by_one(source, rows))] if rows else []
+    if not rows:
+        return []
+    return [columns or list(_one_by_one(source, rows))]
 
 
 def _joined(parts: Sequence[Sequence[Record]]) -> Sequence[Record]:
@@ -375,11 +379,9 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
     if not {bytes, type(None)}.issuperset(kinds[2] | kinds[4]):
         return None
     found = _forms_of(headers)
-    return (
-        None
-        if found is None
-        else RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
-    )
+    if found is None:
+        return None
+    return RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
 
 
 def _forms_of(
