@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -223,29 +223,35 @@ class ClientMonitoring:
         self._metrics.epsilon_spent.set(spent)
         self._metrics.epsilon_limit.set(limit)
         counted = self._metrics.counted
-        # What an earlier node of this process read and did not store is read again, and counts as
-        # read once.
-        repeated = max(0, counted["read"] - totals["read"]) if counted else 0
+        repeated = 0
+        if counted:
+            # What an earlier node of this process read and did not store is read again, and counts
+            # as read once.
+            repeated = max(0, counted["read"] - totals["read"])
         self._metrics.readings.labels(result="repeated").inc(repeated)
         if not counted:
             counted.update(totals)
             self._metrics.novel_counted.update(novel)
             self._metrics.rejected_counted.update(self._faults.by_label())
-        # Series begin at 0, so that the first increment is seen as one.
+        self._begin_series(self._metrics, novel)
+
+    def _begin_series(self, metrics: ClientMetrics, models: Collection[str]) -> None:
+        """Let every series begin at 0, so that the first increment is seen as one; `models`: those
+        by which readings are labelled."""
         for result in self._results:
-            self._metrics.readings.labels(result=result).inc(0)
-        self._metrics.updates.labels(result="published").inc(0)
-        if not self._metrics.on_site:
+            metrics.readings.labels(result=result).inc(0)
+        metrics.updates.labels(result="published").inc(0)
+        if not metrics.on_site:
             return
         for name in self._features:
-            self._metrics.readings_clipped.labels(feature=name).inc(0)
-            self._metrics.values_missing.labels(feature=name).inc(0)
-        for model in novel:
-            self._metrics.readings_novel.labels(model=model).inc(0)
+            metrics.readings_clipped.labels(feature=name).inc(0)
+            metrics.values_missing.labels(feature=name).inc(0)
+        for model in models:
+            metrics.readings_novel.labels(model=model).inc(0)
         # Only a client that labels finds site events.
-        if novel:
+        if models:
             for kind, feature in _site_event_labels(self._features):
-                self._metrics.site_events.labels(kind=kind, feature=feature).inc(0)
+                metrics.site_events.labels(kind=kind, feature=feature).inc(0)
 
     def stepped(
         self,

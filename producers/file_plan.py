@@ -15,7 +15,7 @@ import click
 from shoal.config.base import similar_name
 from shoal.config.contract import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
-from shoal.producers.columns import Sample, understand
+from shoal.producers.columns import Column, Sample, Understood, understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
 from shoal.producers.files.csv_table import CsvTable
@@ -87,25 +87,11 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         )
     first, total = sample_of(tables[0])
     total += sum(table.count() for table in tables[1:])
-    named = list(options["time_columns"])
-    if options["client_column"]:
-        named.append(options["client_column"])
-    for name in named:
-        if name not in first.names:
-            there = ", ".join(first.names[:COLUMNS_NAMED_MAX])
-            raise SettingsError(f"{files[0]}: column {name!r} is missing; the columns are {there}")
+    _check_named_columns(first, files[0], options)
     understood = understand(
         first, form.times, options["time_columns"], options["client_column"], form.dialect.na_values
     )
-    features = understood.of("feature")
-    if not features:
-        raise InvalidData(
-            f"{files[0]}: no column of changing numbers was found, so there is nothing to cluster"
-        )
-    if len(features) > FEATURES_MAX:
-        raise InvalidData(
-            f"{files[0]}: {len(features)} features; a federation has at most {FEATURES_MAX}"
-        )
+    features = _features_of(understood, files[0])
     sentences = []
     for table in tables:
         if isinstance(table, CsvTable):
@@ -117,13 +103,13 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     for column in understood.columns:
         columns.append(replace(column, name=names.get(column.name, column.name)))
     understood = replace(understood, columns=tuple(columns))
-    clients = understood.of("client")
-    labels = understood.of("label")
+    split = "".join(f"column:{column.name}" for column in understood.of("client")[:1])
+    label_column = "".join(column.name for column in understood.of("label")[:1])
     settings = {
         "columns": {name: column for column, name in names.items() if name != column},
         "time_columns": [column.name for column in understood.of("time")],
-        "split": f"column:{clients[0].name}" if clients else "",
-        "label_column": labels[0].name if labels else "",
+        "split": split,
+        "label_column": label_column,
         "decimal": options["decimal"],
         # Later files of the same kind may be too short to show it.
         "date_format": options["date_format"] or understood.order or "",
@@ -133,6 +119,31 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
     return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
+
+
+def _check_named_columns(sample: Sample, file: Path, options: Mapping[str, Any]) -> None:
+    """Raises `SettingsError` for a column that an option names and the file does not have."""
+    named = list(options["time_columns"])
+    if options["client_column"]:
+        named.append(options["client_column"])
+    for name in named:
+        if name not in sample.names:
+            there = ", ".join(sample.names[:COLUMNS_NAMED_MAX])
+            raise SettingsError(f"{file}: column {name!r} is missing; the columns are {there}")
+
+
+def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
+    """The columns to cluster. Raises `InvalidData` for none, or for more than a federation has."""
+    features = understood.of("feature")
+    if not features:
+        raise InvalidData(
+            f"{file}: no column of changing numbers was found, so there is nothing to cluster"
+        )
+    if len(features) > FEATURES_MAX:
+        raise InvalidData(
+            f"{file}: {len(features)} features; a federation has at most {FEATURES_MAX}"
+        )
+    return features
 
 
 def is_private(choice: bool | None) -> bool:

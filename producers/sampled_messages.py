@@ -233,45 +233,76 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
     may_be_client = varying[:-1] if are_plain else varying
     client_level = may_be_client[0] if may_be_client else None
     at = "" if are_plain else time_path(messages)
-    cells: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    places: dict[str, str] = {}
+    fields = _TopicFields(varying, client_level, at)
     for message, levels in zip(messages, topics, strict=True):
-        client = ""
-        kind_levels = list(levels)
-        if client_level is not None:
-            client = levels[client_level]
-            kind_levels[client_level] = "+"
-        kind = "/".join(kind_levels)
-        named_by = [levels[place] for place in varying if place != client_level]
-        moment = message.arrival
-        if at:
-            moment = seconds_of(message.fields[at]) or message.arrival
-        for path, cell in message.fields.items():
-            if path and path == at:
-                continue
-            parts = [*named_by, path] if path else named_by
-            name = ".".join(parts) or levels[-1]
-            places[name] = f"{kind}#{path}" if path else kind
-            cells[client][name].append(cell)
-            times[client, name].append(moment)
-    names = list(places)
-    rows = []
-    for client, own in cells.items():
-        # The fields of a topic come one by one: what is beside each other need not belong together,
-        # but bounds and kinds of columns need no more.
-        for row in zip_longest(*(own.get(name, []) for name in names)):
-            rows.append([client, *row])
-    interval = _usual_gap(times.values())
+        fields.add(message, levels)
+    interval = _usual_gap(fields.times.values())
     found = {**settings, "time": at}
+    client_column = ""
     if client_level is not None:
+        client_column = CLIENT
         found["client"] = f"{{topic.{client_level}}}"
     if interval is not None:
+        # Less than half of the interval, so that two messages of one field are never one reading.
         found["tolerance_s"] = _rounded(0.4 * interval)
         found["wait_s"] = _rounded(max(10.0, 3 * interval))
         found["silent_s"] = _rounded(max(60.0, 5 * interval))
-    client_column = "" if client_level is None else CLIENT
-    return Stream([CLIENT, *names], rows, places, client_column, found, interval)
+    columns = [CLIENT, *fields.places]
+    return Stream(columns, fields.rows(), fields.places, client_column, found, interval)
+
+
+class _TopicFields:
+    """The cells of sampled messages by client and field, and where each field is."""
+
+    def __init__(self, varying: Sequence[int], client_level: int | None, at: str) -> None:
+        """`varying`: levels in which topics differ; `client_level`: the one that names the client;
+        `at`: path of the field with the time, empty for the arrival."""
+        self._varying = varying
+        self._client_level = client_level
+        self._at = at
+        self._cells: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        self.times: dict[tuple[str, str], list[float]] = defaultdict(list)
+        """of each client's field, in seconds since 1970"""
+        self.places: dict[str, str] = {}
+        """topic and path of each field, as `[mqtt.topics]` has them"""
+
+    def add(self, message: Sampled, levels: Sequence[str]) -> None:
+        client = ""
+        kind_levels = list(levels)
+        if self._client_level is not None:
+            client = levels[self._client_level]
+            kind_levels[self._client_level] = "+"
+        kind = "/".join(kind_levels)
+        named_by = [levels[place] for place in self._varying if place != self._client_level]
+        moment = message.arrival
+        if self._at:
+            moment = seconds_of(message.fields[self._at]) or message.arrival
+        for path, cell in message.fields.items():
+            if path and path == self._at:
+                continue
+            # A payload that is a number has the empty path: its topic alone names it.
+            parts = list(named_by)
+            place = kind
+            if path:
+                parts.append(path)
+                place = f"{kind}#{path}"
+            name = ".".join(parts) or levels[-1]
+            self.places[name] = place
+            self._cells[client][name].append(cell)
+            self.times[client, name].append(moment)
+
+    def rows(self) -> list[list[Any]]:
+        """Client and cells of each row, in the order of `places`.
+
+        The fields of a topic come one by one: what is beside each other need not belong together,
+        but bounds and kinds of columns need no more.
+        """
+        rows = []
+        for client, own in self._cells.items():
+            columns = [own.get(name, []) for name in self.places]
+            for row in zip_longest(*columns):
+                rows.append([client, *row])
+        return rows
 
 
 def _usual_gap(series: Iterable[Sequence[float]]) -> float | None:
@@ -301,29 +332,23 @@ def _plan(
     na = tuple(options["na_values"])
     sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
     found = understand(sample, TimeOptions(), (), named, na)
-    short = _short_names(found)
-    names = feature_names(short[column.name] for column in found.of("feature"))
-    columns = []
-    places = {}
-    for column in found.columns:
-        if column.name == CLIENT:
-            continue
-        name = names.get(short[column.name], short[column.name])
-        columns.append(replace(column, name=name))
-        if column.kind == "feature":
-            places[name] = stream.places[column.name]
+    columns, places = _named_columns(found, stream.places)
     if not places:
         raise InvalidData(
             f"{origin}: no field of changing numbers was found, so there is nothing to cluster"
         )
     settings = dict(stream.settings)
-    clients = [column.name for column in found.of("client") if column.name != CLIENT]
-    client = clients[0] if clients else ""
+    client = ""
+    for column in found.of("client"):
+        if column.name != CLIENT:
+            client = column.name
+            break
     if client and "client" not in settings:
         settings["client"] = client
         if kind == "mqtt":
             settings["client"] = stream.places[client].rpartition("#")[2]
-    interval = stream.interval_s or _interval(messages, client, str(settings["time"]))
+    at = str(settings["time"])
+    interval = stream.interval_s or _interval(messages, client, at)
     if kind == "kafka":
         # A field that is called as its feature needs no line.
         settings["fields"] = {
@@ -332,23 +357,53 @@ def _plan(
     else:
         settings["topics"] = places
     understood = Understood(
-        tuple(columns), found.rows, found.clients, interval, found.na_values, found.missing
+        columns, found.rows, found.clients, interval, found.na_values, found.missing
     )
-    sentences = [f"{len(messages):,} messages of {origin} were looked at, and none is kept"]
-    readings = len(messages)
-    if interval:
-        readings = int(max(1, len(found.clients)) * WEEK_S / interval)
-        sentences.append(
-            f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"
-        )
-    at = str(settings["time"])
-    if at:
-        sentences.append(f"the time of a message is that in its field {at}")
-    else:
-        sentences.append("the time of a message is its arrival")
+    readings, sentences = _expected_readings(len(messages), origin, len(found.clients), interval)
+    sentences.append(_sentence_on_time(at))
     name = options["name"] or similar_name(origin) or "federation"
     private = is_private(options["private"])
     return Plan(name, understood, private, readings, settings, tuple(sentences), kind)
+
+
+def _named_columns(
+    understood: Understood, places: Mapping[str, str]
+) -> tuple[tuple[Column, ...], dict[str, str]]:
+    """The columns but the client that a topic names, each by its short name; and the place of each
+    feature by that name."""
+    short = _short_names(understood)
+    names = feature_names(short[column.name] for column in understood.of("feature"))
+    columns = []
+    feature_places = {}
+    for column in understood.columns:
+        if column.name == CLIENT:
+            continue
+        name = names.get(short[column.name], short[column.name])
+        columns.append(replace(column, name=name))
+        if column.kind == "feature":
+            feature_places[name] = places[column.name]
+    return tuple(columns), feature_places
+
+
+def _expected_readings(
+    messages: int, origin: str, clients: int, interval: float | None
+) -> tuple[int, list[str]]:
+    """The readings of a week at this interval (seconds), or those of the sample where there is
+    none; and what was looked at, in sentences."""
+    sentences = [f"{messages:,} messages of {origin} were looked at, and none is kept"]
+    if not interval:
+        return messages, sentences
+    readings = int(max(1, clients) * WEEK_S / interval)
+    sentences.append(
+        f"one message of a client every {interval:.3g} s: about {readings:,} readings a week"
+    )
+    return readings, sentences
+
+
+def _sentence_on_time(at: str) -> str:
+    if at:
+        return f"the time of a message is that in its field {at}"
+    return "the time of a message is its arrival"
 
 
 def _short_names(understood: Understood) -> dict[str, str]:

@@ -30,9 +30,8 @@ def test_an_example_runs_without_a_warning(example: Path, tmp_path: Path) -> Non
     subprocess.run(words, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_every_example_is_short_and_listed() -> None:
+def test_every_example_is_listed() -> None:
     listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLES) < 100
     assert [path.name for path in EXAMPLES if f"`{path.name}`" not in listed] == []
 
 

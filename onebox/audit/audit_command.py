@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.cli.options import config_option_as, json_option
+from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.onebox.audit.attacks import audit_count_mechanism, audit_row_mechanism
@@ -58,19 +59,7 @@ def run_audits(
         return
     counting = contract.counted
     for model in counting:
-        yield from audit_count_mechanism(contract, model, trials, generator)
-        yield audit_plans(contract, model, generator)
-        seconds: list[Second] = ["elsewhere", "rejected"]
-        if contract.learns_gaps and contract.width > 1:
-            seconds.append("incomplete")
-        if contract.mode.unit.is_user:
-            seconds.append("other times")
-        for second in seconds:
-            scratch = folder / f"{model.name}-{second.replace(' ', '-')}"
-            yield audit_windows(config, model, scratch, trials, generator, second)
-        yield from audit_messages(
-            config, model, folder / f"{model.name}-messages", trials, generator
-        )
+        yield from _count_audits(config, model, folder, trials, generator)
     if counting:
         yield audit_rejected(config, folder / "rejected", REJECTED_WINDOWS, generator)
         yield audit_times(config, folder / "times", TIMES_WINDOWS, generator)
@@ -81,8 +70,34 @@ def run_audits(
         if model.algorithm is KMEANS:
             yield audit_rounds(config, model, folder / f"{model.name}-rounds", generator)
     yield audit_canaries(config, folder / "canaries", generator)
-    for model in counting if kills else ():
+    if not kills:
+        return
+    # Last, because they start a process for each kill and take the longest.
+    for model in counting:
         yield from audit_kills(config, model, folder / f"{model.name}-kills", kills, generator)
+
+
+def _count_audits(
+    config: Config,
+    model: ResolvedModel,
+    folder: Path,
+    trials: int,
+    generator: np.random.Generator,
+) -> Iterator[Finding]:
+    """The audits of a model of private counts: its mechanism, plans of counting made to hurt, whole
+    clients whose windows differ by one privacy unit, and the messages that they publish."""
+    contract = config.resolved
+    yield from audit_count_mechanism(contract, model, trials, generator)
+    yield audit_plans(contract, model, generator)
+    seconds: list[Second] = ["elsewhere", "rejected"]
+    if contract.learns_gaps and contract.width > 1:
+        seconds.append("incomplete")
+    if contract.mode.unit.is_user:
+        seconds.append("other times")
+    for second in seconds:
+        scratch = folder / f"{model.name}-{second.replace(' ', '-')}"
+        yield audit_windows(config, model, scratch, trials, generator, second)
+    yield from audit_messages(config, model, folder / f"{model.name}-messages", trials, generator)
 
 
 def _masked_audits(

@@ -199,9 +199,7 @@ class MqttIngest:
         if self._known(message):
             return self._count_fault("repeated", message.topic)
         if not message.retained:
-            silent_s = self._counts.silence.received(message.topic, now)
-            if silent_s is not None:
-                log_event("sensor_back", topic=message.topic, silent_s=round(silent_s, 1))
+            self._end_silence(message.topic, now)
         # A retained message is of any age, and its own time is the only one that says which.
         elif not self._settings.time:
             return self._count_fault("retained", message.topic)
@@ -224,6 +222,12 @@ class MqttIngest:
         else:
             stream.aligned += stream.aligner.add(values)
         return None
+
+    def _end_silence(self, topic: str, now: float) -> None:
+        """Note a message of a topic, and report one after a silence."""
+        silent_s = self._counts.silence.received(topic, now)
+        if silent_s is not None:
+            log_event("sensor_back", topic=topic, silent_s=round(silent_s, 1))
 
     def _stream_of(
         self, message: Message, parsed: ParsedPayload, now: float

@@ -509,18 +509,7 @@ class Contract(Table):
                 if feature[name] in (Feature.model_fields[name].default, []):
                     del feature[name]
         for model, written in zip(self.models, agreed["models"], strict=True):
-            for name, value in written["options"].items():
-                written["options"][name] = _whole_as_int(value)
-            if model.readings_max == READINGS_MAX:
-                del written["readings_max"]
-            # The server decides and clients follow its round requests, so defaults need not be
-            # agreed on.
-            written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
-            if not written["rounds"]:
-                del written["rounds"]
-            for name in ("counts_epsilon", "source"):
-                if getattr(model, name) is None:
-                    del written[name]
+            _leave_out_defaults(model, written)
         helpers = [helper.model_dump(exclude_none=True) for helper in self.privacy.helpers]
         agreed["privacy"]["helpers"] = helpers
         for name, setting in Privacy.model_fields.items():
@@ -598,6 +587,21 @@ def parse_contract(tables: dict[str, Any], source: str = "the federation file") 
 def load_contract(path: Path) -> Contract:
     """Read and check a federation file. Raises `SettingsError`."""
     return parse_contract(read_toml(path), str(path))
+
+
+def _leave_out_defaults(model: Model, written: dict[str, Any]) -> None:
+    """Remove from a model's JSON what has its default, and write whole options as integers."""
+    for name, value in written["options"].items():
+        written["options"][name] = _whole_as_int(value)
+    if model.readings_max == READINGS_MAX:
+        del written["readings_max"]
+    # The server decides and clients follow its round requests, so defaults need not be agreed on.
+    written["rounds"] = model.rounds.model_dump(mode="json", exclude_defaults=True)
+    if not written["rounds"]:
+        del written["rounds"]
+    for name in ("counts_epsilon", "source"):
+        if getattr(model, name) is None:
+            del written[name]
 
 
 def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:

@@ -421,18 +421,7 @@ class PrivacyMode(ABC):
         Terms may be missing where no row is released: where there is an epsilon of counts. They
         must be missing where the unit is a user: a noisy row protects a reading alone.
         """
-        if unit == "client" and not cls.masked:
-            raise SettingsError(
-                f'unit = "client" is for mode = "masked" and means nothing in mode = "{cls.name}"'
-            )
-        if unit == "user" and not (cls.counts and cls.formal):
-            raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
-        if unit == "user" and values:
-            raise SettingsError(
-                f"{next(iter(values))} is of noisy rows, which protect readings one by one: with "
-                'unit = "user" leave '
-                "it out, and take models that learn from counts"
-            )
+        cls._check_unit(values, unit)
         if counts_epsilon is not None and not (cls.counts and cls.formal):
             raise SettingsError(
                 f'counts_epsilon means nothing in mode = "{cls.name}"; leave it out'
@@ -450,6 +439,21 @@ class PrivacyMode(ABC):
                 if cls.counts and not cls.masked:
                     instead = ", or counts_epsilon for models that learn from counts"
                 raise SettingsError(f'mode = "{cls.name}" needs {name}{instead}')
+
+    @classmethod
+    def _check_unit(cls, values: Mapping[str, float], unit: UnitName) -> None:
+        """Raises `SettingsError` for a privacy unit that the mode, or these terms, do not have."""
+        if unit == "client" and not cls.masked:
+            raise SettingsError(
+                f'unit = "client" is for mode = "masked" and means nothing in mode = "{cls.name}"'
+            )
+        if unit == "user" and not (cls.counts and cls.formal):
+            raise SettingsError(f'unit = "user" means nothing in mode = "{cls.name}"; leave it out')
+        if unit == "user" and values:
+            raise SettingsError(
+                f"{next(iter(values))} is of noisy rows, which protect readings one by one: with "
+                'unit = "user" leave it out, and take models that learn from counts'
+            )
 
     @abstractmethod
     def epsilon_per_feature(self) -> tuple[float, ...]:

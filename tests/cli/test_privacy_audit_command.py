@@ -13,23 +13,14 @@ from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.onebox.audit import audit_command
 from shoal.onebox.audit.audit_command import audit
+from tests.federation_text import federation_text
 from tests.privacy.audited import audited_config, leave_empty_cells_without_noise
 
-COUNTED = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = 0
-high = 10
-[privacy]
-mode = "formal"
-counts_epsilon = 1
-window_readings = 10
-[[models]]
-name = "live"
-algorithm = "density_tree"
-"""
+COUNTED = federation_text(
+    features=[{"name": "warm", "low": 0, "high": 10}],
+    privacy={"mode": "formal", "counts_epsilon": 1, "window_readings": 10},
+    models=[{"name": "live", "algorithm": "density_tree"}],
+)
 
 
 @pytest.fixture

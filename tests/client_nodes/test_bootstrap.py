@@ -20,25 +20,9 @@ from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import readings
+from tests.federation_text import federation_text
 
-FILE = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-low = 0
-high = 100
-[privacy]
-mode = "formal"
-epsilon_per_reading = 100
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-"""
+FILE = federation_text(privacy={"mode": "formal", "epsilon_per_reading": 100})
 
 
 @pytest.fixture

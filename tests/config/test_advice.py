@@ -14,21 +14,12 @@ from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy_report import advice_on
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.privacy.formal import protection
+from tests.federation_text import federation_text
 
-FILE = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = 0
-high = 1
-[privacy]
-mode = "formal"
-epsilon_per_reading = 4
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-"""
+FILE = federation_text(
+    features=[{"name": "warm", "low": 0, "high": 1}],
+    privacy={"mode": "formal", "epsilon_per_reading": 4},
+)
 
 
 def agreed(

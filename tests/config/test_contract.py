@@ -13,32 +13,22 @@ import pytest
 from shoal.config.base import check_client_name
 from shoal.config.contract import FEATURES_MAX, load_contract, parse_contract
 from shoal.errors import SettingsError
+from tests.federation_text import federation_text
 
-WHOLE = """
-[federation]
-name = "plant"
-
-[[features]]
-name = "temperature"
-unit = "°C"
-low = -10
-high = 50.5
-share = 2
-
-[[features]]
-name = "humidity"
-low = 0
-high = 100
-
-[privacy]
-mode = "formal"
-epsilon_per_reading = 4
-
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-options = { edge_factor = 1, similarity = "cae" }
-"""
+WHOLE = federation_text(
+    features=[
+        {"name": "temperature", "unit": "°C", "low": -10, "high": 50.5, "share": 2},
+        {"name": "humidity", "low": 0, "high": 100},
+    ],
+    privacy={"mode": "formal", "epsilon_per_reading": 4},
+    models=[
+        {
+            "name": "clusters",
+            "algorithm": "fcac",
+            "options": {"edge_factor": 1, "similarity": "cae"},
+        }
+    ],
+)
 
 
 def tables() -> dict[str, Any]:

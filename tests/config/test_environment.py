@@ -32,6 +32,7 @@ from shoal.errors import SettingsError
 from shoal.producers.files.source import FilesSettings
 from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.producers.mqtt.settings import MqttSettings
+from tests.federation_text import federation_text
 
 FORMS = {
     "log": LogSettings,
@@ -45,19 +46,7 @@ FORMS = {
     "upstream": UpstreamSettings,
     "events": EventSettings,
 }
-CONTRACT = """
-[federation]
-name = "plant"
-[[features]]
-name = "a"
-low = 0
-high = 1
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-"""
+CONTRACT = federation_text(features=[{"name": "a", "low": 0, "high": 1}])
 
 
 @pytest.fixture(autouse=True)

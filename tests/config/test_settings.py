@@ -14,20 +14,9 @@ from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSetting
 from shoal.errors import SettingsError
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.transports.kafka.settings import KafkaSettings
+from tests.federation_text import federation_text
 
-CONTRACT = """
-[federation]
-name = "plant"
-[[features]]
-name = "a"
-low = 0
-high = 1
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-"""
+CONTRACT = federation_text(features=[{"name": "a", "low": 0, "high": 1}])
 
 
 def config_of(folder: Path, settings: str = "") -> Config:

@@ -17,46 +17,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.federation_text import federation_text
+
 HERE = Path(__file__).parent
 PACKAGE = HERE / "package"
 MODULES = ("corners", "middle", "coarse", "folder", "tides", "diary")
 PATIENCE_S = 300.0
-FEDERATION = """
-[federation]
-name = "harbour"
-[[features]]
-name = "Level"
-unit = "m"
-low = 0.0
-high = 10.0
-[[features]]
-name = "Current"
-unit = "m/s"
-low = -2.0
-high = 2.0
-[privacy]
-mode = "coarse"
-levels = 9
-[[models]]
-name = "tides"
-algorithm = "corners"
-[[models]]
-name = "mean"
-algorithm = "middle"
-[models.rounds]
-deadline_s = 5.0
-[log]
-address = "folder:log"
-[client]
-publish_readings = 50
-[server]
-port = 0
-snapshot_updates = 1
-snapshot_s = 0.1
-pool_clients = 2
-[events.diary]
-path = "diary.txt"
-"""
+FEDERATION = federation_text(
+    "harbour",
+    features=[
+        {"name": "Level", "unit": "m", "low": 0.0, "high": 10.0},
+        {"name": "Current", "unit": "m/s", "low": -2.0, "high": 2.0},
+    ],
+    privacy={"mode": "coarse", "levels": 9},
+    models=[
+        {"name": "tides", "algorithm": "corners"},
+        {"name": "mean", "algorithm": "middle", "rounds": {"deadline_s": 5.0}},
+    ],
+    log={"address": "folder:log"},
+    client={"publish_readings": 50},
+    server={"port": 0, "snapshot_updates": 1, "snapshot_s": 0.1, "pool_clients": 2},
+    events={"diary": {"path": "diary.txt"}},
+)
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.transports import open_log
 from shoal.transports.base import latest
+from tests.federation_text import federation_text
 from tests.hostile.fuzzing.test_messages import changed
 from tests.hostile.fuzzing.valid_messages import Message
 from tests.house.processes import Process, killed_on_exit, wait_until
@@ -47,52 +48,35 @@ GROWTH_MAX = 0.15
 POINTS = 60
 """of the curve that is published"""
 MIB = 2**20
-FILE = """
-[federation]
-name = "soak"
-[[features]]
-name = "x"
-low = 0
-high = 100
-[[features]]
-name = "y"
-low = 0
-high = 100
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-options = { nodes_max = 100 }
-[[models]]
-name = "centres"
-algorithm = "kmeans"
-source = "clusters"
-options = { clusters = 3 }
-[models.rounds]
-deadline_s = 5
-wake_s = 5
-rows_min = 5
-robust = "median"
-[log]
-address = "sqlite:federation.db"
-updates_retention_bytes = 2000000
-events_retention_bytes = 1000000
-rejected_retention_bytes = 2000000
-[client]
-folder = "clients"
-publish_readings = 40
-publish_s = 2
-window_rows = 300
-readings_bytes_max = 400000
-accept_gap = true
-[server]
-folder = "server"
-pool_clients = 2
-pool_s = 5
-accept_gap = true
-port = 0
-"""
+FILE = federation_text(
+    "soak",
+    features=[{"name": "x", "low": 0, "high": 100}, {"name": "y", "low": 0, "high": 100}],
+    models=[
+        {"name": "clusters", "algorithm": "fcac", "options": {"nodes_max": 100}},
+        {
+            "name": "centres",
+            "algorithm": "kmeans",
+            "source": "clusters",
+            "options": {"clusters": 3},
+            "rounds": {"deadline_s": 5, "wake_s": 5, "rows_min": 5, "robust": "median"},
+        },
+    ],
+    log={
+        "address": "sqlite:federation.db",
+        "updates_retention_bytes": 2000000,
+        "events_retention_bytes": 1000000,
+        "rejected_retention_bytes": 2000000,
+    },
+    client={
+        "folder": "clients",
+        "publish_readings": 40,
+        "publish_s": 2,
+        "window_rows": 300,
+        "readings_bytes_max": 400000,
+        "accept_gap": True,
+    },
+    server={"folder": "server", "pool_clients": 2, "pool_s": 5, "accept_gap": True, "port": 0},
+)
 
 
 @dataclass

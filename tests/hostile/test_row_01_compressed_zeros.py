@@ -30,33 +30,15 @@ from shoal.transports.kafka.consumer import (
     gunzip,
 )
 from shoal.transports.sqlite.log import SqliteLog
+from tests.federation_text import federation_text
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update
 
 MIB = 1024 * 1024
 
-FILE = """
-[federation]
-name = "{name}"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-low = 0
-high = 100
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[log]
-address = "{address}"
-[server]
-port = 0
-pool_clients = 1
-"""
+FILE = federation_text(
+    "{name}", log={"address": "{address}"}, server={"port": 0, "pool_clients": 1}
+)
 
 SERVER = r"""
 import re, sys

@@ -30,6 +30,7 @@ from shoal.server_node.outputs.client_commands import quarantine
 from shoal.server_node.outputs.cluster_commands import name
 from shoal.transports import open_log
 from shoal.transports.base import Headers, Record, TopicSettings, beginning
+from tests.federation_text import WARM, federation_text
 from tests.house.processes import wait_until
 
 MODULES = (
@@ -37,26 +38,15 @@ MODULES = (
     "cryptography.exceptions",
     "cryptography.hazmat.primitives.asymmetric.ed25519",
 )
-FILE = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[log]
-address = "sqlite:federation.db"
-server_keys = "public/server.pub"
-[server]
-signing_key_file = "private/server.key"
-operator_keys = "public/operators.pub"
-operator_key_file = "private/operator.key"
-"""
+FILE = federation_text(
+    features=[WARM],
+    log={"address": "sqlite:federation.db", "server_keys": "public/server.pub"},
+    server={
+        "signing_key_file": "private/server.key",
+        "operator_keys": "public/operators.pub",
+        "operator_key_file": "private/operator.key",
+    },
+)
 
 
 @pytest.fixture

@@ -10,19 +10,12 @@ import pytest
 from shoal.config.base import TOML_BYTES_MAX, read_toml
 from shoal.config.contract import load_contract
 from shoal.errors import SettingsError
+from tests.federation_text import federation_text
 
-WHOLE = """[federation]
-name = "plant"
-[[features]]
-name = "t"
-low = 0
-high = 40
-[privacy]
-mode = "off"
-[[models]]
-name = "m"
-algorithm = "cluster_tree"
-"""
+WHOLE = federation_text(
+    features=[{"name": "t", "low": 0, "high": 40}],
+    models=[{"name": "m", "algorithm": "cluster_tree"}],
+)
 
 
 def refused(path: Path, content: str) -> str:

@@ -25,45 +25,9 @@ from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Record, beginning
 from shoal.transports.sqlite.log import SqliteLog
+from tests.federation_text import federation_text
 
 CLIENTS = ("attic", "cellar", "garden")
-
-FILE = """
-[federation]
-name = "{name}"
-[[features]]
-name = "warm"
-unit = "°C"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-unit = "%"
-low = 0
-high = 100
-[privacy]
-mode = "formal"
-epsilon_per_reading = 200
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[log]
-address = "{address}"
-[client]
-folder = "clients"
-publish_readings = {publish_readings}
-publish_s = 86400
-batch_readings_max = {batch_readings_max}
-label = true
-[server]
-folder = "server"
-pool_clients = {pool_clients}
-pool_s = 86400
-snapshot_updates = 3
-snapshot_s = 86400
-batch_updates_max = {batch_updates_max}
-port = 0
-"""
 
 
 def write_federation(
@@ -77,17 +41,32 @@ def write_federation(
     """Write a federation file. On a broker, which several tests share, the federation has a unique
     name."""
     path = folder / "federation.toml"
-    path.write_text(
-        FILE.format(
-            name="house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
-            address=address,
-            publish_readings=publish_readings,
-            batch_readings_max=batch_readings_max,
-            pool_clients=pool_clients,
-            batch_updates_max=batch_updates_max,
-        ),
-        encoding="utf-8",
+    text = federation_text(
+        "house" if address.startswith("sqlite:") else f"house-{uuid.uuid4().hex}",
+        features=[
+            {"name": "warm", "unit": "°C", "low": -10, "high": 50},
+            {"name": "damp", "unit": "%", "low": 0, "high": 100},
+        ],
+        privacy={"mode": "formal", "epsilon_per_reading": 200},
+        log={"address": address},
+        client={
+            "folder": "clients",
+            "publish_readings": publish_readings,
+            "publish_s": 86400,
+            "batch_readings_max": batch_readings_max,
+            "label": True,
+        },
+        server={
+            "folder": "server",
+            "pool_clients": pool_clients,
+            "pool_s": 86400,
+            "snapshot_updates": 3,
+            "snapshot_s": 86400,
+            "batch_updates_max": batch_updates_max,
+            "port": 0,
+        },
     )
+    path.write_text(text, encoding="utf-8")
     return path
 
 

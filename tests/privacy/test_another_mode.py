@@ -21,21 +21,11 @@ from shoal.plugins import Plugins
 from shoal.privacy import Description, Mechanism, PrivacyMode, RowRange, Term, base
 from shoal.privacy.off import NoNoise
 from shoal.server_node.report.privacy import privacy_text
+from tests.federation_text import federation_text
 
-FILE = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = 0.0
-high = 10.0
-[privacy]
-mode = "coarse"
-steps = 4
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-"""
+FILE = federation_text(
+    features=[{"name": "warm", "low": 0.0, "high": 10.0}], privacy={"mode": "coarse", "steps": 4}
+)
 
 
 class Coarse(PrivacyMode):

@@ -17,28 +17,19 @@ from shoal.errors import SettingsError
 from shoal.producers.producer_command import producer
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog
+from tests.federation_text import federation_text
 from tests.producers.running_producer import stored_in
 
-FEDERATION = """
-[federation]
-name = "t"
-[privacy]
-mode = "off"
-[[models]]
-name = "m"
-algorithm = "fcac"
-[[features]]
-name = "warm.in"
-low = -40
-high = 1e9
-[[features]]
-name = "damp"
-low = 0
-high = 1e9
-[client]
-folder = "clients"
-[kafka]
-"""
+FEDERATION = federation_text(
+    "t",
+    features=[
+        {"name": "warm.in", "low": -40, "high": 1e9},
+        {"name": "damp", "low": 0, "high": 1e9},
+    ],
+    models=[{"name": "m", "algorithm": "fcac"}],
+    client={"folder": "clients"},
+    kafka={},
+)
 PLANT = "Werk Süd"
 
 

@@ -27,25 +27,14 @@ from shoal.protocol.readings import USER_ID
 from shoal.protocol.topics import READINGS
 from shoal.transports import open_log
 from shoal.transports.base import beginning
+from tests.federation_text import federation_text
 from tests.producers.running_producer import csv_of, plain_rows, stored_in
 
-FEDERATION = """
-[federation]
-name = "test"
-[privacy]
-mode = "off"
-[[models]]
-name = "m"
-algorithm = "fcac"
-[[features]]
-name = "a"
-low = 0
-high = 1e9
-[[features]]
-name = "b"
-low = 0
-high = 1
-"""
+FEDERATION = federation_text(
+    "test",
+    features=[{"name": "a", "low": 0, "high": 1e9}, {"name": "b", "low": 0, "high": 1}],
+    models=[{"name": "m", "algorithm": "fcac"}],
+)
 PATIENCE_S = 300.0
 
 

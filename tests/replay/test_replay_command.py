@@ -26,33 +26,15 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import beginning
+from tests.federation_text import federation_text
 from tests.replay.plant_files import CLIENTS, KEY, plan_of, replayed, write_files
 
-FEDERATION = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-low = 0
-high = 100
-[privacy]
-mode = "formal"
-epsilon_per_reading = 100
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[client]
-publish_readings = 40
-publish_s = 100.0
-[log]
-address = "sqlite:federation.db"
-[server]
-folder = "server"
-"""
+FEDERATION = federation_text(
+    privacy={"mode": "formal", "epsilon_per_reading": 100},
+    client={"publish_readings": 40, "publish_s": 100.0},
+    log={"address": "sqlite:federation.db"},
+    server={"folder": "server"},
+)
 COLUMNS = ["--client-column", "room", "--time-column", "time", "--sequence-column", "order"]
 PATIENCE_S = 120.0
 PARTS = 9

@@ -16,30 +16,11 @@ from shoal.server_node.bootstrap import STATUS_PER_S, StatusUpdater, initial_sta
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import latest
+from tests.federation_text import federation_text
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update
 
-FILE = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-low = 0
-high = 100
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[log]
-address = "sqlite:federation.db"
-[server]
-folder = "."
-"""
+FILE = federation_text(log={"address": "sqlite:federation.db"}, server={"folder": "."})
 
 
 @pytest.fixture

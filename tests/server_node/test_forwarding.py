@@ -31,20 +31,13 @@ from shoal.server_node.outputs.forwarding import Forwarder, Topic
 from shoal.server_node.outputs.sinks.base import Sinks
 from shoal.server_node.outputs.sinks.webhook import cloud_event_headers
 from shoal.transports import open_log
+from tests.federation_text import federation_text
 
-FILE = """
-[federation]
-name = "office"
-[[features]]
-name = "Light"
-low = 0.0
-high = 1000.0
-[privacy]
-mode = "off"
-[[models]]
-name = "rooms"
-algorithm = "fcac"
-"""
+FILE = federation_text(
+    "office",
+    features=[{"name": "Light", "low": 0.0, "high": 1000.0}],
+    models=[{"name": "rooms", "algorithm": "fcac"}],
+)
 
 
 class Receiver:

@@ -24,6 +24,7 @@ from shoal.server_node.ingest.quarantine import QuarantineRegister
 from shoal.server_node.ingest.requests import quarantine_records, request_signer
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import latest
+from tests.federation_text import federation_text
 from tests.server_node.server_fixture import ServerFixture, states_of, updates_of
 from tests.small_plant import forged, plant
 
@@ -217,25 +218,7 @@ def test_a_damaged_register_is_not_restored() -> None:
         QuarantineRegister().restore(whole | {"active": [["clusters"]]})
 
 
-FEDERATION = """
-[federation]
-name = "plant"
-[[features]]
-name = "warm"
-low = -10
-high = 50
-[[features]]
-name = "damp"
-low = 0
-high = 100
-[privacy]
-mode = "off"
-[[models]]
-name = "clusters"
-algorithm = "fcac"
-[log]
-address = "sqlite:federation.db"
-"""
+FEDERATION = federation_text(log={"address": "sqlite:federation.db"})
 
 
 def run_shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from shoal.server_node.outputs.web.access import REQUEST_BYTES_MAX
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
 from shoal.transports.base import beginning
+from tests.federation_text import federation_text
 from tests.server_node.web_client import PROBLEM, WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -236,23 +237,13 @@ def test_a_log_that_is_away_is_reported_and_nothing_of_it_is_quoted() -> None:
     )
 
 
-FILE = """
-[federation]
-name = "greenhouse"
-[[features]]
-name = "light"
-low = 0.0
-high = 1000.0
-[privacy]
-mode = "off"
-[[models]]
-name = "fcac"
-algorithm = "fcac"
-[log]
-address = "sqlite:{folder}/log.db"
-[server]
-folder = "{folder}/server"
-"""
+FILE = federation_text(
+    "greenhouse",
+    features=[{"name": "light", "low": 0.0, "high": 1000.0}],
+    models=[{"name": "fcac", "algorithm": "fcac"}],
+    log={"address": "sqlite:{folder}/log.db"},
+    server={"folder": "{folder}/server"},
+)
 
 
 def test_requests_reach_the_log_that_the_server_reads(tmp_path: Path) -> None:
