@@ -99,6 +99,7 @@ def joined(parts: Sequence[SourceReadings]) -> SourceReadings:
     if len(parts) == 1:
         return parts[0]
     values: list[Any] = [part.values for part in parts]
+    # Arrays only where all parts are: a list among them means cells that are not converted yet.
     are_numbers = bool(parts) and all(isinstance(rows, np.ndarray) for rows in values)
     return SourceReadings(
         list(chain.from_iterable(part.clients for part in parts)),

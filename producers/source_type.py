@@ -105,6 +105,7 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         clients = dict(sorted(totals.published.items()))
         rejected = [kind._asdict() for kind in totals.rejected]
         shown = {"published": published, "clients": clients, "faults": faults, "rejected": rejected}
+        # What people read of a total replaces its raw form, such as a Counter.
         printed = totals._asdict() | shown | figures
         click.echo(json.dumps(printed))
         return
@@ -283,12 +284,14 @@ class PumpedSource(SourceType):
         pacing = self._pacing(options)
         files = self.source_files(source)
         if files is not None and not options["again"]:
+            # Before anything is opened: a file that was fed already would count twice in the model.
             refuse_repeats(files, task.folder, ask=not task.as_json)
         bookmark = open_bookmark(task.folder, source.identity)
         if options["again"]:
             bookmark.start_again()
         pump = _pump(source, task, pacing, bookmark, lambda: self.texts(source), files)
         pump.watch = watch = ReadingWatch(contract)
+        # After all that may be refused, so that a run that is refused has not started.
         log_event("started", federation=contract.federation, contract=contract.digest)
         for sentence in () if task.as_json else self.sentences(source):
             click.echo(sentence, err=True)
@@ -310,6 +313,7 @@ class PumpedSource(SourceType):
         wall = time.time if options["live"] else None
         if options["rate"] is not None:
             if options["speed"] is not None:
+                # Refused and not ignored: a user who gave both expects both to hold.
                 raise SettingsError("--speed means nothing with --rate; leave it out")
             return Pacing(rate=rate_of(options["rate"]), wall=wall)
         speed = speed_of(options["speed"] or self.default_speed)
@@ -342,6 +346,7 @@ def _pump(
             bookmark=bookmark,
             limit=task.options["limit"],
             batch_readings_max=min(
+                # Fewer readings of many features, so that a batch takes about the same memory.
                 max(BATCH_READINGS[0], BATCH_NUMBERS // task.config.contract.width),
                 BATCH_READINGS[1],
             ),
@@ -357,5 +362,6 @@ def _run(pump: Pump, display: Display) -> None:
     with stopped_by_signals() as stop, closing(pump), closing(display):
         while not (pump.finished or stop.is_set()):
             if not pump.step():
+                # In short pieces, so that the display goes on between readings that are far apart.
                 stop.wait(min(pump.wait_s, IDLE_S))
             display.show(pump.position, pump.total)

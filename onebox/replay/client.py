@@ -97,6 +97,7 @@ class ReplayedClient:
         """
         if not len(times):
             return []
+        # Out of order, an update would be due at another reading than at a client node.
         if times[0] < self._newest or (np.diff(times) < 0).any():
             raise InvalidData(
                 f"the readings of client {self.name} are not in the order of their times"
@@ -112,7 +113,10 @@ class ReplayedClient:
         while start < len(times):
             places, due_at = self._learner.due
             stop = min(
-                len(times), start + places, start + int(np.searchsorted(times[start:], due_at)) + 1
+                # Up to the reading at which an update is due: by its number, or by its time.
+                len(times),
+                start + places,
+                start + int(np.searchsorted(times[start:], due_at)) + 1,
             )
             now = float(times[stop - 1])
             updates += [
@@ -127,6 +131,7 @@ class ReplayedClient:
         have passed."""
         if not self._learner.has_unpublished:
             return []
+        # At the time that a client node would have waited for, which decides bits of the update.
         _, due_at = self._learner.due
         nothing = PrivateBatch(
             np.empty((0, self._contract.width)), [], np.empty(0, dtype=np.int64), []
@@ -147,11 +152,14 @@ class ReplayedClient:
         finite = np.isfinite(values)
         accepted = finite.all(axis=1)
         if self._contract.learns_gaps:
+            # NaN is a missing value here; infinity is no reading, and a row needs one value at
+            # least.
             accepted = finite.any(axis=1) & ~np.isinf(values).any(axis=1)
         if self._settings.drop_repeats:
             # Times ascend, so an earlier reading with this time is the one before.
             accepted &= np.diff(times, prepend=self._newest) > 0
         numbers = np.flatnonzero(accepted)
+        # Noise is drawn by place: rejected readings keep theirs, as in the log of a client.
         places = list(zip(repeat(0), (numbers + self._readings).tolist(), strict=False))
         spread = self._coarse.spread(values[numbers], places)
         # A replayed reading arrives when it was taken: with a guarantee both kinds of times that
@@ -215,6 +223,7 @@ def make_updates(
     """
     finished: set[str] = set()
     for name, runs in groupby(_runs(readings, stages.plan.contract.width), key=itemgetter(0)):
+        # A second learner of one client would number its updates from 1 again.
         if name in finished:
             raise InvalidData(f"the readings of client {name} are not all together")
         finished.add(name)
@@ -248,6 +257,7 @@ def _runs(readings: Iterable[Any], width: int) -> Iterator[tuple[str, Floats]]:
     for batch in readings:
         if batch.schema.names != schema.names:
             raise InvalidData(f"readings of a replay have the columns {', '.join(schema.names)}")
+        # Runs and not rows: names are texts, and to compare each would take longer than learning.
         encoded = pc.run_end_encode(batch.column(CLIENT))
         start = 0
         for name, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):

@@ -89,6 +89,8 @@ class ReadingsFile:
                 int(metadata.row_group(number).num_rows)
                 for number in range(metadata.num_row_groups)
             )
+            # Changed data change the footer's statistics or sizes: gigabytes need not be read for
+            # it.
             footer = metadata.serialized_size
         for column in columns:
             if (times := names.count(column)) != 1:
@@ -97,6 +99,7 @@ class ReadingsFile:
                     f"{path}: column {column!r} {found}; the columns are {', '.join(names[:12])}"
                 )
         with path.open("rb") as raw:
+            # 8: the length of the footer and the magic number behind it.
             raw.seek(-min(footer + 8, path.stat().st_size), 2)
             digest = hashlib.sha256(raw.read()).hexdigest()[:16]
         return cls(path, sum(rows), digest, rows)
@@ -107,6 +110,7 @@ class ReadingsFile:
         groups: list[int] = []
         first = row = 0
         for group, rows in enumerate(self.rows_of_groups):
+            # Whole row groups: to read a part of one, all of it is decompressed.
             if groups and row + rows - first > PIECE_ROWS:
                 pieces.append(Piece(self.path, file, len(pieces), tuple(groups), first))
                 groups = []
@@ -161,7 +165,9 @@ def normalise(batch: Any, columns: Columns, sequence: Any) -> Any:
                 f"column {column!r} is empty in a row: a replay orders readings by client and time"
             )
     for name in pc.unique(clients).to_pylist():
+        # Of each name once and before anything is learnt: a worker that fails halfway wastes hours.
         check_client_name(name)
+    # Milliseconds taken for seconds lie beyond it, which is the usual mistake.
     latest = pc.max(pc.abs(times)).as_py()
     if (latest is not None and not latest <= MOMENT_MAX) or pc.any(pc.is_nan(times)).as_py():
         raise InvalidData(

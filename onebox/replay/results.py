@@ -88,6 +88,7 @@ def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSumm
             halves.append(pa.record_batch([[client.name], [model], [pack(state)]], schema=HALVES))
 
     updates = pa.Table.from_batches(make_updates(readings, stages, keep), UPDATES)
+    # Sorted within a part, so that `records` merges parts without holding any in memory.
     updates = updates.sort_by(
         [("t", "ascending"), ("client", "ascending"), ("number", "ascending")]
     )
@@ -148,6 +149,7 @@ def records(plan: ReplayPlan) -> Iterator[ReplayedRecord]:
         *(updates_file(plan, part) for part in range(plan.parts)),
         *(answer for answer in answers if answer.exists()),
     ]
+    # Records compare by their first three fields, which are unique: the order needs no other rule.
     return heapq.merge(*map(_records_of, files))
 
 
@@ -157,6 +159,7 @@ def digest_of(all_records: Iterable[ReplayedRecord]) -> str:
     for record in all_records:
         names = [record.client.encode(), record.model.encode()]
         digest.update(
+            # With all lengths first, so that no two lists of records have the same bytes.
             struct.pack("<dqHHI", record.at, record.number, *map(len, names), len(record.value))
         )
         digest.update(b"".join(names) + record.value)
@@ -183,6 +186,7 @@ def _summary(file: Path) -> PartSummary:
             about = json.loads(pa.ipc.open_file(opened).schema.metadata[ABOUT])
         return PartSummary(**{field.name: about[field.name] for field in fields(PartSummary)})
     except (pa.ArrowException, KeyError, TypeError, ValueError):
+        # One part alone: others are whole files, and need not be learnt again.
         raise InvalidState(
             f"{file}: damaged; remove it, and replay again: the other parts stay"
         ) from None
@@ -206,4 +210,5 @@ def _write(path: Path, batches: Iterable[Any], schema: Any) -> None:
             for batch in batches:
                 writer.write_batch(batch)
         with temporary.open("rb") as written:
+            # Before it gets its name: a part that exists counts as learnt after a power cut too.
             os.fsync(written.fileno())

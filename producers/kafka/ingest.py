@@ -116,6 +116,7 @@ class KafkaBookmark:
             ) from None
         self.run = saved.run
         self.positions = positions_of(saved.positions)
+        # Of the source's own form, which `Gaps` checks when it takes it.
         self.held = state.get("held", {})
         for entry in saved.marks:
             mark = Mark(entry.mark.identity, entry.mark.end, entry.mark.last_number)
@@ -216,6 +217,7 @@ class KafkaIngest:
             timeout_s,
             self._settings.accept_gap,
         )
+        # By position and not by records: a gap that compaction left moves on without one.
         if after == before:
             return False
         parts: defaultdict[tuple[str, int], list[tuple[int, SourceReading]]] = defaultdict(list)
@@ -271,6 +273,8 @@ class KafkaIngest:
         """The reading that a message is; None for one that is rejected, or of another client."""
         settings = self._settings
         now = self._clock()
+        # With a time of its own a message is compared with the clock now, so that one from the
+        # future is found.
         arrival = now if settings.time else record.timestamp_ms / 1000
         parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
         if parsed.values is None or not self._is_usable(parsed.faults):
@@ -307,6 +311,8 @@ class KafkaIngest:
         client = client_name_of(text)
         if self._only is not None and client != self._only:
             return None
+        # Whoever may write to the topic can name clients without end, and each has a folder and a
+        # log.
         if client not in self._logs and not self._has_room(client, text):
             self._reject("crowded", record)
             return None
@@ -329,6 +335,7 @@ class KafkaIngest:
             numbers = []
             readings = []
             for number, reading in numbered:
+                # The rest was stored before a kill, and the bookmark was not.
                 if number > publisher.last_number:
                     numbers.append(number)
                     readings.append(reading)
@@ -349,6 +356,8 @@ class KafkaIngest:
         if place not in self._publishers:
             if client not in self._logs:
                 self._logs[client] = self._open_log(client, text)
+            # With the run: what is published once more is another source, and no repeat of this
+            # one.
             source = f"{self._topic.identity}.{partition}.{self._bookmark.run}"
             self._publishers[place] = ReadingsPublisher(
                 self._logs[client],
@@ -416,6 +425,7 @@ def open_kafka_ingest(
         if counts.starts_again:
             bookmark.start_again()
             bookmark.save()
+            # Once only: after a broker was away this is opened anew, and must go on where it was.
             counts.starts_again = False
         topic = SourceTopic(log, settings.topic, identity)
         yield stack.enter_context(

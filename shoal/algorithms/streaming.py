@@ -338,6 +338,7 @@ class StreamingAlgorithm:
     @cached_property
     def _points(self) -> str | None:
         """The name of the array of points."""
+        # Looked up once: an update of each client asks for it.
         return next((name for name, spec in self.update.items() if spec.rowlike), None)
 
     def points(self, update: Arrays, snapshot: Arrays | None = None) -> tuple[Rows, Floats]:

@@ -97,6 +97,7 @@ class Bounds:
         rows = self.checked(readings, gaps)
         for j in self.circular:
             rows = _with_column(rows, j, _turned(rows[:, j], self.low[j], self.high[j]))
+        # What lies outside would change a mean by more than the noise is made for.
         inside = np.clip(rows, self.low, self.high)
         moved = inside != rows
         if gaps:
@@ -135,6 +136,7 @@ class Bounds:
 def _turned(values: Floats, low: float, high: float) -> Floats:
     """Positions on a circle (...,) -> within low to high; both ends, which are one place, stay."""
     return np.asarray(
+        # Values inside keep their bits: a remainder would round them.
         np.where((values < low) | (values > high), low + (values - low) % (high - low), values)
     )
 
@@ -173,6 +175,7 @@ class PrivacyUnit:
         """Raises `SettingsError`."""
         if self.readings_max < 1:
             raise SettingsError("readings_per_window_max must be at least 1")
+        # A bound that means nothing would suggest a protection that is not there.
         if self.name == "reading" and self.readings_max != 1:
             raise SettingsError(
                 'readings_per_window_max is for unit = "user": a reading is one reading'
@@ -402,6 +405,7 @@ class PrivacyMode(ABC):
         self.values = dict(values or {})
         self.counts_epsilon = counts_epsilon
         self.unit = unit
+        # Before anything is computed from them: noise of wrong terms must not even be made.
         self.check_terms(self.values, counts_epsilon, unit.name)
         self.shares = tuple(shares or (1.0,) * bounds.d)
         if len(self.shares) != bounds.d or not all(0 < share < math.inf for share in self.shares):

@@ -196,6 +196,8 @@ class Masked(PrivacyMode):
         self.helpers = tuple(helpers_of.pop("", ()))
         self.regions = {region: tuple(members) for region, members in helpers_of.items()}
         """region -> its helpers, where all clients are in regions"""
+        # A sum of one batch is unmasked by the helpers of one region, or by those of the
+        # federation.
         if self.helpers and self.regions:
             raise SettingsError(
                 "[[privacy.helpers]]: some have a region and some none. A federation of regions "
@@ -240,6 +242,7 @@ class Masked(PrivacyMode):
                 "not fit into 32 bits: take a larger epsilon, a smaller clip, or a smaller "
                 "batch_min"
             )
+        # Found out now and not by clients that publish nothing without an error.
         if self.span_nano is not None and self.span_nano < self.window_nano:
             raise SettingsError(
                 f"budget_epsilon is less than one window costs, {self.window_epsilon:.3g}: no "
@@ -259,6 +262,7 @@ class Masked(PrivacyMode):
                 f'counts_epsilon means nothing in mode = "{cls.name}": epsilon is that of all '
                 "models"
             )
+        # The contract has to state it: what is protected must not depend on a default.
         if unit != "client":
             raise SettingsError(
                 f'mode = "{cls.name}" protects all that a client says in a window: write unit = '
@@ -364,6 +368,7 @@ class Masked(PrivacyMode):
 
     def sum_of_epsilons(self, epsilons: Sequence[float]) -> float:
         """Rhos add up, not epsilons: each stream costs the rho of a window."""
+        # Epsilons of several windows add up to less than their sum: converted once, at the end.
         streams = sum(epsilon > 0.0 for epsilon in epsilons)
         return epsilon_of(streams * self.window_nano / NANO, self.delta)
 
@@ -465,9 +470,12 @@ def sum_terms(
     longest = clip
     if longest is None:
         longest = window_readings / math.sqrt(CLIP_AXES * axes)
+    # Rounded down: counts are integers, so the sum of their squares is one too.
     squared = math.floor(longest * longest)
     if squared < 1:
         raise SettingsError("clip must be at least 1: no reading could be counted")
+    # Two vectors of counts of length L with no negative entry are at most L times the root of 2
+    # apart.
     return squared, smallest_variance(2 * squared, nano_rho_of(epsilon, delta) // windows)
 
 
@@ -477,6 +485,7 @@ def clip_order(name: bytes, number: int, places: int) -> Ints:
 
     `name`: the public name of the client and its model.
     """
+    # Public and new for each window: a fixed order would leave out the same hours every day.
     drawn = hashlib.shake_256(b"clip order" + name + number.to_bytes(8, "little"))
     # Little-endian and stable: the order is a part of the protocol, and must not depend on the
     # machine.

@@ -164,10 +164,12 @@ class Envelope:
         if not isinstance(table, dict):
             raise MessageRejected("malformed", "not a mapping")
         names = _field_names(cls)
+        # Unknown fields are left out, so that a newer version may add some.
         known = {name: table[name] for name in names if name in table}
         try:
             return cls(**known)
         except TypeError:
+            # Fields without a default that are not there: the constructor says so by a TypeError.
             missing = sorted(set(names) - set(known))
             raise MessageRejected("malformed", f"without {', '.join(missing)}") from None
 
@@ -367,6 +369,7 @@ class Update(ModelMessage):
     @property
     def reading_s(self) -> float | None:
         """Mean of the seconds between two readings of the client; None where it is not known."""
+        # One reading has no gap, and a claimed 0 must not divide.
         if self.oldest_reading_at is None or self.newest_reading_at is None or self.readings < 2:
             return None
         return (self.newest_reading_at - self.oldest_reading_at) / (self.readings - 1)
@@ -498,6 +501,7 @@ class Snapshot(ModelMessage):
 
 
 def _check_headers(wanted: str, headers: Headers) -> None:
+    # A header that is there twice counts as its last one, as in the decoder of readings.
     known = dict(headers)
     require(known.get("type") == wanted.encode(), "type", f"not marked as {wanted}")
     same = known.get("v") == str(VERSION).encode()
@@ -563,6 +567,7 @@ class RoundRequest:
 
         It is drawn anew for each version, and the same on every machine.
         """
+        # Without a hash for each client where all are asked, as is usual.
         if self.fraction == 1.0:
             return True
         # What stands first is of this draw alone, so that no other hash of the protocol equals it.
@@ -590,6 +595,7 @@ def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
             "malformed", "a snapshot of a model in rounds needs the number of its round"
         )
     table = snapshot.round_request
+    # A model that sleeps asks nothing, and publishes what it has found.
     if table is None:
         return None
     require(set(FIELDS) <= set(table), "malformed", f"a round request needs {', '.join(FIELDS)}")

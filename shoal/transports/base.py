@@ -76,6 +76,7 @@ class BytesColumn(ListLike[bytes]):
         if isinstance(contents, BytesColumn):
             return contents
         lengths = list(map(len, contents))
+        # Of one length no list of ends is kept: readings of one contract nearly always are.
         same = len(set(lengths)) == 1 and lengths[0] > 0
         return cls(b"".join(contents), lengths[0] if same else lengths)
 
@@ -99,6 +100,7 @@ class BytesColumn(ListLike[bytes]):
             if step != 1:
                 return BytesColumn.of([self[position] for position in range(first, end, step)])
             ends = self._ends[first : max(first, end) + 1]
+            # A slice of the block is one copy of bytes, whatever number of records it has.
             lengths = self.length or list(map(sub, ends[1:], ends))
             return BytesColumn(self.block[ends[0] : ends[-1]], lengths)
         place = range(len(self))[place]
@@ -286,6 +288,7 @@ class BatchLog(Log, Protocol):
 def publish_batch(log: Log, topic: str, batch: RecordBatch, partition: int) -> None:
     """Append all records of the batch to a log, in one call if it is a `BatchLog`. Raises as the
     log does."""
+    # By attribute and not by type: a log of another package has the method or not.
     in_one_call = getattr(log, "publish_batch", None)
     if in_one_call is not None:
         in_one_call(topic, batch, partition)
@@ -363,6 +366,7 @@ def first_positions(log: Log, topic: str) -> Positions:
 
     A reader that begins there notices if retention has removed any.
     """
+    # 0 and not the oldest that is kept, which would hide that records are gone.
     return dict.fromkeys(log.bounds(topic), 0)
 
 
@@ -412,6 +416,7 @@ def check_settings(name: str, settings: TopicSettings) -> None:
 
 def differences(kept: TopicSettings, wanted: TopicSettings) -> str:
     """Each setting that differs, in one line; empty when there is none."""
+    # All at once, so that a user mends a topic in one step.
     values_kept = asdict(kept)
     texts = []
     for setting, value in asdict(wanted).items():
@@ -428,6 +433,7 @@ def size_of(name: str, value: bytes | None, key: bytes | None, headers: Headers)
     try:
         for title, content in headers:
             valid = valid and isinstance(title, str) and isinstance(content, bytes)
+            # Nearly all are ASCII, for which the length is known without encoding.
             size += (len(title) if title.isascii() else len(title.encode())) + len(content)
     except (AttributeError, TypeError, ValueError) as error:
         raise LogError(
@@ -448,6 +454,7 @@ def check_record(
         raise LogError(
             f"topic {name!r} has partitions 0 to {settings.partitions - 1}, not {partition}"
         )
+    # Compaction keeps the newest of each key: a record without one would stay for ever, or never.
     if settings.compact and key is None:
         raise LogError(f"topic {name!r} is compacted by key; give every record a key")
     if size > settings.record_bytes_max:

@@ -332,7 +332,7 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
         (b"\xff\xfe[\x00f\x00", "not UTF-8 text at byte 0; save it as UTF-8"),
         (
             WHOLE.encode().replace("°".encode(), b"\xb0"),
-            "not UTF-8 text at byte 72; save it as UTF-8",
+            f"not UTF-8 text at byte {WHOLE.encode().index('°'.encode())}; save it as UTF-8",
         ),
         ("federation = ", "not TOML: "),
         ("a = 1\na = 2", "not TOML: "),

@@ -107,6 +107,7 @@ class Grid:
     def near(self, cells: Bools) -> Bools:
         """(cells,) those of `cells` (cells,) and all within `LINK_REACH` of one of them."""
         reached = cells.astype(np.float64)
+        # One cell farther in every direction each time, corners included.
         for _ in range(round(LINK_REACH * self.along)):
             reached = self.with_neighbours((reached > 0.0).astype(np.float64))
         return reached > 0.0
@@ -147,8 +148,11 @@ class NetCounts:
         net = before + counts
         possible = self._are_possible(net, windows)
         # Both were popped: a client that has sent comes last, whether its window counts or not.
-        self._windows[client] = windows if possible else windows - 1
-        self._counts[client] = net if possible else before
+        self._windows[client] = windows - 1
+        self._counts[client] = before
+        if possible:
+            self._windows[client] = windows
+            self._counts[client] = net
         while len(self._counts) > CLIENTS_KEPT:
             oldest = next(iter(self._counts))
             del self._windows[oldest]
@@ -187,6 +191,8 @@ class NetCounts:
         while True:
             draws = float(windows * cells)
             negative = np.minimum(table, 0).astype(np.float64)
+            # Both tests are of noise alone, since a window of an honest client adds nothing below 0
+            # to its readings.
             if float(negative.min()) < -net_reach(self._variance, draws):
                 return False
             if float((negative**2).sum()) > squares_reach(self._variance, draws, table.size):
@@ -194,16 +200,20 @@ class NetCounts:
             if table.size == 1:
                 return True
             for axis in range(table.ndim):
+                # Squares twice as wide: what is little in each cell shows in their sum, as noise of
+                # either sign cancels out.
                 table = np.add.reduceat(table, np.arange(0, table.shape[axis], 2), axis=axis)
             cells *= 2**table.ndim
 
     def state(self) -> State:
         """Plain values for `restored`."""
-        none: Ints = np.empty((0, self._grid.cells), dtype=np.int64)
+        counts: Ints = np.empty((0, self._grid.cells), dtype=np.int64)
+        if self._counts:
+            counts = np.stack(list(self._counts.values()))
         return {
             "net_client": list(self._counts),
             "net_windows": np.array(list(self._windows.values()), dtype=np.int64),
-            "net_counts": np.stack(list(self._counts.values())) if self._counts else none,
+            "net_counts": counts,
         }
 
     @classmethod
@@ -239,6 +249,7 @@ def links(grid: Grid, readings: Floats, owners: Ints) -> Bools:
     a, b = touching.T
     piece = components(grid.cells, touching[owners[a] == owners[b]])
     beside = np.unique(piece[touching[owners[a] != owners[b]]], axis=0)
+    # By piece: all cells of one have the same owner.
     owner = np.full(int(piece.max()) + 1, NO_CLIENT)
     owner[piece] = owners
     for client in np.unique(owners[owned]).tolist():

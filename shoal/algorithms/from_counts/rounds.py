@@ -135,6 +135,8 @@ class DrawnRowsServer:
         `InvalidData`."""
         before = self._tree.plan_version
         self._tree.absorb(contributions, key)
+        # Counts of the same plan move the drawn rows by little: to run the algorithm at each
+        # contribution would cost more than all the rest.
         if self._tree.plan_version != before:
             self._learn()
 
@@ -144,6 +146,8 @@ class DrawnRowsServer:
         sound = check_rows(rows, self._d)
         if not self._tree.snapshot()["found"][0]:
             return np.full(len(sound), NO_CLUSTER)
+        # The tree decides whether the counts exceed their noise; rows drawn from noise would always
+        # cluster.
         return self._learner.predict(self._params, sound)
 
     def snapshot(self) -> Arrays:
@@ -169,6 +173,8 @@ class DrawnRowsServer:
             state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d
         )
         params = saved.read_arrays("params", self._learner.snapshot, self._d)
+        # The tree checks its own state; it is made aside, so that a damaged one changes nothing
+        # here.
         saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         tree = DensityTreeServer(self._d, **_parted(self._learner, self._options)[1])
         tree.restore(state["tree"])
@@ -195,6 +201,7 @@ def _parted(learner: RoundsAlgorithm, options: Options) -> tuple[dict[str, Any],
     """The options of the learner with its defaults, and those of the tree. Raises
     `SettingsError`."""
     own = {name: value for name, value in options.items() if learner.takes(name)}
+    # Criteria compare fits on nodes of a streaming model of the same contract.
     if own.get("clusters") in CRITERIA:
         raise SettingsError(
             f'clusters = "{own["clusters"]}" chooses from the nodes of another model, and '

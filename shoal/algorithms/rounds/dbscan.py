@@ -124,6 +124,7 @@ def answer(params: Params, rows: Rows) -> Stats:
         counts.add(block)
     number, count = counts.total()
     kept = count >= read_int(params, "count_min", 1)
+    # An answer must fit into a record, and the server adds up those of all clients.
     if np.count_nonzero(kept) > OCCUPIED_MAX:
         raise InvalidData(
             f"the rows lie in more than {OCCUPIED_MAX} cells; let the model have fewer `cells`"
@@ -205,6 +206,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     require_possible(
         (stats["count"] == np.floor(stats["count"])).all(), "count holds a part of a row"
     )
+    # Each once: a cell that is listed twice could hide that its count is above the rows.
     require_possible((np.diff(stats["cell"]) > 0).all(), "cells must ascend, each once")
 
 
@@ -235,6 +237,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     number = number[dense]
     count = count[dense]
     known_cell, known_group = _known_groups(params, cells**d)
+    # Groups keep their numbers where most of their cells stay, so that labels keep their meaning.
     group = follow_groups(known_cell, known_group, number, cells, d).group
     return {**params, **_clusters(params, number, count, group, rows), "rows": float_array(rows)}
 
@@ -282,6 +285,7 @@ def shift(before: Params, after: Params) -> float:
     """
     if not before["rows"][0]:
         return math.inf
+    # Where there were no clusters, or are none, all labels have changed.
     if bool(len(after["weight"])) != bool(len(before["weight"])):
         return 1.0
     _, place_after, place_before = np.intersect1d(

@@ -106,6 +106,8 @@ class PolicyState(SavedState):
         newest_answered = dict(self.newest_answered)
         cached = dict(self.cached)
         sums = self.sums
+        # Also of a client whose answer has decayed to nearly nothing: what was quarantined must
+        # leave no trace.
         if newest_answered.pop(client, None) is not None:
             sums = None
         cached.pop(client, None)
@@ -150,8 +152,12 @@ def select_answers(
         return PolicyState(newest_answered), counted
     if policy.kind == "decay":
         sums = _decayed_sum(policy, robust, state.sums, newest.values(), round_number)
-        return PolicyState(newest_answered, sums=sums), [] if sums is None else [sums]
+        counted = []
+        if sums is not None:
+            counted.append(sums)
+        return PolicyState(newest_answered, sums=sums), counted
     known = {**state.cached, **newest}
+    # A client that is gone for good must not hold the model where it was when it left.
     oldest = round_number - policy.cache_rounds
     # By name again: cached answers come first in a dictionary, whatever their clients are called.
     cached = {client: known[client] for client in sorted(known) if known[client].round >= oldest}
@@ -186,6 +192,7 @@ def epoch_changed(algorithm: RoundsAlgorithm, before: Params, after: Params) -> 
 
 def _combined(policy: Policy, robust: RobustForm | str, answers: Sequence[Stats]) -> list[Stats]:
     """The answers that count: all, or the one that stands for all under a robust policy."""
+    # A text is the reason for which the algorithm has no robust form.
     if isinstance(robust, str):
         return list(answers)
     return combine_robustly(robust, policy.robust, answers)
@@ -205,6 +212,7 @@ def _decayed_sum(
     )
     if policy.robust != "none":
         faded = _combined(policy, robust, list(faded))
+    # An answer that is late has decayed by the rounds it is late, as if it had come in time.
     total = None if sums is None else _scaled(sums, policy.decay)
     for stats in faded:
         if total is None:

@@ -141,9 +141,11 @@ def answer(params: Params, rows: Rows) -> Stats:
         prototype, count = _prototypes(rows, d, most, read_int(params, "seed", 0))
     else:
         triangle, error = _gram_triangle(params, rows)
-    has_rows = len(count) > 0 or triangle.any()
+    # A client without rows answers for no epoch, so that its zeros are no answer of this one.
+    if len(count) == 0 and not triangle.any():
+        epoch = 0
     return {
-        "epoch": int_array(epoch if has_rows else 0),
+        "epoch": int_array(epoch),
         "prototype": prototype,
         "count": count,
         "gram": triangle,
@@ -166,6 +168,7 @@ def _gram_triangle(params: Params, rows: Rows) -> tuple[Floats, float]:
         which, weights, square = nearest_weights(block, landmarks, bandwidth, near)
         add_gram(gram, which, weights)
         error += float(square.sum())
+    # Half of a symmetric matrix: an answer of 400 landmarks is 640 KB so, near the largest record.
     return pack_symmetric(gram[None])[0], error
 
 
@@ -176,6 +179,7 @@ def check_landmarks(params: Params) -> None:
     """
     if read_choice(params, "stage", STAGES) == "gram":
         require_centres(params, "landmark")
+    # A forged request must not make a client fill its memory with a square of landmarks.
     if len(params["landmark"]) > LANDMARKS_MAX:
         raise InvalidData(
             f"parameter landmark must hold at most {LANDMARKS_MAX} rows; "
@@ -195,6 +199,7 @@ def _prototypes(rows: Rows, d: int, most: int, seed: int) -> tuple[Floats, Float
         return sample, np.empty(0)
     centres, _ = lloyd(sample, sample[kmeans_plusplus(sample, most, seed)], CLIENT_STEPS)
     count, total = count_and_sum(rows, centres)
+    # Counts are of all rows, though the centres are found in a sample of them.
     return means(count, total, centres)[count > 0], count[count > 0]
 
 
@@ -271,6 +276,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     """
     check_at_most("count", len(stats["count"]), read_int(params, "prototypes", 1))
     check_masses("count", stats["count"], claims)
+    # The q for which q (q + 1) / 2 is the length of the triangle, if there is one.
     q = (math.isqrt(8 * len(stats["gram"]) + 1) - 1) // 2
     require_possible(
         q * (q + 1) // 2 == len(stats["gram"]) and q <= LANDMARKS_MAX,
@@ -278,6 +284,7 @@ def check_claims(params: Params, stats: Stats, claims: Claims) -> None:
     )
     gram = unpack_symmetric(stats["gram"][None], q)[0]
     check_masses("gram", gram, claims)
+    # A sum of outer products has no negative eigenvalue, but for rounding of its sums.
     check_definite((gram + ROUNDING_SHARE * claims.readings * np.eye(q))[None])
     check_between(
         "error", float(stats["error"][0]), 0.0, claims.readings * claims.box.diagonal_squared
@@ -312,6 +319,7 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         return dict(params)
     triangle = np.sum([stats["gram"] for stats in with_gram], axis=0)
     gram = unpack_symmetric(triangle[None], q)[0]
+    # Nobody has rows now: the clusters stay as they are.
     if not (gram.sum(axis=1) > MASS_MIN).any():
         return dict(params)
     error = float(np.sum([stats["error"] for stats in with_gram]))
@@ -334,13 +342,19 @@ def _with_landmarks(params: Params, answers: Sequence[Stats]) -> Params:
     q = len(landmark)
     k = len(params["weight"])
     cluster = predict(params, landmark)
+    mass = np.zeros(q)
+    basis = np.empty((q, 0))
+    if k:
+        mass = np.ones(q)
+        # Each landmark at the direction of its cluster, so that rows near it are labelled so.
+        basis = np.eye(k)[cluster]
     return {
         **params,
         "stage": choice_array("gram", STAGES),
         "landmark": landmark,
-        "mass": np.full(q, 1.0 if k else 0.0),
+        "mass": mass,
         "cluster": cluster,
-        "basis": np.eye(k)[cluster] if k else np.empty((q, 0)),
+        "basis": basis,
         "direction": np.eye(k),
         "bandwidth": float_array(landmark_bandwidth(landmark, BANDWIDTH_FACTOR)),
         "error": np.empty(0),
@@ -366,20 +380,25 @@ def _with_clusters(params: Params, gram: Floats, error: float) -> Params:
     weight = np.bincount(cluster[live], mass[live], k).astype(np.float64)
     sums = np.zeros((k, n_features(params)))
     np.add.at(sums, cluster[live], params["landmark"][live] * mass[live, None])
+    # Landmarks that the rows have left would cut a graph of places where nothing is any more.
     per_row = error / mass.sum()
-    renew = len(params["error"]) > 0 and per_row > RENEW_FACTOR * params["error"][0]
+    first_error = params["error"]
+    if len(first_error) == 0:
+        first_error = float_array(per_row)
+    renew = per_row > RENEW_FACTOR * first_error[0]
+    stage = "prototypes" if renew else "gram"
     return {
         **params,
         "centre": means(weight, sums, np.zeros_like(sums)),
         "weight": weight,
         "identity": np.where(before >= 0, np.append(params["identity"], 0)[before], fresh),
-        "stage": choice_array("prototypes" if renew else "gram", STAGES),
+        "stage": choice_array(stage, STAGES),
         "epoch": params["epoch"] + renew,
         "mass": mass,
         "cluster": cluster,
         "basis": cut.basis,
         "direction": cut.direction[order],
-        "error": params["error"] if len(params["error"]) else float_array(per_row),
+        "error": first_error,
         "eigenvalue": cut.values,
     }
 
@@ -389,6 +408,7 @@ def shift(before: Params, after: Params) -> float:
 
     It is infinite until an epoch has its first clusters, and when a new one begins.
     """
+    # Until both have clusters there is nothing to compare, and rounds must go on.
     if not len(before["error"]) or not len(after["error"]):
         return math.inf
     if read_choice(after, "stage", STAGES) == "prototypes":
