@@ -262,7 +262,7 @@ class _TopicFields:
         self._at = at
         self._cells: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         self.times: dict[tuple[str, str], list[float]] = defaultdict(list)
-        """of each client's field, in seconds since 1970"""
+        """times at which each client's field was sent, in seconds since 1970"""
         self.places: dict[str, str] = {}
         """topic and path of each field, as `[mqtt.topics]` has them"""
 
