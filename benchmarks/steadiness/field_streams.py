@@ -23,7 +23,7 @@ SD = 0.02
 Drawn = tuple[Floats, Ints]
 
 
-def field() -> dict[str, Maker]:  # noqa: C901 - a table of streams, a line or a loop for each family
+def field() -> dict[str, Maker]:
     """name of the stream -> what makes it of a seed; the family is the difficulty."""
     made: dict[str, Maker] = {}
 

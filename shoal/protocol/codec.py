@@ -242,9 +242,7 @@ def _count(packed: bytes, items_max: int) -> None:
             raise MessageRejected("oversized", f"made of more than {items_max} values")
 
 
-def _flaw(  # noqa: C901 - run for every container of every message: a call costs as much as a look
-    value: object, depth_left: int, stored: bool = False
-) -> str | None:
+def _flaw(value: object, depth_left: int, stored: bool = False) -> str | None:
     """What of `value` cannot be packed, or None.
 
     Types that only one direction meets are checked there. `depth_left`: how deep it may nest.
