@@ -68,7 +68,11 @@ class Site:
         """Number of nodes in the client's checkpoint; the client must have ended."""
         with Checkpoint(self.checkpoint, f"client {CLIENT} of {FEDERATION}") as checkpoint:
             state = checkpoint.load()
-        return 0 if state is None else len(state["learner"]["models"][MODEL]["half"]["weight"])
+        return (
+            0
+            if state is None
+            else len(state["learner"]["models"][MODEL]["half"]["nodes"]["weight"])
+        )
 
 
 def _federation(epsilon_per_feature: float) -> str:

@@ -372,7 +372,7 @@ EXTRAS = (
     "onnx",
 )
 EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
-NEEDING = {"demo", "run", "picture", "snapshot", "replay", "helper", "privacy audit"}
+NEEDING = {"demo", "run", "replay", "privacy audit"}
 """commands that are not available without any extra"""
 
 

@@ -105,11 +105,12 @@ def test_rows_that_no_log_has_written_are_set_aside_in_every_topic(tmp_path: Pat
 
         wait_until(lambda: not page.running() or rejected() == len(ROWS))
         assert page.running(), page.log_text()
-        wait_until(
-            lambda: (
-                json.loads(page.request("/v1/status").body)["clients"]["name"] == [update.client]
-            )
-        )
+
+        def clients() -> list[str]:
+            rows = json.loads(page.request("/v1/status").body)["clients"]
+            return [row["client"] for row in rows]
+
+        wait_until(lambda: clients() == [update.client])
 
 
 def test_a_key_of_forged_rows_can_be_written_again(tmp_path: Path) -> None:

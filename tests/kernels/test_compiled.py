@@ -79,11 +79,15 @@ def learn_by(
         network.learn(rows[first : first + chunk])
 
 
-def bits(network: Network) -> dict[str, Any]:
-    return {
-        name: value.tobytes() if isinstance(value, np.ndarray) else value
-        for name, value in network.state().items()
-    }
+def bits(network: Network) -> Any:
+    return bits_of(network.state())
+
+
+def bits_of(value: Any) -> Any:
+    """A state or a part of one, with the bytes in place of each array."""
+    if isinstance(value, dict):
+        return {name: bits_of(part) for name, part in value.items()}
+    return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,13 +15,13 @@ from shoal.client_nodes.own_updates import OwnUpdates
 from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.client_nodes.releases import Releases
 from shoal.config import privacy_report
-from shoal.estimators import counting_federation
 from shoal.onebox.audit import regressions
 from shoal.onebox.audit.regressions import audit_regressions
 from shoal.onebox.audit.statistics import EventFinding
 from shoal.onebox.audit.windows import audit_messages
 from shoal.privacy.ledger import Ledger
 from shoal.server_node.models.clients import Clients
+from shoal.simulation import counting
 from tests.privacy.audited import audited_config, model_of
 
 
@@ -82,7 +82,7 @@ def name_streams_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publish_the_key_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting_federation.secrets, "token_bytes", bytes)
+    monkeypatch.setattr(counting.secrets, "token_bytes", bytes)
 
 
 def call_everything_strong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,9 @@ def everything(log: KafkaLog, topic: str, at: int | None = None, limit: int = 50
 def test_the_bounds_do_not_move_when_records_between_them_go(log: KafkaLog, cleaned: str) -> None:
     first, end = log.bounds(cleaned)[0]
     assert first == 0
-    assert end > WRITTEN + 1
+    # The record without a value comes after those that were written, even where the cleaner was so
+    # fast that no further one was needed.
+    assert end >= WRITTEN + 1
 
 
 def test_reading_goes_over_the_gaps_from_anywhere_and_by_any_step(

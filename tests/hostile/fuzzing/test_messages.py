@@ -274,7 +274,7 @@ def test_an_answer_about_regimes_of_other_features_is_rejected(tmp_path: Path, w
     site = EveryAlgorithm(tmp_path)
     update = site.update("regimes", "attic", 1)
     table = unpack(update.encode(), 10**8)
-    table["arrays"]["head"][3] = width
+    table["arrays"]["header"][3] = width
     if width < 10:
         table["arrays"]["sums"] = np.concatenate(
             [table["arrays"]["sums"][:1], np.full(4 * width, 0.5)]
