@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from shoal.protocol.history import (
     PLACE_UNITS,
     PLACES_FEATURES_MAX,
 )
+from shoal.saved_state import FloatArray, IntArray, SavedState
 
 POINTS_MIN = 16
 POINTS_MAX = 128
@@ -112,6 +114,27 @@ class Sample(NamedTuple):
     """(m,)"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitingUpdateState(SavedState):
+    """See the fields of `WaitingUpdate`."""
+
+    at: float
+    client: str
+    readings: int
+    number: int
+    points: Annotated[Floats, FloatArray("points", "features")]
+    # Whole ones, as they count: clients may claim some that are not finite.
+    weights: Annotated[Ints, IntArray("points")]
+    span_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingUpdatesState(SavedState):
+    """The updates that no bin has yet."""
+
+    updates: list[WaitingUpdateState]
+
+
 class WaitingUpdates:
     """The updates since the last look."""
 
@@ -126,6 +149,13 @@ class WaitingUpdates:
         self._updates.append(update)
         self._coordinates += update.points.size
         return self._coordinates >= COORDINATES_MAX or len(self._updates) >= UPDATES_MAX
+
+    def fill(self, points: Floats, weights: Floats) -> None:
+        """Give points (n, d) with weights (n,) to the updates that have none."""
+        self._updates = [
+            update if len(update.weights) else update._replace(points=points, weights=weights)
+            for update in self._updates
+        ]
 
     def take(
         self,
@@ -151,6 +181,28 @@ class WaitingUpdates:
         self._updates = []
         self._coordinates = 0
 
+    @property
+    def first_number(self) -> int | None:
+        """The number of the update that has waited longest; None if none waits."""
+        return self._updates[0].number if self._updates else None
+
+    def state(self) -> dict[str, Any]:
+        """The saved state for `restore`."""
+        updates = []
+        for update in self._updates:
+            points_of = np.array([len(update.weights)])
+            weights = whole_weights(update.weights, points_of)
+            entries = update._asdict() | {"weights": weights}
+            updates.append(WaitingUpdateState(**entries))
+        return WaitingUpdatesState(updates=updates).saved()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become the saved ones. Raises `InvalidState`."""
+        self.clear()
+        for saved in WaitingUpdatesState.read(state).updates:
+            weights = saved.weights.astype(np.float64)
+            self.add(WaitingUpdate(**vars(saved) | {"weights": weights}))
+
 
 def attributed(
     updates: Sequence[WaitingUpdate],
@@ -162,6 +214,9 @@ def attributed(
     """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
     counts = [(update.number, update.readings) for update in updates]
     numbers, claimed = np.array(counts, dtype=np.int64).T
+    updates = [
+        _ordered(update) if len(update.weights) > points_max else update for update in updates
+    ]
     points_of = np.array([len(update.weights) for update in updates], dtype=np.int64)
     weights = whole_weights(np.concatenate([update.weights for update in updates]), points_of)
     sample = sampled(weights, points_of, numbers, points_max)
@@ -180,6 +235,16 @@ def attributed(
     rows = placed_readings(sample, points, columns, names, readings, circular)
     placed = Placed(np.array([update.at for update in updates]), numbers, *rows)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
+
+
+def _ordered(update: WaitingUpdate) -> WaitingUpdate:
+    """The update with its points in the order of the feature in which they spread most.
+
+    A sample at equal steps then has of each cluster nearly the part that is in the update.
+    """
+    widest = int(np.argmax(np.ptp(update.points, axis=0)))
+    order = np.argsort(update.points[:, widest], kind="stable")
+    return update._replace(points=update.points[order], weights=update.weights[order])
 
 
 def placed_readings(

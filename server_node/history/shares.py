@@ -8,8 +8,10 @@ update that was rejected, is in no bin.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from shoal.protocol.history import (
     FINE_S,
@@ -18,6 +20,10 @@ from shoal.protocol.history import (
     HistoryMessage,
     pairs,
 )
+
+MISSING_MAX: Final = 0.1
+"""part of the readings of a span of time whose clients may be missing in one that it is compared
+with"""
 
 Shares = Mapping[int, float]
 """identity -> share of the readings; `NO_CLUSTER` for those of no known cluster"""
@@ -30,6 +36,30 @@ def shares_of(bins: Iterable[HistoryBin]) -> Shares:
         counts.update(dict(pairs(counted.clusters)))
     total = counts.total()
     return {identity: readings / total for identity, readings in counts.items() if readings}
+
+
+def client_shares(bins: Iterable[HistoryBin]) -> Shares:
+    """The share of each client, by its number, in the readings of all these bins."""
+    counts: Counter[int] = Counter()
+    for counted in bins:
+        counts.update(dict(pairs(counted.clients)))
+    total = counts.total()
+    return {number: readings / total for number, readings in counts.items() if readings}
+
+
+def same_clients(one: Shares, other: Shares) -> bool:
+    """Whether two spans of time have the readings of the same clients, so that their clusters can
+    be compared; shares as of `client_shares`.
+
+    A client of one span is missing in the other if it has less than half of its share there. Those
+    that are missing have up to `MISSING_MAX` of the readings: of many clients some always pause.
+    """
+    return max(_missing_share(one, other), _missing_share(other, one)) <= MISSING_MAX
+
+
+def _missing_share(there: Shares, here: Shares) -> float:
+    missing = [share for number, share in there.items() if here.get(number, 0.0) < share / 2]
+    return math.fsum(missing)
 
 
 def largest_client(bins: Iterable[HistoryBin]) -> tuple[int, float] | None:

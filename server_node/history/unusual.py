@@ -1,13 +1,14 @@
 """Watch over the shares of a model's clusters: reports when they are unusual for the time of day,
 and usual again.
 
-Each half hour that is over is compared with the same half hour of earlier days of the same kind, as
-the page does: its unlikeness is the total variation distance of the shares to the mean of those
-days. What the half hours of four weeks show decides how rare it is, and a cumulative sum (Page,
-Biometrika 41, 1954) adds up the logarithms of that, so that a large deviation is reported soon and
-a small one once it has lasted. Its threshold is set for a rate of false alarms: the peaks of the
-sum in twelve weeks have an exponential tail, whose mean and number are taken a standard error
-higher than they were seen, and it is never below the highest of these peaks.
+Each half hour that is over is compared with the same half hour of earlier days of the same kind
+with readings of the same clients, as the page does: its unlikeness is the total variation distance
+of the shares to the mean of those days. What the half hours of four weeks show decides how rare it
+is, and a cumulative sum (Page, Biometrika 41, 1954) adds up the logarithms of that, so that a large
+deviation is reported soon and a small one once it has lasted. Its threshold is set for a rate of
+false alarms: the peaks of the sum in twelve weeks have an exponential tail, whose mean and number
+are taken a standard error higher than they were seen, and it is never below the highest of these
+peaks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER
 from shoal.saved_state import COUNT_MAX, FloatArray, SavedState, Whole
-from shoal.server_node.history.shares import Shares, shares_of
+from shoal.server_node.history.shares import Shares, client_shares, same_clients, shares_of
 from shoal.server_node.history.sources import PublishedHistory
 from shoal.server_node.history.usual import LIKE_DAYS_MIN, like_times
 
@@ -68,6 +69,16 @@ class Finding(NamedTuple):
     """its share of the readings of the half hour"""
     usual: float
     """its mean share in the same half hour of the days that it is compared with"""
+
+
+class HalfHour(NamedTuple):
+    """The shares of clusters and of clients in the readings of half an hour."""
+
+    clusters: Shares
+    clients: Shares
+
+
+NO_HALF_HOUR: Final = HalfHour({}, {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +146,11 @@ class UnusualWatch:
         else:
             first = max(self.at + COARSE_S, upto - LOOK_BACK_S)
         starts = range(first, upto, COARSE_S)
-        known: dict[int, Shares] = {}
+        known: dict[int, HalfHour] = {}
         findings = []
         for start in sorted(_read(published, model, starts, known)):
             days = _likes(published, model, start, known)
-            finding = self._compare(start, days, known[start], clusters, per_month)
+            finding = self._compare(start, days, known[start].clusters, clusters, per_month)
             if finding is not None:
                 findings.append(finding)
             self.at = start
@@ -263,22 +274,23 @@ class UnusualWatch:
 
 
 def _likes(
-    published: PublishedHistory, model: str, start: int, known: dict[int, Shares]
+    published: PublishedHistory, model: str, start: int, known: dict[int, HalfHour]
 ) -> list[Shares]:
-    """The shares of the same half hour of earlier days of the same kind."""
+    """The shares of the same half hour of earlier days of the same kind, with the same clients."""
     times = like_times(start)
     _read(published, model, times, known)
-    return [known[at] for at in times if known.get(at)]
+    here = known[start].clients
+    there = [known[at] for at in times if at in known]
+    return [day.clusters for day in there if day.clusters and same_clients(here, day.clients)]
 
 
 def _read(
-    published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, Shares]
+    published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, HalfHour]
 ) -> list[int]:
-    """Read the shares of these half hours into `known`, and return the starts of those that have
-    readings."""
+    """Read these half hours into `known`, and return the starts of those that have readings."""
     searched = list(starts)
     missing = [start for start in searched if start not in known]
-    known.update({start: {} for start in missing})
+    known.update(dict.fromkeys(missing, NO_HALF_HOUR))
     for counted in published.bins_at(model, COARSE_S, missing):
-        known[counted.start] = shares_of([counted])
-    return [start for start in searched if known[start]]
+        known[counted.start] = HalfHour(shares_of([counted]), client_shares([counted]))
+    return [start for start in searched if known[start].clusters]

@@ -1,6 +1,7 @@
 """The usual state of a model at this time of the day, and how far the newest readings are from it.
 
-Now is compared with the same time of day on earlier days of the same kind. Days are of two kinds,
+Now is compared with the same time of day on earlier days of the same kind with readings of the same
+clients. Days are of two kinds,
 Monday to Friday and Saturday with Sunday, by the server's own time zone. Everything is counted from
 the bins of the history, so it is made of updates alone.
 """
@@ -15,7 +16,7 @@ import numpy as np
 
 from shoal.errors import LogUnavailable
 from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin
-from shoal.server_node.history.shares import Shares, shares_of
+from shoal.server_node.history.shares import Shares, client_shares, same_clients, shares_of
 from shoal.server_node.history.store import HistoryReader
 
 DAYS_MAX = 28
@@ -46,12 +47,12 @@ class Usual:
     """start of the newest fine bin, seconds since 1970: what counts as now, also in a replay of the
     past"""
     like_days: int
-    """earlier days of the same kind that have readings at this time of day"""
+    """earlier days of the same kind that have readings of the same clients at this time of day"""
     weekend: bool
     """whether today is a Saturday or a Sunday"""
     likeness: float | None = None
     """part of the shares of clusters in the last half hour that is as on those days: 1 less the
-    total variation distance to their mean"""
+    total variation distance to their mean; of the bins that are over"""
     likeness_range: tuple[float, float] | None = None
     """the smallest and the largest likeness of one of those days to the mean of the others"""
     ranges: Mapping[int, tuple[float, float, float]] = field(default_factory=dict)
@@ -71,15 +72,27 @@ def usual(reader: HistoryReader, model: str) -> Usual | None:
         if not newest:
             return None
         now = newest[0].start
+        half_hour = _since(newest, now - NOW_BINS * FINE_S)
+        # The newest bin may not be over, and what is missing in it would look unusual. Where it is
+        # the only one a sensor sends seldom, and has hardly more to send.
+        if len(half_hour) > 1:
+            half_hour = half_hour[1:]
+        compared = half_hour[0].start
         coarse = reader.extent(model, COARSE_S)
         whole_days = reader.extent(model, DAY_S)
-        like_bins = reader.bins_at(model, COARSE_S, like_times(now))
+        like_bins = reader.bins_at(model, COARSE_S, like_times(compared))
         earliest = now - EARLIER_BINS_MAX * COARSE_S
         earlier = reader.bins(model, COARSE_S, earliest, now - COARSE_S, EARLIER_BINS_MAX)
     except LogUnavailable:
         return None
-    days = [shares for shares in (shares_of([counted]) for counted in like_bins) if shares]
-    last_half_hour = shares_of(_since(newest, now - NOW_BINS * FINE_S))
+    clients = client_shares(half_hour)
+    days = []
+    for counted in like_bins:
+        shares = shares_of([counted])
+        # Without the same clients it is another mixture of rooms, and no other behaviour of them.
+        if shares and same_clients(clients, client_shares([counted])):
+            days.append(shares)
+    last_half_hour = shares_of(half_hour)
     last_hour = shares_of(_since(newest, now - NEW_BINS * FINE_S))
     likeness, likeness_range, ranges = _likeness(last_half_hour, days)
     oldest = now if coarse is None else coarse[0]

@@ -3,7 +3,7 @@ snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
-from shoal.protocol.history import COARSE_S
+from shoal.protocol.history import COARSE_S, NO_CLUSTER
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.history.attribution import (
@@ -132,6 +132,10 @@ class ModelPublisher:
         self._model = model.declared
         self.name = model.name
         self._algorithm = model.algorithm
+        self._counts_by_plan = (
+            not model.algorithm.family.in_rounds and model.streaming.counted_points is not None
+        )
+        """whether updates have no points of their own, but readings counted under a snapshot"""
         self.clients = Clients()
         self.counts = SnapshotCounts()
         self.snapshot: Snapshot | None = None
@@ -161,8 +165,8 @@ class ModelPublisher:
         self._times = Times()
         self._parts = Parts()
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
-        """updates that the history does not have yet; never beyond the snapshot by which they are
-        counted"""
+        """updates that the history does not have yet: they are counted by the next snapshot, or
+        the first one with a known cluster"""
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
@@ -194,6 +198,10 @@ class ModelPublisher:
         of each, relative to each other. Their time ends with that of the newest reading, which
         cannot be later than `now`.
         """
+        if self._counts_by_plan and not self.lineage.of_number:
+            # Counts under a plan that was made before any cluster was found: too coarse to tell.
+            points = points[:0]
+            weights = weights[:0]
         # A sensor whose clock is ahead must not put its readings into bins of the future.
         newest = min(
             update.made_at if update.newest_reading_at is None else update.newest_reading_at, now
@@ -202,23 +210,35 @@ class ModelPublisher:
         if update.oldest_reading_at is not None:
             # Not negative: the times of an update are the word of its client.
             span = max(0.0, newest - update.oldest_reading_at)
-        # Without clusters there is nothing to attribute points to; their number counts all the
-        # same.
-        if self.snapshot is None:
-            points = points[:0]
-            weights = weights[:0]
         one = WaitingUpdate(
             newest, update.client, update.readings, self.counts.updates, points, weights, span
         )
         if update.readings and self._uncounted.add(one):
-            self._count_waiting()
+            self._count_waiting_by_newest()
 
-    def _count_waiting(self) -> None:
-        """Put the updates that wait into the history, by the newest snapshot."""
+    def _count_waiting_by_newest(self) -> None:
+        """Put the updates that wait into the history, by the newest snapshot and its clusters."""
         arrays = {} if self.snapshot is None else self.snapshot.arrays
-        points_max = POINTS_MAX if self.view is None else points_compared(self.view.nodes)
-        predict = partial(self._algorithm.predict, arrays)
-        found = self._uncounted.take(predict, self.lineage.of_number, points_max)
+        self._count_waiting(arrays, self.view, self.lineage.of_number)
+
+    def _count_waiting(
+        self, arrays: Arrays, view: ClusteringView | None, of_number: Mapping[int, int]
+    ) -> None:
+        """Put the updates that wait into the history, by a snapshot and the known clusters in it.
+
+        Where no cluster is known they are readings of none.
+        """
+        predict: Callable[[Floats], Ints] = partial(self._algorithm.predict, arrays)
+        points_max = POINTS_MAX
+        if view is None or not of_number:
+            predict = _of_no_cluster
+        else:
+            points_max = points_compared(view.nodes)
+            if self._counts_by_plan:
+                # What was counted before any cluster was found does not show where it lay: it is
+                # part of what the nodes have counted by now.
+                self._uncounted.fill(view.nodes, view.mass)
+        found = self._uncounted.take(predict, of_number, points_max)
         if found is not None:
             self._recorder.count(found)
 
@@ -261,6 +281,8 @@ class ModelPublisher:
         # Until as many readings have come as it had learnt; a model in rounds finds all its
         # clusters at once.
         self.lineage = without_nodes(before.lineage, before.lineage.readings if streaming else 0)
+        # Their points are places of the earlier contract.
+        before._count_waiting_by_newest()
         self._recorder.go_on_from(before._recorder)
 
     @staticmethod
@@ -347,11 +369,10 @@ class ModelPublisher:
         these are not those of the federation's own clients, `number` the round of a model in rounds
         and `request` that of its open round.
         """
-        self._count_waiting()
         view = self._algorithm.view(arrays)
         sizes = view.summary()
         lineage, changes = self._next_lineage(
-            view, clustered_readings, now, in_round=request is not None
+            arrays, view, clustered_readings, now, in_round=request is not None
         )
         # A request has told clients the version of its snapshot already.
         self.counts.version = self.counts.version + 1 if request is None else request.version
@@ -393,7 +414,9 @@ class ModelPublisher:
         self.counts.changed = []
         self.counts.snapshot_at = now
         again = self._recorder.begins_again
-        news = self._recorder.take_changed(self.counts.updates)
+        waits_from = self._uncounted.first_number
+        counted = self.counts.updates if waits_from is None else waits_from - 1
+        news = self._recorder.take_changed(counted)
         return PublishedSnapshot(
             snapshot, value, view, lineage, events, news, again, self._watch.unusual
         )
@@ -417,7 +440,13 @@ class ModelPublisher:
             self._recorder.name(cluster.identity, cluster.name, labels.get(cluster.identity, ""))
 
     def _next_lineage(
-        self, view: ClusteringView, clustered: int | None, now: float, *, in_round: bool
+        self,
+        arrays: Arrays,
+        view: ClusteringView,
+        clustered: int | None,
+        now: float,
+        *,
+        in_round: bool,
     ) -> tuple[Lineage, list[ClusterEvent]]:
         # Where a model in rounds begins anew is no place of its clusters yet.
         if in_round and self._carried is not None and not self.lineage.of_node:
@@ -425,6 +454,8 @@ class ModelPublisher:
         # A log that is read again comes to the snapshot that the identities are of: until then they
         # stay as they are.
         if 0 < self.counts.updates <= self.counts.lineage_from_update and not self.counts.changed:
+            if self.lineage.of_number:
+                self._count_waiting_by_newest()
             return self.lineage, []
         before = self.lineage
         readings = self.counts.readings if clustered is None else clustered
@@ -439,6 +470,10 @@ class ModelPublisher:
         lineage, events = advance(
             before, view, readings, now if newest is None else min(newest, now)
         )
+        # By the snapshot that has learnt from them: by the one before, the first readings of a
+        # cluster would fall to others. Before any cluster is known they wait for the first.
+        if lineage.of_number:
+            self._count_waiting(arrays, view, lineage.of_number)
         asked = [
             ClusterEvent(EventKind(kind), identity)
             for identity, kind in self.counts.changed
@@ -496,7 +531,6 @@ class ModelPublisher:
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
-        self._count_waiting()
         return self._saved().state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -520,6 +554,7 @@ class ModelPublisher:
                 lambda: [list(event) for event in self.events], self._restore_events
             ),
             "recorder": self._recorder,
+            "waiting": self._uncounted,
             "unusual": self._watch,
             "times": self._times,
             "parts": self._parts,
@@ -550,6 +585,11 @@ class ModelPublisher:
         self.snapshot = snapshot
         self._encoded = value
         self.view = view
+
+
+def _of_no_cluster(points: Floats) -> Ints:
+    """points (n, d) -> (n,) `NO_CLUSTER`."""
+    return np.full(len(points), NO_CLUSTER, dtype=np.int64)
 
 
 class PublishedModel:

@@ -240,6 +240,9 @@ class StreamingBase(PublishedModel, ABC):
         """The half of a model that has learnt nothing."""
 
     def _waiting_for(self) -> str:
+        # Where it began anew, its clusters are known before the model has a node of them.
+        if self.lineage.known:
+            return ""
         if self.snapshot is None or self.snapshot.nodes == 0:
             return "The first updates have arrived, but they have too few nodes for a clustering."
         return ""
@@ -446,11 +449,12 @@ class StreamingModel(StreamingBase):
         ).digest()
 
     def _waiting_for(self) -> str:
-        if self._pool.waiting is None:
+        if self._pool.waiting is None or self.lineage.known:
             return super()._waiting_for()
-        clients = len(self.clients)
+        # Of those in the pool: a model that begins anew knows the clients of before, too.
+        clients = len({contribution.client for contribution in self._pool.waiting})
         wanted = self._settings.pool_clients
-        if not clients:
+        if not len(self.clients):
             return (
                 "No client has sent an update yet. Start a producer and a client; the first updates"
                 " show here."

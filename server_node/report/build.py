@@ -46,6 +46,10 @@ from shoal.server_node.report.types import (
 )
 
 NO_SNAPSHOT = "No snapshot has been published yet."
+BEGINS_ANEW = (
+    "The model learns again from the beginning; clusters keep their numbers and names, and are "
+    "found again by where they lie."
+)
 INACTIVE_INTERVALS = 3
 INACTIVE_AFTER_S_MIN = 30
 """a client is inactive that has sent nothing for this many of its usual intervals, and for this
@@ -239,6 +243,8 @@ def _model(
     waiting_for = model.waiting_for
     if snapshot is None and not waiting_for:
         waiting_for = NO_SNAPSHOT
+    if snapshot is not None and not snapshot.nodes and model.lineage.known:
+        state = BEGINS_ANEW
     return Model(
         name=model.name,
         algorithm=model.algorithm,

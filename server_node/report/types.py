@@ -259,7 +259,7 @@ class UsualView:
     newest: int
     """start of the newest bin of 5 minutes: what counts as now, also in a replay of the past"""
     like_days: Count
-    """earlier days of the same kind that have readings at this time of day"""
+    """earlier days of the same kind that have readings of the same clients at this time of day"""
     weekend: bool
     """whether today is a Saturday or a Sunday"""
     likeness: Thousandths | None

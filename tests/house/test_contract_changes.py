@@ -29,6 +29,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.node import ServerNode
+from shoal.server_node.report.build import Reports
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from tests.house.small_federation import (
@@ -241,6 +242,30 @@ def nearest_before(
         yield identity, min(distance, key=distance.__getitem__)
 
 
+def the_page_goes_on(federation: Federation, before: dict[str, Any]) -> None:
+    """Before a client has sent anything under the new contract, all that was known is shown."""
+    config = federation.config
+    with resumed(open_server(config, clock=clock, accept_changes=True)) as server:
+        while server.step():
+            pass
+        reports = Reports(HistoryReader(config.server.folder / HISTORY_FILE))
+        report = reports.federation(server.status())
+    assert report.clients_total == len(CLIENTS)
+    for model in report.models:
+        assert model.waiting_for == ""
+        assert model.state.startswith("The model learns again from the beginning")
+        clustering = model.clustering
+        assert clustering is not None
+        names = {cluster.identity: cluster.name for cluster in clustering.clusters}
+        expected = {identity: f"{model.name} {identity}" for identity in before[model.name]}
+        assert expected.items() <= names.items()
+        assert model.clusters_total == len(names)
+        assert clustering.events
+        shares = [cluster.share or 0.0 for cluster in clustering.clusters]
+        assert sum(shares) > 0.5
+        assert clustering.usual is not None
+
+
 @pytest.mark.parametrize("change", ["bounds", "sensor"])
 def test_clusters_keep_identity_name_and_history_by_where_they_lie(
     tmp_path: Path, change: str
@@ -262,6 +287,7 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(
         }
     if change == "bounds":
         federation.change("high = 50", "high = 80")
+        the_page_goes_on(federation, before)
         federation.measure()
     else:
         federation.change("[privacy]", f"{SENSOR}[privacy]")

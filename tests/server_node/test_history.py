@@ -146,16 +146,21 @@ def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path:
         for at in (START + 39 * hour, START + 1826 * 86_400)
         for update in updates_at(site, at, first=1 + (at > START + 39 * hour))
     ]
+    # From the same day: a history begins with the first cluster.
+    site.send(*updates_at(site, *[START - 10.0] * 5, client="cellar"))
     site.send(updates[0])
     site.run()
     moments = [n * 39 * hour // (PARTS_MAX - 1) // COARSE_S * COARSE_S for n in range(PARTS_MAX)]
-    assert [(one.start - START, readings_in(one)) for one in bins_of(site, COARSE_S)] == [
-        (at, 5) for at in moments
-    ]
+    before, *counted = bins_of(site, COARSE_S)
+    assert (before.start - START, readings_in(before)) == (-COARSE_S, 200)
+    assert [one.start - START for one in counted] == moments
+    assert sum(map(readings_in, counted)) == 40
+    # The readings of each cluster are divided evenly, and rounded.
+    assert all(3 <= readings_in(one) <= 7 for one in counted)
     site.send(updates[1])
     site.run()
     days = bins_of(site, DAY_S)
-    assert sum(map(readings_in, days)) == 80
+    assert sum(map(readings_in, days)) == 280
     assert days[-1].start - days[0].start == 1826 * 86_400
     found = usual(HistoryReader(site.folder / HISTORY_FILE), "clusters")
     assert found is not None
@@ -170,10 +175,30 @@ def test_readings_fall_to_the_known_clusters_once_there_are_some(tmp_path: Path)
             pass
         known = {cluster.identity for cluster in server.models()["clusters"].lineage.known}
     bins = bins_of(site)
-    assert pairs(bins[0].clusters) == [(NO_CLUSTER, 40)], "there was no snapshot yet"
     assert known
-    assert {identity for identity, _ in pairs(bins[-1].clusters)} <= known | {NO_CLUSTER}
-    assert any(identity in known for identity, _ in pairs(bins[-1].clusters))
+    assert sum(map(readings_in, bins)) == 1600
+    for one in bins:
+        assert {identity for identity, _ in pairs(one.clusters)} <= known | {NO_CLUSTER}
+    assert sum(readings for identity, readings in pairs(bins[0].clusters) if identity in known), (
+        "the first ones waited for the first cluster"
+    )
+
+
+def test_readings_of_a_time_without_clusters_are_those_of_none_once_they_are_many(
+    tmp_path: Path,
+) -> None:
+    """They wait for the first cluster, over a kill of the server too, but not in any number."""
+    site = site_in(tmp_path)
+    updates = updates_at(site, *(START for _ in range(UPDATES_MAX)))
+    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    updates = [replace(update, arrays=empty) for update in updates]
+    site.send(*updates[:9])
+    site.run()
+    assert bins_of(site) == []
+    site.send(*updates[9:])
+    site.run()
+    (one,) = bins_of(site)
+    assert pairs(one.clusters) == [(NO_CLUSTER, 40 * UPDATES_MAX)]
 
 
 def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(
@@ -198,7 +223,7 @@ def test_a_time_in_the_future_counts_as_now_and_one_before_1970_has_a_bin_too(
     site.run()
     assert [one.start for one in bins_of(site)] == [START + 7200]
     early = site_in(tmp_path / "early")
-    early.send(*updates_at(early, -1.0))
+    early.send(*updates_at(early, *[-1.0] * 5))
     early.run()
     assert [one.start for one in bins_of(early)] == [-300]
 
@@ -416,7 +441,7 @@ def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_ar
 
 def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
     site = site_in(tmp_path)
-    site.send(*updates_at(site, START))
+    site.send(*updates_at(site, *[START] * 5))
     site.run()
     before = bins_of(site)
     (record,) = [

@@ -28,10 +28,16 @@ def days_before(now: int, days: int) -> int:
     return int((datetime.fromtimestamp(now) - timedelta(days=days)).timestamp())
 
 
-def a_bin(start: int, clusters: dict[int, int], width: int = COARSE_S) -> HistoryBin:
+def a_bin(
+    start: int,
+    clusters: dict[int, int],
+    width: int = COARSE_S,
+    clients: dict[int, int] | None = None,
+) -> HistoryBin:
     flat = [number for pair in clusters.items() for number in pair]
+    of_clients = [number for pair in (clients or {}).items() for number in pair]
     return HistoryBin.of(
-        CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, [], []
+        CONTRACT.federation, CONTRACT.digest, "fcac", width, start, 1, flat, of_clients, []
     )
 
 
@@ -126,4 +132,46 @@ def test_a_replay_of_the_past_is_judged_at_its_own_time(tmp_path: Path) -> None:
     days = [a_bin(days_before(then, back), {0: 5}) for back in (1, 4, 5)]
     answer = found(tmp_path, *days, a_bin(then, {0: 5}, FINE_S))
     assert (answer.newest, answer.oldest) == (then, days_before(then, 5))
+    assert answer.likeness == pytest.approx(1.0)
+
+
+FOUR = {0: 10, 1: 10, 2: 10, 3: 10}
+"""readings of four rooms, of which the last is always in cluster 1 and the others in cluster 0"""
+
+
+@pytest.mark.parametrize(
+    ("clients", "like_days"),
+    [
+        (FOUR, 3),
+        ({0: 10, 1: 10, 2: 10}, 0),
+        ({0: 10, 1: 10, 2: 10, 3: 3}, 0),
+        ({**FOUR, 4: 10}, 0),
+    ],
+    ids=["all", "one silent", "one ended within the half hour", "one more"],
+)
+def test_days_are_compared_that_have_readings_of_the_same_clients(
+    tmp_path: Path, clients: dict[int, int], like_days: int
+) -> None:
+    """A room that is silent is no change of what the others do."""
+    days = [a_bin(days_before(WEDNESDAY, back), {0: 30, 1: 10}, clients=FOUR) for back in (1, 2, 5)]
+    others = sum(readings for client, readings in clients.items() if client != 3)
+    shares = {0: others, 1: clients.get(3, 0)}
+    answer = found(tmp_path, *days, a_bin(WEDNESDAY, shares, FINE_S, clients))
+    assert answer.like_days == like_days
+    assert answer.likeness == (pytest.approx(1.0) if like_days else None)
+
+
+def test_of_many_clients_a_few_may_be_silent(tmp_path: Path) -> None:
+    everybody = dict.fromkeys(range(20), 10)
+    days = [a_bin(days_before(WEDNESDAY, n), {0: 200}, clients=everybody) for n in (1, 2, 5)]
+    some = dict.fromkeys(range(18), 10)
+    assert found(tmp_path, *days, a_bin(WEDNESDAY, {0: 180}, FINE_S, some)).like_days == 3
+
+
+def test_a_bin_that_is_not_over_is_not_compared(tmp_path: Path) -> None:
+    days = [a_bin(days_before(WEDNESDAY, back), {0: 30, 1: 10}) for back in (1, 2, 5)]
+    over = a_bin(WEDNESDAY, {0: 30, 1: 10}, FINE_S)
+    begun = a_bin(WEDNESDAY + FINE_S, {1: 1000}, FINE_S)
+    answer = found(tmp_path, *days, over, begun)
+    assert answer.newest == WEDNESDAY + FINE_S
     assert answer.likeness == pytest.approx(1.0)

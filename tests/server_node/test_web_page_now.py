@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import product
@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal.config.resolved import resolve
-from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
+from shoal.protocol.history import COARSE_S, DAY_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
@@ -206,10 +206,20 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
 
 def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -> None:
     past = history(tmp_path, {0: 10, 2: 20, NO_CLUSTER: 70}, {0: 60, 1: 40})
+    day = a_bin(NEWEST // DAY_S * DAY_S, {0: 60, 1: 40}, DAY_S)
+    with closing(HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)) as store:
+        store.apply([HistoryRecord(day.record_key, day)])
     away = tuple(client._replace(last_seen=NOW - 5000, rejected=0) for client in ACTIVE)
     with shown(browser, the_status(clients=away, ended=True), past) as (tab, _):
         answers = tab.value_of(ANSWERS)
-        assert answers["New?"] == ["none", "The source has ended: no readings are expected."]
+        assert answers["New?"] == ["none", "The source has ended: no readings to judge."]
+        assert answers["Usual?"] == ["none", "The source has ended: there is nothing to compare."]
+        assert (
+            tab.value_of("document.querySelector('#now-count').textContent") == "3 clusters found"
+        )
+        parts = "[...document.querySelectorAll('#shares .quiet')].map(part => part.textContent)"
+        shares = [part.split(" · ")[0] for part in tab.value_of(parts)]
+        assert sorted(shares) == ["0 %", "40 %", "60 %"], "of all readings, and not the last hour's"
         assert answers["Complete?"][0] == "good"
         ended = "The source has ended: all readings of 2 clients are learnt"
         assert answers["Complete?"][1].startswith(f"{ended}, no message rejected.")

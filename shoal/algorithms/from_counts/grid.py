@@ -25,7 +25,13 @@ from shoal.algorithms.counting import (
     CountingAlgorithm,
     check_private_counts,
 )
-from shoal.algorithms.from_counts.cells import FEATURES_MAX, Grid, NetCounts, links
+from shoal.algorithms.from_counts.cells import (
+    CELLS_ALONG,
+    FEATURES_MAX,
+    Grid,
+    NetCounts,
+    links,
+)
 from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
@@ -342,6 +348,17 @@ class GridServer:
         self._half.restore(state["learner"])
 
 
+def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
+    """The middles (n, d) of the cells in which an update has counted readings, and how many (n,);
+    the grid is the same under every snapshot."""
+    counts = update["count"]
+    # The number of cells says how many features there are.
+    features = next(d for d, along in CELLS_ALONG.items() if along**d == len(counts))
+    grid = Grid(features)
+    filled = counts > 0
+    return grid.corners[filled] + 0.5 / grid.along, counts[filled].astype(np.float64)
+
+
 def from_counts(
     learner: StreamingAlgorithm, points: str, options_of_clients: Collection[str] = ()
 ) -> CountingAlgorithm:
@@ -374,6 +391,7 @@ def from_counts(
         predict=learner.predict,
         predictor=learner.predictor,
         view=learner.view,
+        counted_points=counted_points,
         check_claims=check_claims,
         features_max=FEATURES_MAX,
         stream=STREAM,

@@ -2,7 +2,7 @@
 // the list of cluster events.
 
 import {
-  at, clusterTitle, count, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, swatch, value,
+  at, clusterTitle, count, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, swatch, value, wholePercents,
 } from "./format.js";
 import { clientsOf } from "./status.js";
 
@@ -15,22 +15,40 @@ const LIKE_SPARE = 50;
 export function showSummary(status, model, now, connected, onChoose) {
   const clustering = model.clustering;
   const shown = Boolean(clustering) && !model.waiting_for;
+  const stopped = stoppedWords(status, now);
   at("shares").hidden = !shown;
-  showHeadline(model, shown, connected);
+  showHeadline(model, shown, connected, stopped);
   showChanges(shown ? clustering.events : [], now);
   showAnswers([
-    ["Usual?", ...usual(shown ? clustering.usual : null, shown && clustering.alarm)],
-    ["New?", ...newReadings(shown ? clustering.usual : null, status.ended)],
+    ["Usual?", ...usual(shown ? clustering.usual : null, shown && clustering.alarm, stopped)],
+    ["New?", ...newReadings(shown ? clustering.usual : null, stopped)],
     ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
     ["Private?", ...privacy(status.privacy, model)],
   ]);
-  showShares(shown ? clustering.clusters : [], shown ? clustering.newPercent : 0, onChoose);
+  if (shown && stopped && clustering.counted) showShares(...wholeShares(clustering), onChoose);
+  else showShares(shown ? clustering.clusters : [], shown ? clustering.newPercent : 0, onChoose);
 }
 
-function showHeadline(model, shown, connected) {
-  const found = plural(model.clusters_active, "cluster");
-  setText(at("now-count"), shown ? `${found} ${connected ? "now" : "when last connected"}` : "No cluster yet");
-  setText(at("now-known"), shown ? [`${count(model.clusters_total)} known`, model.state].filter(Boolean).join(". ") : model.waiting_for);
+// Why no readings come at present; empty where some do. Then nothing is unusual, and there is no share "now": the last hour is
+// that of the clients that ended last.
+function stoppedWords(status, now) {
+  if (status.ended) return "The source has ended";
+  const clients = clientsOf(status, now);
+  return clients.length && clients.every(({ inactive }) => inactive) ? "No client sends at present" : "";
+}
+
+function showHeadline(model, shown, connected, stopped) {
+  const found = stopped ? plural(model.clusters_total, "cluster") : plural(model.clusters_active, "cluster");
+  const when = stopped ? "found" : connected ? "now" : "when last connected";
+  setText(at("now-count"), shown ? `${found} ${when}` : "No cluster yet");
+  const notes = stopped ? [`${stopped}: shares are of all readings`, model.state] : [`${count(model.clusters_total)} known`, model.state];
+  setText(at("now-known"), shown ? notes.filter(Boolean).join(". ") : model.waiting_for);
+}
+
+// The clusters with their shares of all readings counted in the place of those of the last hour, and the percentage of none.
+function wholeShares({ clusters, counted }) {
+  const percents = wholePercents([...clusters.map(({ share: part }) => part ?? 0), counted.unknown_share]);
+  return [clusters.map((each, i) => ({ ...each, shareNow: each.share ?? 0, nowPercent: percents[i] })), percents.at(-1)];
 }
 
 // The newest event that is more than a pause, and the one before it.
@@ -53,12 +71,13 @@ export function momentText(moment, now) {
 const share = (thousandths) => percent(thousandths / 1000);
 
 // `alarm`: shares have been unusual for so long that an event said so, and no event has said since that they are usual again.
-function usual(known, alarm) {
+function usual(known, alarm, stopped) {
+  if (stopped) return ["none", `${stopped}: there is nothing to compare.`];
   if (alarm) return ["warn", `No, an alarm is on: clusters have other shares than usual at this time${likenessWords(known)}.`];
   if (!known) return ["none", "There is nothing to compare with yet."];
   const days = known.weekend ? "weekend days" : "working days";
   if (known.likeness === null) {
-    return ["none", `Too early to say: it takes three ${days} with readings at this time of day, so far there are ${known.like_days}.`];
+    return ["none", `Too early to say: it takes three ${days} with readings of the same clients at this time of day, so far there are ${known.like_days}.`];
   }
   const [low, high] = known.likeness_range;
   const words = `${share(known.likeness)} as on earlier ${days} at this time`;
@@ -73,8 +92,8 @@ function likenessWords(known) {
 }
 
 // Of a source that has ended nothing is new: its last hour holds readings of a time when clusters were still being found.
-function newReadings(known, ended) {
-  if (ended) return ["none", "The source has ended: no readings are expected."];
+function newReadings(known, stopped) {
+  if (stopped) return ["none", `${stopped}: no readings to judge.`];
   if (!known || known.new === null) return ["none", "There are no readings to judge yet."];
   const words = `${share(known.new)} of the last hour's readings belonged to no cluster known then`;
   if (known.new_usual === null) return ["none", `${words}; it takes six hours to know what is usual.`];
