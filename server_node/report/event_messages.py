@@ -108,7 +108,7 @@ def sentence(
         EventKind.PARTED: f"has parted from {other}: {share}",
         EventKind.MERGED: f"has merged into {other}",
         EventKind.QUIET: "is quiet: no readings fall to it at present",
-        EventKind.RETURNED: f"has returned: {share}",
+        EventKind.RETURNED: f"is back: {share}",
         EventKind.GONE: "is gone: none of its nodes form a cluster any more",
         EventKind.NAMED: "has got its name",
         EventKind.CONFIRMED: "is confirmed as normal: it raises no alerts",

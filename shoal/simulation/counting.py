@@ -169,6 +169,11 @@ class WindowFederation(Federation[CountingClient]):
         if self.server.plan_version != before:
             self._counter.adopt(self.server.snapshot())
 
+    def _end_stream(self) -> None:
+        """No rows follow: the server shows what it would still wait to confirm."""
+        self.server.end_stream()
+        self._counter.adopt(self.server.snapshot())
+
     def _spread(self, rows: Floats) -> Floats:
         """Rows (n, d) that continue the stream, spread over the steps of their features."""
         numbers = self._n_rows + np.arange(len(rows))
@@ -259,6 +264,7 @@ class CountingFederation(WindowFederation):
                 self._publish(name, client.readings)
                 advance(len(client.readings))
                 client.readings = client.readings[:0]
+        self._end_stream()
 
     def _publish(self, name: str, window: Floats) -> None:
         client = self.client(name)

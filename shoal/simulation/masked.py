@@ -133,6 +133,8 @@ class MaskedFederation(WindowFederation):
             if not last:
                 break
             is_over = advance(self._end_round(last))
+        if is_last and not is_over:
+            self._end_stream()
         self._warn(is_last, self._left_out - left_out_before)
 
     def _take_windows(self) -> dict[str, list[Floats]]:

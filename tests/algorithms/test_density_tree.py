@@ -17,6 +17,7 @@ from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clumping import Clumping
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.cutting import can_be_cut
+from shoal.algorithms.density_tree.extents import extents
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
 from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.region import DensityTreeAggregator
@@ -180,6 +181,32 @@ def cut_at(axis: int, at: float, parts: tuple[Leaf | Cut, Leaf | Cut]) -> Cut:
     return Cut(Leaf(99, np.zeros(2), np.ones(2), Axes.features(2), 2), axis, at, 1 / 32, parts)
 
 
+def clusters_of(
+    root: Cut, mass: list[float], filled: float = 0.7, circular: tuple[int, ...] = ()
+) -> list[int]:
+    """The cluster of each leaf of a tree with these masses."""
+    cluster = cluster_leaves(root, np.array(mass), extents(root), filled, circular)
+    return [int(number) for number in cluster]
+
+
+def test_a_bridge_of_few_readings_does_not_make_one_of_two_groups_that_a_clear_valley_parts() -> (
+    None
+):
+    dark = box(0, [0, 0], [0.5, 1], [0.3, 0.45], 5000)
+    lit = box(2, [0.5, 0.5], [1, 1], [0.8, 0.55], 5000)
+    dusk = box(1, [0.5, 0], [1, 0.5], [0.51, 0.45], 100)
+    # Readings at dusk fall off from the cut to the dark, and across the cut to the lit ones.
+    dark.coarse[0, -1] = 300
+    dusk.coarse[0] = np.where(np.arange(BINS) < 2, 300, 5)
+    dusk.coarse[1] = np.where(np.arange(BINS) > 13, 300, 5)
+    lit.coarse[1, 0] = 4000
+    upper = cut_at(1, 0.5, (dusk, lit))
+    root = cut_at(0, 0.5, (dark, upper))
+    assert is_filled(root, [dark], [dusk], 0.7)
+    assert is_filled(upper, [dusk], [lit], 0.7)
+    assert clusters_of(root, [0.6, 0.02, 0.38]) == [0, 0, 1]
+
+
 def test_clusters_on_either_side_of_a_cut_are_not_one_where_they_do_not_meet() -> None:
     low_left = box(0, [0, 0], [0.5, 1], [0.49, 0.2], 1000)
     others = (
@@ -187,11 +214,11 @@ def test_clusters_on_either_side_of_a_cut_are_not_one_where_they_do_not_meet() -
         box(2, [0.5, 0.5], [1, 1], [0.51, 0.8], 1000),
     )
     root = cut_at(0, 0.5, (low_left, cut_at(1, 0.5, others)))
-    mass = np.full(3, 1 / 3)
-    assert cluster_leaves(root, mass, 0.7).tolist() == [0, 1, 2]
+    mass = [1 / 3, 1 / 3, 1 / 3]
+    assert clusters_of(root, mass) == [0, 1, 2]
     low_left = box(0, [0, 0], [0.5, 1], [0.49, 0.8], 1000)
     root = cut_at(0, 0.5, (low_left, cut_at(1, 0.5, others)))
-    assert cluster_leaves(root, mass, 0.7).tolist() == [0, 1, 0]
+    assert clusters_of(root, mass) == [0, 1, 0]
 
 
 def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() -> None:
@@ -200,8 +227,8 @@ def test_a_leaf_without_significant_mass_does_not_join_the_clusters_beside_it() 
     between = box(1, [0.4, 0], [0.5, 1], [0.45, 0.5], 20)
     between.coarse[0] = 20
     root = cut_at(0, 0.4, (left, cut_at(0, 0.5, (between, right))))
-    assert cluster_leaves(root, np.array([0.49, 0.02, 0.49]), 0.01).tolist() == [0, 0, 0]
-    assert cluster_leaves(root, np.array([0.5, 0.0, 0.5]), 0.01).tolist() == [0, 1, 1]
+    assert clusters_of(root, [0.49, 0.02, 0.49], filled=0.01) == [0, 0, 0]
+    assert clusters_of(root, [0.5, 0.0, 0.5], filled=0.01) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +246,7 @@ def test_parts_of_a_cluster_are_one_though_their_cut_keeps_its_valley_between_ot
     right = box(2, [0.5, 0], [1, 0.5], middle, 1000), box(3, [0.5, 0.5], [1, 1], [0.7, 0.8], 5000)
     root = cut_at(0, 0.5, (cut_at(1, 0.5, left), cut_at(1, 0.5, right)))
     assert not is_filled(root, list(left), list(right), 0.7)
-    assert cluster_leaves(root, np.full(4, 0.25), 0.7).tolist() == expected
+    assert clusters_of(root, [0.25] * 4) == expected
 
 
 @pytest.mark.parametrize(
@@ -238,7 +265,7 @@ def test_of_parts_at_one_place_more_likely_no_valley_than_one_is_enough(
     assert not is_filled(root, [parts[0]], [parts[1]], 0.7), (
         "a valley within one standard deviation"
     )
-    assert len(set(cluster_leaves(root, np.full(2, 0.5), 0.7, circular).tolist())) == clusters
+    assert len(set(clusters_of(root, [0.5, 0.5], circular=circular))) == clusters
 
 
 def test_what_no_single_feature_shows_is_found_on_oblique_axes() -> None:

@@ -14,19 +14,20 @@ from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
-from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
+from shoal.server_node.report.lineage.events import ClusterChange, ClusterEvent, EventKind
 from shoal.server_node.report.lineage.policy import LineagePolicy
 from shoal.server_node.report.lineage.step import advance
 
 Clustering = dict[int, tuple[int, float]]
 """node id -> (number of its cluster, mass)"""
+ABOUT_SHARES = {EventKind.SHARE_MOVED, EventKind.QUIET}
 POLICY = LineagePolicy(known_share=0.2, share_min=0.01, confirm_readings=1000)
 
 
 def view_of(clustering: Clustering, **options: object) -> ClusteringView:
     ids = list(clustering)
     return ClusteringView.from_nodes(
-        np.zeros((len(ids), 2)),
+        np.array([[node, 0.0] for node in ids]).reshape(-1, 2),
         [clustering[node][1] for node in ids],
         [clustering[node][0] for node in ids],
         node_id=ids,
@@ -54,7 +55,7 @@ def follow(
 
 def structural(events: list[ClusterEvent]) -> list[ClusterEvent]:
     """Without those about how many readings fall to a cluster."""
-    about_readings = {EventKind.SHARE_MOVED, EventKind.QUIET, EventKind.RETURNED}
+    about_readings = {*ABOUT_SHARES, EventKind.RETURNED}
     return [event for event in events if event.kind not in about_readings]
 
 
@@ -181,6 +182,70 @@ def test_no_identity_is_given_twice_and_the_free_slot_is_used_again() -> None:
     other = group(0, 1, 2)
     lineage, _ = follow(one, other, other, other, other | group(1, 8, 9))
     assert [(cluster.identity, cluster.slot) for cluster in lineage.known] == [(0, 0), (2, 1)]
+
+
+def test_what_forms_again_at_the_place_of_a_former_cluster_is_that_one_with_its_name() -> None:
+    apart = group(0, 1, 2, mass=20.0) | group(1, 30, 31)
+    joined = group(0, 1, 2, 30, 31, mass=20.0)
+    lineage, _ = follow(apart)
+    named = lineage.changed(ClusterChange(1, EventKind.NAMED, {"name": "Light high"}))
+    assert named is not None
+    steps = (joined, joined, joined, apart | group(2, 90, 91, mass=8.0), apart)
+    told = []
+    lineage = named
+    for place, clustering in enumerate(steps, start=2):
+        lineage, events = advance(lineage, view_of(clustering), place * 500, 0.0, POLICY)
+        told.append(kinds(structural(events)))
+        told[-1] += [
+            (event.kind, event.identity, None) for event in events if event.kind == "returned"
+        ]
+        lineage = restore_lineage(unpack(pack(lineage.state())))
+    assert told == [
+        [],
+        [(EventKind.MERGED, 1, 0)],
+        [],
+        [(EventKind.BIRTH, 2, None), (EventKind.RETURNED, 1, None)],
+        [],
+    ]
+    assert lineage.clusters[1].name == "Light high"
+    assert lineage.clusters[1].since_reading == 500
+    assert lineage.former == {}
+
+
+def test_a_model_in_rounds_that_begins_anew_keeps_the_names_of_its_clusters() -> None:
+    """Start values have no readings, and the order and the number of centres are others than
+    before."""
+
+    def centres(*places: float, mass: float = 100.0) -> ClusteringView:
+        points = np.array([[place, place] for place in places])
+        return ClusteringView.from_nodes(
+            points, [mass] * len(places), range(len(places)), accumulates=False
+        )
+
+    steps = [
+        centres(0.3, 0.7),
+        centres(0.5, 0.6, mass=0.0),
+        centres(0.7, 0.3),
+        centres(0.5, mass=0.0),
+        centres(0.52),
+        centres(0.2, 0.9, mass=0.0),
+        centres(0.3, 0.7),
+    ]
+    lineage = Lineage()
+    told = []
+    for number, view in enumerate(steps, start=1):
+        lineage, events = advance(lineage, view, number * 1000, 0.0, POLICY)
+        told += kinds([event for event in events if event.kind != EventKind.SHARE_MOVED])
+        lineage = restore_lineage(unpack(pack(lineage.state())))
+        if number == 3:
+            assert lineage.of_number == {0: 1, 1: 0}
+    assert told == [
+        (EventKind.BIRTH, 0, None),
+        (EventKind.BIRTH, 1, None),
+        (EventKind.GONE, 0, None),
+        (EventKind.RETURNED, 0, None),
+    ]
+    assert lineage.of_number == {0: 0, 1: 1}
 
 
 # Activity and shares.
@@ -322,14 +387,26 @@ histories = st.lists(clusterings, min_size=1, max_size=6)
 
 
 @given(histories)
-def test_known_clusters_are_births_and_partings_less_merges_and_ends(
+def test_known_clusters_are_births_partings_and_returns_less_merges_and_ends(
     history: list[Clustering],
 ) -> None:
-    lineage, events = follow(*history)
-    kinds_of = [event.kind for happened in events for event in happened]
-    born = kinds_of.count(EventKind.BIRTH) + kinds_of.count(EventKind.PARTED)
-    ended = kinds_of.count(EventKind.MERGED) + kinds_of.count(EventKind.GONE)
-    assert len(lineage.known) == born - ended
+    lineage, events = follow(*history, activity=True)
+    known: set[int] = set()
+    ended: set[int] = set()
+    for event in (event for happened in events for event in happened):
+        if event.kind in (EventKind.BIRTH, EventKind.PARTED):
+            assert event.identity not in known | ended
+            known.add(event.identity)
+        elif event.kind in (EventKind.MERGED, EventKind.GONE):
+            known.remove(event.identity)
+            ended.add(event.identity)
+        elif event.kind == EventKind.RETURNED:
+            # From those that had ended, or that were quiet.
+            known.add(event.identity)
+            ended.discard(event.identity)
+        assert event.identity in known | ended
+    assert {cluster.identity for cluster in lineage.known} == known
+    assert set(lineage.former) == ended
     slots = [cluster.slot for cluster in lineage.known]
     assert len(set(slots)) == len(slots)
     assert set(lineage.of_number.values()) <= {cluster.identity for cluster in lineage.known}

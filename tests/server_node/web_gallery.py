@@ -137,7 +137,7 @@ def events(number: int) -> tuple[RecentEvent, ...]:
     )
     listed.append(
         RecentEvent(
-            NOW - 300, "returned", 0, None, "cluster 0 has returned: 60 % of the recent readings"
+            NOW - 300, "returned", 0, None, "cluster 0 is back: 60 % of the recent readings"
         )
     )
     if number > 1:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.algorithms.former_clusters import Place
 from shoal.algorithms.view import RegimeView
 from shoal.errors import InvalidState
 from shoal.protocol.events import duration
@@ -114,6 +115,18 @@ class Lineage:
     """number of a cluster in the newest snapshot -> the known identity it is shown as; absent: none
     """
 
+    places: Mapping[int, Place] = field(default_factory=dict)
+    """known identity -> where its nodes lay when they last formed a cluster; empty for algorithms
+    that keep identities themselves"""
+    former: Mapping[int, Cluster] = field(default_factory=dict)
+    """identity -> known cluster that has ended, the one that ended last at the end; at most
+    `FORMER_MAX`"""
+    former_places: Mapping[int, Place] = field(default_factory=dict)
+    """identity -> where it lay; of the former clusters whose places are known"""
+    begun_anew: bool = False
+    """whether a model in rounds has begun from new start values since the newest clusters, so that
+    the ids of its nodes say nothing"""
+
     def changed(self, change: ClusterChange) -> Lineage | None:
         """The lineage in which a known cluster is changed so; None if there is no such cluster."""
         cluster = self.clusters.get(change.identity)
@@ -158,6 +171,10 @@ class Lineage:
             "of_node": _columns(self.of_node),
             "node_mass": _columns(self.node_mass, np.float64),
             "of_number": _columns(self.of_number),
+            "places": _place_rows(self.places),
+            "former": [_without_defaults(cluster) for cluster in self.former.values()],
+            "former_places": _place_rows(self.former_places),
+            "begun_anew": self.begun_anew,
         }
 
 
@@ -174,6 +191,7 @@ def restore_lineage(state: Mapping[str, Any]) -> Lineage:
     """Raises `InvalidState` for a damaged state."""
     try:
         clusters = [Cluster(**entry) for entry in state["clusters"]]
+        former = [Cluster(**entry) for entry in state["former"]]
         return Lineage(
             int(state["next_identity"]),
             int(state["next_candidate"]),
@@ -182,6 +200,10 @@ def restore_lineage(state: Mapping[str, Any]) -> Lineage:
             _mapping(state["of_node"]),
             _mapping(state["node_mass"]),
             _mapping(state["of_number"]),
+            _places(state["places"]),
+            {cluster.identity: cluster for cluster in former},
+            _places(state["former_places"]),
+            bool(state["begun_anew"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as broken:
         raise InvalidState(f"the lineage of clusters is damaged: {broken}") from None
@@ -194,6 +216,22 @@ def _columns(mapping: Mapping[int, Any], kind: type[np.generic] = np.int64) -> l
 def _mapping(columns: Any) -> dict[int, Any]:
     keys, values = columns
     return dict(zip(keys.tolist(), values.tolist(), strict=True))
+
+
+def _place_rows(places: Mapping[int, Place]) -> list[Any]:
+    return [[identity, place.mean, place.variance] for identity, place in places.items()]
+
+
+def _places(rows: Any) -> dict[int, Place]:
+    places = {}
+    for identity, mean, variance in rows:
+        place = Place(np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64))
+        if place.mean.ndim != 1 or place.mean.shape != place.variance.shape:
+            raise ValueError("a mean and a variance of a place are of different features")
+        if not (np.isfinite(place.mean).all() and (place.variance > 0.0).all()):
+            raise ValueError("a place is not finite, or has no width")
+        places[int(identity)] = place
+    return places
 
 
 def dwells_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:

@@ -65,7 +65,17 @@ def without_nodes(lineage: Lineage, kept_for: int) -> Lineage:
         for identity, cluster in lineage.clusters.items()
         if cluster.known
     }
-    return replace(lineage, clusters=kept, of_node={}, node_mass={}, of_number={})
+    # Places are in the coordinates of the contract before.
+    return replace(
+        lineage,
+        clusters=kept,
+        of_node={},
+        node_mass={},
+        of_number={},
+        places={},
+        former_places={},
+        begun_anew=False,
+    )
 
 
 SETTLES_MIN: Final = 2_000

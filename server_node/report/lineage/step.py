@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
+from shoal.algorithms.former_clusters import FORMER_MAX, Place
 from shoal.algorithms.view import ClusteringView
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage
 from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
@@ -16,6 +17,11 @@ from shoal.server_node.report.lineage.matching import (
     match_groups,
     match_identities,
     summed_masses,
+)
+from shoal.server_node.report.lineage.memory import (
+    former_at,
+    nearest_identities,
+    places_of_groups,
 )
 from shoal.server_node.report.lineage.policy import DEFAULT_POLICY, LineagePolicy
 
@@ -37,6 +43,9 @@ def advance(
     since 1970, kept for display). A pure function of its arguments; the order of nodes and the
     numbers of clusters change nothing.
     """
+    if _is_start(view):
+        # Where a model in rounds begins is no place of its clusters yet.
+        return replace(before, begun_anew=True), []
     step = _Step(before, view, readings, at, policy)
     step.carry_on()
     step.add_candidates()
@@ -46,6 +55,12 @@ def advance(
     step.report_activity()
     step.report_dwell()
     return step.lineage(), sorted(step.events, key=lambda event: (event.identity, event.kind))
+
+
+def _is_start(view: ClusteringView) -> bool:
+    """Whether these are start values of a model in rounds: centres that have no readings."""
+    is_in_rounds = view.identity is None and not view.accumulates
+    return is_in_rounds and len(view.nodes) > 0 and float(view.mass.sum()) <= 0.0
 
 
 class _Step:
@@ -65,7 +80,18 @@ class _Step:
         """whether clusters are confirmed here. An algorithm with identities of its own has
         confirmed them itself, and centres that are computed anew in every round are as many as were
         asked for"""
-        match = match_groups(self._groups, before.of_node)
+        self._of_node = self._nodes_by_place() if before.begun_anew else before.of_node
+        """node id -> the identity that it had"""
+        self._places = dict(before.places)
+        self._former = dict(before.former)
+        self._former_places = dict(before.former_places)
+        self._place_of_group: dict[int, Place] = {}
+        """number -> where its nodes lie, for algorithms that do not keep identities themselves"""
+        if view.identity is None:
+            self._place_of_group = places_of_groups(view, self._groups)
+        self._back: set[int] = set()
+        """identities of former clusters that are there again"""
+        match = match_groups(self._groups, self._of_node)
         self._match = (
             match if view.identity is None else match_identities(view, self._groups, match)
         )
@@ -84,6 +110,13 @@ class _Step:
         to unlearn."""
         regimes = self._view.regimes
         return regimes is not None and not regimes.evaluated and len(self._before.clusters) > 1
+
+    def _nodes_by_place(self) -> dict[int, int]:
+        """Node id -> the identity whose place is nearest, of clusters known now and before."""
+        known = {**self._before.former_places, **self._before.places}
+        identities = nearest_identities(self._view.nodes, known)
+        # None where no place is known.
+        return dict(zip(self._view.node_id.tolist(), identities, strict=False))
 
     def carry_on(self) -> None:
         """Clusters that have a group go on; known ones without a group are kept until they are
@@ -113,6 +146,9 @@ class _Step:
             self._next_candidate -= identity == self._next_candidate
             parent = self._match.origin_of.get(number)
             self._group_of[identity] = number
+            if identity in self._former:
+                self._clusters[identity] = self._returned(identity, self._former[identity])
+                continue
             self._clusters[identity] = Cluster(
                 identity,
                 parent=parent if parent in self._before.clusters else None,
@@ -120,6 +156,24 @@ class _Step:
                 since=self._at,
                 present_reading=self._readings,
             )
+
+    def _returned(self, identity: int, now: Cluster) -> Cluster:
+        """A former cluster that is there again, with its name and history, and what is measured of
+        it `now`."""
+        former = self._former.pop(identity)
+        self._former_places.pop(identity, None)
+        self._back.add(identity)
+        return former.having(
+            slot=None,
+            present_reading=self._readings,
+            kept_until=0,
+            merging_into=None,
+            mass=now.mass,
+            mass_share=now.mass_share,
+            recent=now.recent,
+            recent_slow=now.recent_slow,
+            active=True,
+        )
 
     def measure(self) -> None:
         """Mass, share and recent readings of each cluster: readings that were learnt fell where
@@ -161,7 +215,10 @@ class _Step:
     def _hand_over_recent(self) -> None:
         """A cluster that appears takes its part of the recent readings of the clusters that had its
         nodes before."""
-        of_node = self._before.of_node
+        # Of a model that has begun anew no node is one of before.
+        if self._before.begun_anew:
+            return
+        of_node = self._of_node
         node_mass = self._before.node_mass
         masses: defaultdict[int, list[float]] = defaultdict(list)
         for node, owner in of_node.items():
@@ -219,11 +276,23 @@ class _Step:
             into = self._known_or_parent(cluster.merging_into)
             kind = EventKind.GONE if into is None or into == identity else EventKind.MERGED
             del self._clusters[identity]
+            self._remember(cluster)
             if kind is EventKind.MERGED and into is not None:
                 self._replaced_by[identity] = into
             self.events.append(
                 ClusterEvent(kind, identity, into if kind is EventKind.MERGED else None)
             )
+
+    def _remember(self, cluster: Cluster) -> None:
+        """Keep a cluster that ends among the former ones."""
+        self._former[cluster.identity] = cluster
+        place = self._places.pop(cluster.identity, None)
+        if place is not None:
+            self._former_places[cluster.identity] = place
+        while len(self._former) > FORMER_MAX:
+            oldest = next(iter(self._former))
+            del self._former[oldest]
+            self._former_places.pop(oldest, None)
 
     def confirm_candidates(self) -> None:
         """Candidates that hold the stated share, or have lasted the stated number of readings,
@@ -233,6 +302,11 @@ class _Step:
             cluster = self._clusters.pop(candidate)
             parent = self._known_or_parent(cluster.parent)
             identity = candidate if cluster.known else self._next_identity
+            back = self._former_of(candidate)
+            if back is not None:
+                identity = back
+                cluster = self._returned(back, cluster)
+                parent = None
             self._next_identity = max(self._next_identity, identity + 1)
             self._group_of[identity] = self._group_of.pop(candidate)
             if candidate != identity:
@@ -240,11 +314,20 @@ class _Step:
             self._clusters[identity] = cluster.having(
                 identity=identity, parent=parent, slot=self._free_slot()
             )
-            self.events.append(
-                ClusterEvent(
-                    EventKind.BIRTH if parent is None else EventKind.PARTED, identity, parent
-                )
-            )
+            if identity in self._back:
+                event = ClusterEvent(EventKind.RETURNED, identity)
+            elif parent is None:
+                event = ClusterEvent(EventKind.BIRTH, identity)
+            else:
+                event = ClusterEvent(EventKind.PARTED, identity, parent)
+            self.events.append(event)
+
+    def _former_of(self, candidate: int) -> int | None:
+        """The former cluster at whose place a candidate is that becomes known; None for none."""
+        place = self._place_of_group.get(self._group_of[candidate])
+        if place is None or candidate >= 0:
+            return None
+        return former_at(place, self._former_places)
 
     def _is_confirmed(self, identity: int) -> bool:
         cluster = self._clusters[identity]
@@ -279,11 +362,8 @@ class _Step:
             return
         policy = self._policy
         total = math.fsum(cluster.recent_slow for cluster in self._clusters.values()) or 1.0
-        new = {
-            event.identity
-            for event in self.events
-            if event.kind in (EventKind.BIRTH, EventKind.PARTED)
-        }
+        kinds_of_new = (EventKind.BIRTH, EventKind.PARTED, EventKind.RETURNED)
+        new = {event.identity for event in self.events if event.kind in kinds_of_new}
         for identity, cluster in self._clusters.items():
             if cluster.slot is None:
                 continue
@@ -377,7 +457,22 @@ class _Step:
                 for number, identity in sorted(shown.items())
                 if identity is not None
             },
+            self._places_now(),
+            self._former,
+            self._former_places,
         )
+
+    def _places_now(self) -> dict[int, Place]:
+        """The place of each known cluster, now or when it was last found."""
+        places = {
+            identity: place
+            for identity, place in self._places.items()
+            if identity in self._clusters
+        }
+        for identity, number in self._group_of.items():
+            if identity >= 0 and number in self._place_of_group:
+                places[identity] = self._place_of_group[number]
+        return dict(sorted(places.items()))
 
     def _identity_of_nodes(self) -> dict[int, int]:
         """Each node is its group's, but a node of a cluster that is away stays that cluster's until
@@ -385,7 +480,7 @@ class _Step:
         owner = {number: identity for identity, number in self._group_of.items()}
         of_node: dict[int, int] = {}
         for node in self._groups.node_mass:
-            former = self._before.of_node.get(node)
+            former = self._of_node.get(node)
             former = None if former is None else self._replaced_by.get(former, former)
             number = self._groups.of_node.get(node)
             if former is not None and former in self._clusters and former not in self._group_of:

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.density_tree.extents import Extents, extents
+from shoal.algorithms.density_tree.extents import Extents
 from shoal.algorithms.density_tree.gaps import LEAST_EXTENT, MIDDLE_80
+from shoal.algorithms.density_tree.joining import Bridges, Groups, Touching
 from shoal.algorithms.density_tree.leaf import Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node, axis_in, cuts_of, leaves_of
-from shoal.algorithms.density_tree.valleys import ends_meet, is_filled
+from shoal.algorithms.density_tree.valleys import ends_meet, is_filled, saddle_of
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 MASS_SIGNIFICANCE: Final = 2.5
@@ -22,6 +23,9 @@ REACHING_SHARE: Final = 0.1
 NEAR_WIDTHS: Final = 3.0
 """standard deviations between the means of two leaves on a feature up to which they are at one
 place there"""
+
+LEAST_PEAK: Final = 1e-9
+"""density below which a peak counts as this, so that none is divided by zero"""
 
 
 def masses(leaves: list[Leaf]) -> Floats:
@@ -42,7 +46,9 @@ def masses(leaves: list[Leaf]) -> Floats:
     return mass / total
 
 
-def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[int] = ()) -> Ints:
+def cluster_leaves(
+    root: Node, mass: Floats, extent: Extents, filled: float, circular: Sequence[int] = ()
+) -> Ints:
     """(l,) the cluster of each leaf, numbered from 0 in the order of their first leaves.
 
     Leaves on either side of a cut whose valley has filled up are joined where they touch, and so
@@ -53,12 +59,14 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
     """
     leaves = leaves_of(root)
     place = {leaf.leaf_id: number for number, leaf in enumerate(leaves)}
-    groups = _Groups(len(leaves))
+    groups = Groups(len(leaves))
     cuts = list(cuts_of(root))
     if cuts:
-        at_one_place = _near(extents(root), circular)
+        at_one_place = _near(extent, circular)
+        touching: list[Touching] = []
         for cut in cuts:
-            _join_across(cut, groups, mass, place, at_one_place, filled)
+            touching += _touching_across(cut, mass, place, at_one_place, filled)
+        Bridges(leaves, cuts, mass, filled).join(groups, touching)
     for feature in circular:
         _join_ends(feature, leaves, groups, mass, place, filled)
     # From the leaves up: the groups within a part are known before the part is joined.
@@ -69,35 +77,33 @@ def cluster_leaves(root: Node, mass: Floats, filled: float, circular: Sequence[i
     return groups.numbers()
 
 
-def _join_across(
-    cut: Cut,
-    groups: _Groups,
-    mass: Floats,
-    place: dict[int, int],
-    near: Bools,
-    filled: float,
-) -> None:
-    """Join leaves that touch across a cut where no valley is left; `near` (l, l, d) as `_near`
-    gives it."""
+def _touching_across(
+    cut: Cut, mass: Floats, place: dict[int, int], near: Bools, filled: float
+) -> list[Touching]:
+    """The leaves that touch across a cut where no valley is left; `near` (l, l, d) as `_near` gives
+    it."""
     left, right = (leaves_of(part) for part in cut.parts)
     no_valley = is_filled(cut, left, right, filled)
     # On an oblique cut all features are others.
     is_other = np.arange(near.shape[-1]) != cut.axis
     at_one_place = np.asarray(near[..., is_other].all(axis=-1))
+    touching = []
     for below, above in product(_with_mass(left, mass, place), _with_mass(right, mass, place)):
         pair = place[below.leaf_id], place[above.leaf_id]
         if not (no_valley or at_one_place[pair]) or not _touch(cut, below, above):
             continue
         # Of leaves at one place it is enough that there is more likely none than one.
         sure = 0.0 if at_one_place[pair] else 1.0
-        if is_filled(cut, [below], [above], filled, sure):
-            groups.join(*pair)
+        saddle = saddle_of(cut, [below], [above])
+        if saddle.is_filled(filled, sure):
+            touching.append(Touching(saddle.height / max(saddle.peak, LEAST_PEAK), *pair))
+    return touching
 
 
 def _join_ends(
     feature: int,
     leaves: list[Leaf],
-    groups: _Groups,
+    groups: Groups,
     mass: Floats,
     place: dict[int, int],
     filled: float,
@@ -112,7 +118,7 @@ def _join_ends(
             groups.join(place[last.leaf_id], place[first.leaf_id])
 
 
-def _join_empty(part: list[int], others: list[int], groups: _Groups, mass: Floats) -> None:
+def _join_empty(part: list[int], others: list[int], groups: Groups, mass: Floats) -> None:
     """Join the leaves of a part that holds no significant mass to the heaviest other one."""
     if mass[part].sum() != 0.0 or mass[others].sum() <= 0.0:
         return
@@ -172,28 +178,3 @@ def _near(extent: Extents, circular: Sequence[int]) -> Bools:
         distance[..., feature] = np.minimum(distance[..., feature], 1.0 - distance[..., feature])
     variance = np.square(np.maximum(extent.high - extent.low, LEAST_EXTENT) / MIDDLE_80)
     return np.asarray(distance <= NEAR_WIDTHS * np.sqrt((variance[:, None] + variance) / 2.0))
-
-
-class _Groups:
-    """Disjoint sets of leaves."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def join(self, a: int, b: int) -> None:
-        self._parent[self._root(a)] = self._root(b)
-
-    def numbers(self) -> Ints:
-        """(l,) the set of each leaf, numbered from 0 in the order of their first leaves."""
-        number: dict[int, int] = {}
-        numbers = []
-        for leaf in range(len(self._parent)):
-            numbers.append(number.setdefault(self._root(leaf), len(number)))
-        return np.array(numbers, dtype=np.int64)
-
-    def _root(self, leaf: int) -> int:
-        while self._parent[leaf] != leaf:
-            # Halves the path on the way: it is never gone twice at its full length.
-            self._parent[leaf] = self._parent[self._parent[leaf]]
-            leaf = self._parent[leaf]
-        return leaf

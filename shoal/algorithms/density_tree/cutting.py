@@ -73,11 +73,14 @@ def cut_leaf(
     # The floor divides by no zero where noise has made the sum negative.
     share = below / max(float(counts.sum()), 1e-9)
     place = _Place(axis, at, hints)
+    # Of a state that is new today the older readings have few.
+    newer_share = leaf.newer_share(axis, at)
+    recent_share = share if newer_share is None else newer_share
     left = _part_of(leaf, place, leaf_ids[0], oblique, is_right=False, heavy=share > HEAVY_SHARE)
-    left.recent = leaf.recent * share
+    left.recent = leaf.recent * recent_share
     heavy = share < 1 - HEAVY_SHARE
     right = _part_of(leaf, place, leaf_ids[1], oblique, is_right=True, heavy=heavy)
-    right.recent = leaf.recent * (1.0 - share)
+    right.recent = leaf.recent * (1.0 - recent_share)
     return left, right
 
 
@@ -136,8 +139,9 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
     leaf = cut.leaf
     parts = [part for part in cut.parts if isinstance(part, Leaf)]
     leaf.leaf_id = leaf_id
-    # The heavier part keeps its name: most readings of the leaf were called by it.
-    heavier = max(parts, key=lambda part: part.recent)
+    # The heavier part keeps its name, as most readings of the leaf were called by it; but a cluster
+    # that is shown does not become one that is not.
+    heavier = max(parts, key=lambda part: (part.identity >= 0, part.recent))
     leaf.identity = heavier.identity
     leaf.recent = sum(part.recent for part in parts)
     leaf.recent_noise = sum(part.recent_noise for part in parts)
@@ -149,6 +153,8 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
         # Of drawn oblique axes the parts have others, except of the one that was cut.
         if axis < leaf.kept or axis == cut.axis:
             _add_up(leaf, axis, cut, parts)
+    # How much of it is newer than the last change of the tree is known of the parts only.
+    leaf.end_look()
     return leaf
 
 

@@ -16,12 +16,16 @@ BINS: Final = 16
 SPANS: Final = (1, 2, 4, 8)
 """coarse bins over which fine bins may lie: each holds a whole number of fine bins"""
 NO_ZOOM: Final = -1
+NO_IDENTITY: Final = -1
 MASS_MIN: Final = 60.0
 """readings on an axis below which its support is not judged"""
 OUTSIDE_SHARE: Final = 0.003
 """share of the readings that may lie outside of the support"""
 SUPPORT_SIGNIFICANCE: Final = 2.5
 """standard deviations of its noise above which what lies outside is more than that share"""
+NEWER_SIGNIFICANCE: Final = 4.0
+"""standard deviations above zero from which the readings since the tree changed last show where
+recent ones lie"""
 FINE_EXPOSURE: Final = 0.2
 """fine bins are believed once they have this share of their axis's exposure"""
 
@@ -68,6 +72,10 @@ class Leaf:
         self.start, self.end = self.axes.box_range(self.low, self.high)
         self.coarse = np.zeros((a, BINS))
         self.coarse_noise = np.zeros((a, BINS))
+        self.earlier = np.zeros((a, BINS))
+        """what the coarse bins held when the tree changed last"""
+        self.earlier_noise = np.zeros(a)
+        """the variance of the noise in their sum"""
         self.fine = np.zeros((a, BINS))
         self.fine_noise = np.zeros((a, BINS))
         self.zoom: Ints = np.full(a, NO_ZOOM)
@@ -78,8 +86,9 @@ class Leaf:
         """changes of the cells of each axis; counts of an earlier epoch do not fit"""
         self.oblique_drawn = 0
         """oblique axes that the leaf has had"""
-        self.identity = -1
-        """identity of the cluster that it is part of, -1 before it is part of one"""
+        self.identity = NO_IDENTITY
+        """identity of the cluster that it is part of, `NO_IDENTITY` before it is part of one; below
+        that, of a candidate (see `Identities`)"""
         self.recent = 0.0
         """recent readings, which fade"""
         self.recent_noise = 0.0
@@ -266,9 +275,28 @@ class Leaf:
         exposure = self.fine_exposure[axis]
         return mass / exposure, variance / exposure**2
 
+    def end_look(self) -> None:
+        """The tree changes: what is counted from now on is newer than what the bins hold."""
+        self.earlier = self.coarse.copy()
+        self.earlier_noise = self.coarse_noise.sum(axis=1)
+
+    def newer_share(self, axis: int, at: float) -> float | None:
+        """Share of the readings below a place of an axis among those since the tree changed last;
+        None where they do not stand out from their noise."""
+        newer = self.coarse[axis] - self.earlier[axis]
+        total = float(newer.sum())
+        noise = max(float(self.coarse_noise[axis].sum() - self.earlier_noise[axis]), 0.0)
+        if total <= NEWER_SIGNIFICANCE * math.sqrt(max(total, 0.0) + noise + 1.0):
+            return None
+        start = float(self.start[axis])
+        below = float(rebinned(newer, start, float(self.end[axis]), start, at).sum())
+        return min(1.0, max(0.0, below / total))
+
     def fade(self, factor: float) -> None:
         """Multiply everything counted by a factor; its variance fades twice as fast."""
         self.coarse = self.coarse * factor
+        self.earlier = self.earlier * factor
+        self.earlier_noise = self.earlier_noise * factor**2
         self.fine = self.fine * factor
         self.exposure = self.exposure * factor
         self.fine_exposure = self.fine_exposure * factor
@@ -279,6 +307,8 @@ class Leaf:
         """Forget what one axis has counted."""
         self.coarse[axis] = 0
         self.coarse_noise[axis] = 0
+        self.earlier[axis] = 0
+        self.earlier_noise[axis] = 0
         self.exposure[axis] = 0
         self.hint[axis] = 0
         self.clear_fine(axis)

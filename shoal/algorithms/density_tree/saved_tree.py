@@ -14,6 +14,8 @@ from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, Number, SavedStat
 _FIELDS = (
     "coarse",
     "coarse_noise",
+    "earlier",
+    "earlier_noise",
     "fine",
     "fine_noise",
     "start",
@@ -46,6 +48,8 @@ class LeafState(SavedState):
     kept: int
     coarse: Annotated[Floats, FloatArray("a", BINS)]
     coarse_noise: Annotated[Floats, FloatArray("a", BINS)]
+    earlier: Annotated[Floats, FloatArray("a", BINS)]
+    earlier_noise: Annotated[Floats, FloatArray("a")]
     fine: Annotated[Floats, FloatArray("a", BINS)]
     fine_noise: Annotated[Floats, FloatArray("a", BINS)]
     start: Annotated[Floats, FloatArray("a")]
@@ -56,7 +60,7 @@ class LeafState(SavedState):
     zoom: Annotated[Ints, IntArray("a", least=NO_ZOOM)]
     span: Annotated[Ints, IntArray("a")]
     epoch: Annotated[Ints, IntArray("a")]
-    identity: Annotated[int, Whole(least=-1)]
+    identity: Annotated[int, Whole(least=-COUNT_MAX)]
     oblique_drawn: int
     recent: float
     recent_noise: float

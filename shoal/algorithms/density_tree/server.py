@@ -17,9 +17,9 @@ from shoal.algorithms.density_tree.axes import Axes, oblique_axes
 from shoal.algorithms.density_tree.clumping import Clumping
 from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
 from shoal.algorithms.density_tree.cutting import can_be_cut, cut_leaf, new_leaf, take_back
-from shoal.algorithms.density_tree.extents import draw_rows
-from shoal.algorithms.density_tree.identities import Identities, IdentitiesState
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, AxisValleys, Leaf
+from shoal.algorithms.density_tree.extents import draw_rows, extents
+from shoal.algorithms.density_tree.identities import Identities, IdentitiesState, Shown
+from shoal.algorithms.density_tree.leaf import BINS, NO_IDENTITY, NO_ZOOM, AxisValleys, Leaf
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.plan_check import check_plan
@@ -58,7 +58,7 @@ OBLIQUE_PATIENCE: Final = 500.0
 class DensityTreeServerState(SavedState):
     """What the server half has learnt, and the snapshot that clients count under now."""
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     readings: int
     grown: int
@@ -79,6 +79,7 @@ class DensityTreeServerState(SavedState):
         require(self.grown <= self.readings, "the tree changed after readings not yet absorbed")
         leaves = self.tree.leaves
         known = set(self.identities.identity.tolist())
+        known |= {NO_IDENTITY - 1 - n for n in range(len(self.identities.candidate_since))}
         require(
             known >= {leaf.identity for leaf in leaves},
             "a leaf is part of a cluster that does not exist",
@@ -170,7 +171,7 @@ class DensityTreeServer:
             Axes.features(dimensions),
             self._oblique,
         )
-        self._identities = Identities()
+        self._identities = Identities(dimensions, self.options.circular_features)
         self._readings = 0
         self._grown = 0
         """readings absorbed when the tree changed last"""
@@ -268,9 +269,16 @@ class DensityTreeServer:
             else:
                 leaf.zoom_in(options.cut_significance, options.finest)
                 self._renew_oblique(leaf)
+        for leaf in self._leaves:
+            leaf.end_look()
         self._grown = self._readings
         self._deficits.keep({leaf.leaf_id for leaf in self._leaves})
         self._publish()
+
+    def end_stream(self) -> None:
+        """No reading follows that could confirm a group which is not shown yet: show each."""
+        if self._identities.has_candidates:
+            self._publish(show_all=True)
 
     def _cut(self, leaf: Leaf, axis: int, valleys: AxisValleys) -> None:
         """Cut a leaf at the valley of one of its axes."""
@@ -341,7 +349,9 @@ class DensityTreeServer:
         self._found = saved.found
         self._clumping = Clumping(saved.apart, saved.compared)
         self._root = saved.tree.restored()
-        self._identities = Identities.restored(saved.identities)
+        self._identities = Identities.restored(
+            saved.identities, self.d, self.options.circular_features
+        )
         self._shares = ClientShares.restored(saved.shares)
         self._deficits = ClientDeficits.restored(saved.deficits, self._noise_variance)
         self._snapshot = dict(saved.snapshot)
@@ -380,6 +390,10 @@ class DensityTreeServer:
             # taken back.
             if not (isinstance(left, Leaf) and isinstance(right, Leaf)):
                 continue
+            # Between two known clusters it stays until their merge has lasted, when both have one
+            # identity.
+            if left.identity != right.identity and min(left.identity, right.identity) >= 0:
+                continue
             if is_filled(cut, [left], [right], self.options.filled):
                 self._replace(cut, take_back(cut, self._new_id()))
 
@@ -413,13 +427,17 @@ class DensityTreeServer:
             width = (leaf.high - leaf.low) * support
             leaf.redraw(axis, oblique_axes(leaf.oblique_drawn, 1, width, leaf.leaf_id))
 
-    def _publish(self) -> None:
-        """Make the snapshot, which holds until the tree changes again."""
+    def _publish(self, show_all: bool = False) -> None:
+        """Make the snapshot, which holds until the tree changes again; `show_all` as in
+        `Identities.assign`."""
         leaves = self._leaves
         options = self.options
         mass = masses(leaves)
-        cluster = cluster_leaves(self._root, mass, options.filled, options.circular_features)
-        identity = self._identities.assign(leaves, mass, cluster, self._readings)
+        extent = extents(self._root)
+        group = cluster_leaves(self._root, mass, extent, options.filled, options.circular_features)
+        cluster, identity = self._identities.assign(
+            leaves, mass, group, extent, self._readings, show_all
+        )
         # Before any reading, noise alone would make leaves active.
         if self._readings:
             recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
@@ -434,8 +452,8 @@ class DensityTreeServer:
         arrays |= cluster_arrays(
             self._root,
             mass,
-            cluster,
-            identity,
+            extent,
+            Shown(cluster, identity),
             self._identities,
             self._readings,
             options.circular_features,

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from shoal.algorithms.density_tree.axes import NO_AXES, Axes
-from shoal.algorithms.density_tree.extents import extents
+from shoal.algorithms.density_tree.extents import Extents
 from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
-from shoal.algorithms.density_tree.identities import Identities
+from shoal.algorithms.density_tree.identities import Identities, Shown
 from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of, positions_of
 from shoal.algorithms.streaming import Arrays, Rows
@@ -55,16 +55,16 @@ def plan_arrays(root: Node, shares: Sequence[Ints]) -> dict[str, AnyArray]:
 def cluster_arrays(
     root: Node,
     mass: Floats,
-    cluster: Ints,
-    identity: Ints,
+    extent: Extents,
+    shown: Shown,
     identities: Identities,
     readings: int,
     circular: Sequence[int] = (),
 ) -> dict[str, AnyArray]:
-    """The arrays that describe the leaves (l,) with their shares and clusters, and the clusters
-    (c,)."""
+    """The arrays that describe the leaves (l,) with their shares and extents, and the clusters
+    (c,) as they are shown."""
     leaves = leaves_of(root)
-    extent = extents(root)
+    cluster, identity = shown
     clusters = [identities.clusters[number] for number in identity.tolist()]
     recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
     return {

@@ -51,11 +51,31 @@ def density(side: Side, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     return mass / length, variance / length**2
 
 
-def is_filled(
-    cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure: float = 1.0
-) -> bool:
-    """Whether the valley of a cut is none any more between the leaves of its two sides, by `sure`
-    standard deviations.
+class Saddle(NamedTuple):
+    """The place where two sides meet, and the peaks beside it."""
+
+    height: float
+    """density on the side where it is lower"""
+    error: float
+    """its standard deviation; infinite where nothing was counted"""
+    peak: float
+    """the lower of the peaks of both sides; infinite where the density is none"""
+
+    def is_filled(self, filled: float, sure: float) -> bool:
+        """Whether there is no valley: the density exceeds `filled` times the lower peak by `sure`
+        standard deviations."""
+        return self.height > filled * self.peak + sure * self.error
+
+    def is_clear(self, filled: float, sure: float) -> bool:
+        """Whether there is a valley: the density is below that by `sure` standard deviations."""
+        return self.height + sure * self.error <= filled * self.peak
+
+
+NOTHING_COUNTED: Final = Saddle(0.0, math.inf, 0.0)
+
+
+def saddle_of(cut: Cut, left: list[Leaf], right: list[Leaf]) -> Saddle:
+    """The saddle of a cut between leaves of its two sides.
 
     It is judged at the bin width at which the valley was found.
     """
@@ -68,7 +88,15 @@ def is_filled(
         float(cut.leaf.end[cut.axis]),
         cut.step,
     )
-    return _no_valley(meeting, filled, sure)
+    return _saddle(meeting)
+
+
+def is_filled(
+    cut: Cut, left: list[Leaf], right: list[Leaf], filled: float, sure: float = 1.0
+) -> bool:
+    """Whether the valley of a cut is none any more between the leaves of its two sides, by `sure`
+    standard deviations."""
+    return saddle_of(cut, left, right).is_filled(filled, sure)
 
 
 def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
@@ -77,17 +105,13 @@ def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
     widths = [float(leaf.bin_width[feature]) for leaf in (last, first)]
     step = min(max(*widths, ENDS_WIDTH), *(BINS * width for width in widths))
     meeting = _Meeting([(last, feature)], [(first, feature)], 1.0, 0.0, 0.0, 1.0, step)
-    return _no_valley(meeting, filled, sure=1.0)
+    return _saddle(meeting).is_filled(filled, sure=1.0)
 
 
-def _no_valley(meeting: _Meeting, filled: float, sure: float) -> bool:
-    """Whether there is no valley where the left side ends and the right one begins.
-
-    The density must exceed `filled` times the lower of the two peaks on both sides, by `sure`
-    standard deviations.
-    """
+def _saddle(meeting: _Meeting) -> Saddle:
+    """The saddle where the left side ends and the right one begins."""
     if min(leaf.exposure[axis] for leaf, axis in meeting.left + meeting.right) <= 0.0:
-        return False
+        return NOTHING_COUNTED
     step = meeting.step
     lowest, error = min(
         _density_at(meeting.left, meeting.left_end - step, step),
@@ -95,13 +119,13 @@ def _no_valley(meeting: _Meeting, filled: float, sure: float) -> bool:
     )
     # Most valleys hold next to nothing: their peaks need not be looked for.
     if lowest <= SURE * error:
-        return False
+        return Saddle(lowest, error, math.inf)
     reach = NEAR_BINS * step
     left_start = max(meeting.first, meeting.left_end - reach)
     left_peak = _peak(meeting.left, left_start, meeting.left_end, step)
     right_end = min(meeting.last, meeting.right_start + reach)
     right_peak = _peak(meeting.right, meeting.right_start, right_end, step)
-    return lowest > filled * min(left_peak, right_peak) + sure * error
+    return Saddle(lowest, error, min(left_peak, right_peak))
 
 
 def _density_at(side: Side, low: float, step: float) -> tuple[float, float]:
