@@ -54,7 +54,7 @@ BENCHMARKS = {
     "chances": Benchmark("the chances that `shoal changes` states", "some seconds", False),
     "unusual": Benchmark("events of unusual shares beside detectors", "10 minutes", False),
     "feature_events": Benchmark(
-        "stuck and drifting features, beside detectors", "2 minutes", False
+        "stuck and drifting features, beside detectors", "5 minutes", False
     ),
     "sensor_options": Benchmark("what to turn, on sensor files", "2 minutes", False),
     "history": Benchmark("what history and page cost a server", "5 minutes"),
