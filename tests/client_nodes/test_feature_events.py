@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from shoal.config.changes import Standing
 from shoal.config.settings import load_config
 from shoal.errors import LogError
+from shoal.protocol.codec import pack
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import SITE_EVENTS, ensure_label_topics
@@ -26,6 +28,7 @@ HOURS = 24 * 60
 HOUR_S = 3600.0
 STUCK = slice(24 * 50, 24 * 54)
 STUCK_AT = 20.517
+STANDINGS: tuple[Standing, ...] = ("same", "anew")
 
 
 def planted(folder: Path, **settings: object) -> Site:
@@ -134,3 +137,21 @@ def test_the_events_of_a_feature_are_listed_with_their_feature_and_without_a_mod
         events_command, ["list", "--config", str(file), "--client", "attic"]
     )
     assert listed.output == f"2001-09-09T01:46:40Z {text}\n"
+
+
+def test_under_another_contract_runs_go_on_and_trends_begin_anew(tmp_path: Path) -> None:
+    site = planted(tmp_path / "before")
+    site.run()
+    with site.node() as node:
+        assert node._labels is not None
+        state = node._labels.state()
+    assert state["models"]["clusters"]["drift"]["states"]
+    for standing in STANDINGS:
+        # As at the first start under the other contract, when nothing was restored yet.
+        with Site(tmp_path / standing, label=True).node() as node:
+            assert node._labels is not None
+            node._labels.restore(node._labels.moved(state, {"clusters": standing}))
+            again = node._labels.state()
+        assert pack(again["stuck"]) == pack(state["stuck"])
+        begun = again["models"]["clusters"]["drift"]
+        assert begun["states"] == [], "between other bounds the same level is at another place"
