@@ -34,6 +34,7 @@ from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import NO_SPAN, Batch, SpanState, TimeSpan
 from shoal.client_nodes.model_counter import ClosedWindow, ModelCounter
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
+from shoal.client_nodes.reading_times import ReadingTimes, ReadingTimesState, log_left_out
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.client_nodes.user_readings import UserReadings, UserReadingsState
 from shoal.config.changes import common_places, same_features
@@ -65,7 +66,7 @@ class CountWindowsState(SavedState):
     closed: int
     places: int
     opened_at: float | None
-    span: SpanState
+    times: ReadingTimesState
     taken_in: SpanState
     begun: dict[str, int]
     fingerprints: dict[str, str]
@@ -132,7 +133,7 @@ class CountWindows:
         """number of the open window by the clock; None before the first step"""
         self._opened_at: float | None = None
         """time at which the first reading of the open window was read, by the client's clock"""
-        self._span = NO_SPAN
+        self._times = ReadingTimes()
         """times of the places of the open window, as its update may state them"""
         self._taken_in = NO_SPAN
         """time at which the log took its places in"""
@@ -173,7 +174,7 @@ class CountWindows:
         )
         self._rows = np.concatenate([self._rows, places.rows[start:stop]])
         self._valid = np.concatenate([self._valid, counted])
-        self._span = self._span.joined(places.public_times[start:stop])
+        self._times.add(places.public_times[start:stop])
         self._taken_in = self._taken_in.joined(places.taken_in[start:stop])
 
     def _add_by_clock(
@@ -275,7 +276,8 @@ class CountWindows:
             self._open_places()
             begin = self._begin_of(self._clock_window)
             bounds = TimeSpan(begin, begin + self._privacy.window_s)
-            self._span = bounds
+            self._times.clear()
+            self._times.add(bounds)
             self._taken_in = bounds
             if allows_window():
                 updates += self._close(now)
@@ -293,7 +295,7 @@ class CountWindows:
             closed=self.closed,
             places=self._places,
             opened_at=self._opened_at,
-            span=SpanState.of(self._span),
+            times=self._times.state(),
             taken_in=SpanState.of(self._taken_in),
             begun=self._begun,
             fingerprints={model.name: model.fingerprint for model in self._models},
@@ -355,7 +357,7 @@ class CountWindows:
         self._begun = saved.begun
         self._opened_at = saved.opened_at
         self._clock_window = saved.clock_window
-        self._span = saved.span.span
+        self._times.restore(saved.times)
         self._taken_in = saved.taken_in.span
         self.check_ledger()
 
@@ -423,8 +425,10 @@ class CountWindows:
     def _close(self, now: float) -> list[EncodedUpdate]:
         """Count the open window for every model, charge it, and begin the next one."""
         self._snapshots.follow()
+        span = self._times.span
+        log_left_out(self._times)
         window = ClosedWindow(
-            self._rows, self._valid, self.closed, self._places, now, self._span, self._taken_in
+            self._rows, self._valid, self.closed, self._places, now, span, self._taken_in
         )
         updates = [
             model.make_update(window, self._snapshots, self._ledger) for model in self._models
@@ -440,7 +444,7 @@ class CountWindows:
         self._rows = self._rows[:0].copy()
         self._valid = self._valid[:0].copy()
         self._opened_at = None
-        self._span = NO_SPAN
+        self._times.clear()
         self._taken_in = NO_SPAN
         self._user_readings.clear()
 

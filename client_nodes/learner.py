@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
-from shoal.client_nodes.intake import NO_SPAN, SpanState, TimeSpan
+from shoal.client_nodes.intake import TimeSpan
 from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import Content, EncodedUpdate, Publisher
+from shoal.client_nodes.reading_times import ReadingTimes, ReadingTimesState, log_left_out
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -30,7 +31,7 @@ class LearnerState(SavedState):
     places_since_update: int
     republish: bool
     newest_reading_at: float | None
-    span: SpanState
+    times: ReadingTimesState
 
 
 class Learner:
@@ -70,8 +71,8 @@ class Learner:
         self._updated_at = started_at
         self.newest_reading_at: float | None = None
         """event time of the newest reading learnt, seconds since 1970"""
-        self._span = NO_SPAN
-        """event times of the places since the previous updates"""
+        self._times = ReadingTimes()
+        """times of the places since the previous updates"""
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -127,8 +128,8 @@ class Learner:
             for model in self._models:
                 model.learn(batch.rows[first:end], stop - start)
             self._rejected += stop - start - int(end - first)
-            self._span = self._span.joined(batch.place_times[start:stop])
-            self.newest_reading_at = self._span.joined([self.newest_reading_at]).newest
+            self._times.add(batch.place_times[start:stop])
+            self.newest_reading_at = self._times.span.joined([self.newest_reading_at]).newest
             self._places_since_update += stop - start
             start = stop
             if self._places_since_update >= self._publish_readings:
@@ -161,7 +162,7 @@ class Learner:
             places_since_update=self._places_since_update,
             republish=self._republish,
             newest_reading_at=self.newest_reading_at,
-            span=SpanState.of(self._span),
+            times=self._times.state(),
         )
         models = {model.name: model.state() for model in self._models}
         return {**state.saved(), "models": models}
@@ -191,21 +192,23 @@ class Learner:
         self._places_since_update = saved.places_since_update
         self._republish = saved.republish
         self.newest_reading_at = saved.newest_reading_at
-        self._span = saved.span.span
+        self._times.restore(saved.times)
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
         updates = self._updates_of(self._models, now)
+        log_left_out(self._times)
         self._places_since_update = 0
         self._republish = False
-        self._span = NO_SPAN
+        self._times.clear()
         self._updated_at = now
         return updates
 
     def _updates_of(self, models: Sequence[ModelLearner], now: float) -> list[EncodedUpdate]:
         """The updates of those of these models that have something to publish."""
         updates = []
+        span = self._times.span
         for model in models:
-            update = model.make_update(now, self._span, self.rejected)
+            update = model.make_update(now, span, self.rejected)
             if update is not None:
                 updates.append(update)
         return updates

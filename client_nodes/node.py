@@ -67,7 +67,7 @@ class ClientResources(NamedTuple):
     """records that the server had published when the client started"""
 
 
-STATE_VERSION = 13
+STATE_VERSION = 14
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from shoal.algorithms.streaming import Rows
-from shoal.client_nodes.intake import NO_SPAN, TimeSpan
+from shoal.client_nodes.intake import TimeSpan
+from shoal.client_nodes.reading_times import span_of
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
 from shoal.saved_state import BoolArray, FloatArray, SavedState
@@ -50,11 +51,8 @@ class RowWindow:
 
     @property
     def span(self) -> TimeSpan:
-        """Event times of the rows that have one."""
-        dated = self._times[self._dated]
-        if not len(dated):
-            return NO_SPAN
-        return TimeSpan(float(dated.min()), float(dated.max()))
+        """Times of the rows that have one, without outliers."""
+        return span_of(self._times[self._dated])
 
     def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
         """Add rows (n, d) with their event times. A row without one counts as of `now`."""

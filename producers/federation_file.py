@@ -17,6 +17,10 @@ from shoal.producers.sheet import LISTED
 WINDOW_READINGS = 400
 WINDOW_S_MAX = 604_800.0
 """longest window of a contract, in seconds"""
+WINDOW_S_GOAL = 21_600.0
+"""seconds of a window that show what of a day is like the day before"""
+WINDOW_READINGS_OF_DAYS = 100
+"""readings of a window that are not given up for it: with fewer, noise hides small clusters"""
 WINDOW_READINGS_MIN = 50
 """fewest readings of a window that noise leaves something of (docs/explanation/privacy.md)"""
 MISSING_MIN = 0.02
@@ -202,8 +206,10 @@ def _privacy(plan: Plan) -> list[str]:
         )
     interval = plan.understood.interval_s
     if interval is not None and interval * WINDOW_READINGS > 600:
+        # A window is spread over its time: a longer one than a part of a day shows no day cycle.
+        window = max(WINDOW_READINGS_OF_DAYS, min(WINDOW_READINGS, int(WINDOW_S_GOAL / interval)))
         # A sensor that sends live fills its window in this time.
-        window = max(WINDOW_READINGS_MIN, min(WINDOW_READINGS, int(WINDOW_S_MAX / interval)))
+        window = max(WINDOW_READINGS_MIN, min(window, int(WINDOW_S_MAX / interval)))
         if window != WINDOW_READINGS:
             lines.append(f"window_readings = {window}")
         lines.append(f"window_s = {min(WINDOW_S_MAX, float(round(1.1 * window * interval)))!r}")

@@ -134,6 +134,17 @@ def test_a_time_far_after_its_arrival_is_left_out(tmp_path: Path) -> None:
     assert max(newest) < 1e9 + 60.0 * 2 * WINDOW
 
 
+def test_a_clock_of_1970_moves_no_window(tmp_path: Path) -> None:
+    taken = minutes(3 * WINDOW)
+    strange = list(taken)
+    strange[70] = strange[90] = 0.0
+    found = [
+        updates_of(tmp_path / name, "public", times)["clusters"]
+        for name, times in (("all", taken), ("strange", strange))
+    ]
+    assert spans(found[0]) == spans(found[1])
+
+
 def test_number_and_time_of_a_reading_are_read_back_from_its_header() -> None:
     contents = number_contents([0, 17, 18], [None, 1.7e9 + 0.9, -5.5])
     assert contents == [b"0", b"17 1700000000", b"18 -6"]

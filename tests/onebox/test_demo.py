@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import signal
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from shoal.onebox.demo.plot import colours, separating_features, stretches
 from shoal.privacy.base import COUNT_MECHANISM
 from shoal.protocol.messages import Update
 from shoal.server_node.bootstrap import initial_status
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.report.status import ServerStatus
 from shoal.transports import open_log
 
@@ -78,6 +81,19 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return whole_run(tmp_path_factory.mktemp("default"), "--seconds", "2")
 
 
+def test_the_history_of_the_demo_is_that_of_its_sixteen_days(
+    default_run: Run,
+) -> None:
+    (server,) = (default_run.folder / "demo").glob("server*")
+    reader = HistoryReader(server / HISTORY_FILE)
+    starts = [counted.start for counted in reader.each_bin("rooms", 21600, 0, math.inf)]
+    first = datetime(2015, 2, 2, 12, tzinfo=UTC).timestamp()
+    last = datetime(2015, 2, 18, 12, tzinfo=UTC).timestamp()
+    assert min(starts) == first
+    assert last - 21600 <= max(starts) <= last
+    assert len({start // 86400 for start in starts}) == 17, "of sixteen times 24 hours"
+
+
 def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> None:
     folder, summary, log = default_run
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
@@ -88,7 +104,7 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> No
         "Light is high: " in sentence and " lux, elsewhere " in sentence
         for sentence in summary["found"][1:]
     )
-    assert len(summary["found"]) == 3
+    assert len(summary["found"]) == 1 + summary["clusters"], "a sentence on all, and one on each"
     assert summary["occupancy"].startswith("Somebody was in the room in ")
     assert "protects nothing" in summary["remark"]
     assert "protects nothing" in log

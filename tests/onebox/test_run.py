@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.onebox.run_command import _lines, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
+from shoal.protocol.history import pairs
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.outputs.events_command import events
 from shoal.server_node.report.clusters import clusters_of
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage
@@ -144,6 +148,24 @@ def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(fol
         one.post_status()
         assert one.board.status.ended
         assert not any("Stopped" in line for line in _lines(one, 1.0, {}))
+
+
+def test_a_file_that_is_replayed_with_privacy_has_its_own_days(folder: Path) -> None:
+    two_states(folder / "a.csv")
+    assert CliRunner().invoke(init_command, ["a.csv", "--private"]).exit_code == 0
+    assert run("a.toml", "a.csv", "--no-wait", "--json").exit_code == 0
+    config = load_config(folder / "a.toml")
+    reader = HistoryReader(config.server.folder / HISTORY_FILE)
+    readings = {}
+    for counted in reader.each_bin("clusters", 21600, 0, math.inf):
+        readings[counted.start] = sum(number for _, number in pairs(counted.clusters))
+    begin = int(datetime(2024, 3, 14, tzinfo=UTC).timestamp())
+    # Of 2 clients that have a reading every other minute, for 4000 minutes.
+    assert sorted(readings) == [begin + 21600 * number for number in range(len(readings))]
+    waiting = ROWS - sum(readings.values())
+    assert 0 <= waiting < 2 * config.contract.privacy.window_readings
+    for number in range(1, 8):
+        assert readings[begin + 21600 * number] == pytest.approx(360, abs=72)
 
 
 @pytest.mark.parametrize("privacy", ["--private", "--public"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,38 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
         assert said in result.output
     assert "'Büro' is buro-" in result.output
     assert "--name Flur " in result.output, "every command takes the real names"
+
+
+def test_times_are_proposed_as_public_where_a_column_holds_them(folder: Path) -> None:
+    german_file(folder / "a.csv")
+    result = run("a.csv")
+    assert load_config(folder / "a.toml").contract.privacy.times == "public"
+    assert result.output.count('times = "public" lets history, days and weeks be those of') == 1
+    (folder / "b.csv").write_text(
+        "warm,damp\n" + "".join(f"{20 + n % 7},{40 + n % 5}\n" for n in range(300))
+    )
+    result = run("b.csv")
+    assert load_config(folder / "b.toml").contract.privacy.times == "arrival"
+    assert "times =" not in result.output
+    assert "times =" not in (folder / "b.toml").read_text()
+
+
+@pytest.mark.parametrize(("minutes", "window"), [(1, 360), (5, 100), (1 / 60, 400), (120, 84)])
+def test_windows_of_counts_are_short_enough_to_show_the_day(
+    folder: Path, minutes: float, window: int
+) -> None:
+    begin = datetime(2024, 3, 4, tzinfo=UTC)
+    lines = ["time,warm,damp"]
+    for number in range(600):
+        moment = begin + timedelta(minutes=minutes) * number
+        lines.append(f"{moment:%Y-%m-%dT%H:%M:%SZ},{20 + number % 7 / 3},{40 + number % 5 / 7}")
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    result = run("a.csv")
+    assert result.exit_code == 0, result.output
+    privacy = load_config(folder / "a.toml").contract.privacy
+    assert privacy.window_readings == window
+    if window < 400:
+        assert privacy.window_s >= window * minutes * 60, "a live sensor fills it in time"
 
 
 def test_cells_are_shown_on_a_terminal_only(folder: Path) -> None:

@@ -1,0 +1,140 @@
+"""The times of the readings of one update, in bounded memory, and their span without outliers.
+
+One clock that has never been set, or a reading that a sensor has kept for ten days, would stretch
+the span of a whole update, over which its readings count as spread. So times far outside of the
+others are left out of it, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import numpy as np
+
+from shoal.client_nodes.intake import TimeSpan
+from shoal.kernels.arrays import Floats
+from shoal.saved_state import FloatArray, SavedState, require
+from shoal.telemetry.events import log_event
+
+GROUPS_MAX: Final = 64
+"""most groups of times that are kept; with more, two neighbours become one"""
+FAR_OUT: Final = 3.0
+"""distances between the quartiles beyond which a time is an outlier: the outer fences of Tukey 1977
+(Exploratory Data Analysis). Readings at equal intervals end one such distance before them"""
+NEAR_S: Final = 3600.0
+"""no time within this many seconds of a quartile is an outlier: readings that come in bursts"""
+WIDTH_POWER_MAX: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingTimesState(SavedState):
+    """The groups of times of an update that is not made yet."""
+
+    width_power: int
+    groups: Annotated[Floats, FloatArray("k", 3)]
+    """oldest time, newest time and number of each group, ascending"""
+
+    def check(self) -> None:
+        oldest, newest, number = self.groups.T
+        require(self.width_power <= WIDTH_POWER_MAX, "groups of times are wider than all times")
+        require(len(self.groups) <= GROUPS_MAX, "there are too many groups of times")
+        require(bool((oldest <= newest).all()), "a group of times ends before it begins")
+        require(bool((newest[:-1] <= oldest[1:]).all()), "groups of times do not ascend")
+        require(bool((number >= 1).all()), "a group of times has none")
+
+
+class ReadingTimes:
+    """Times of readings, in groups of equal width.
+
+    The width is the least power of two, in seconds, at which `GROUPS_MAX` groups hold all times. As
+    groups of one width lie within those of the next, they depend on the times alone: neither on
+    their order, nor on how they were split into calls.
+    """
+
+    def __init__(self) -> None:
+        self._width_power = 0
+        self._groups: Floats = np.empty((0, 3))
+
+    def add(self, times: Sequence[float | None]) -> None:
+        """Add times, seconds since 1970; None for a reading without one."""
+        known = np.array([time for time in times if time is not None], dtype=np.float64)
+        if not len(known):
+            return
+        singles = np.column_stack([known, known, np.ones(len(known))])
+        groups = np.concatenate([self._groups, singles])
+        groups = groups[np.argsort(groups[:, 0], kind="stable")]
+        self._groups = _joined(groups, self._width_power)
+        while len(self._groups) > GROUPS_MAX:
+            self._width_power += 1
+            self._groups = _joined(self._groups, self._width_power)
+
+    @property
+    def span(self) -> TimeSpan:
+        """From the oldest to the newest time, without outliers."""
+        kept = self._kept()
+        if not len(kept):
+            return TimeSpan()
+        return TimeSpan(float(kept[0, 0]), float(kept[-1, 1]))
+
+    @property
+    def left_out(self) -> int:
+        """Number of times that are not in the span."""
+        return int(self._groups[:, 2].sum() - self._kept()[:, 2].sum())
+
+    def _kept(self) -> Floats:
+        """The groups that are no outliers: their nearest end lies within the fences."""
+        groups = self._groups
+        if not len(groups):
+            return groups
+        reached = np.cumsum(groups[:, 2])
+        # The far ends of the groups with the quartiles, so that the fences are never too near.
+        low = groups[reached.searchsorted(reached[-1] / 4.0), 0]
+        high = groups[reached.searchsorted(reached[-1] * 3.0 / 4.0), 1]
+        reach = max(NEAR_S, FAR_OUT * (high - low))
+        kept: Floats = groups[(groups[:, 1] >= low - reach) & (groups[:, 0] <= high + reach)]
+        return kept
+
+    def clear(self) -> None:
+        """Forget all times."""
+        self._width_power = 0
+        self._groups = np.empty((0, 3))
+
+    def state(self) -> ReadingTimesState:
+        """What `restore` takes."""
+        return ReadingTimesState(width_power=self._width_power, groups=self._groups)
+
+    def restore(self, saved: ReadingTimesState) -> None:
+        """Become the saved one."""
+        self._width_power = saved.width_power
+        self._groups = saved.groups
+
+
+def span_of(times: Floats) -> TimeSpan:
+    """The span of times (n,), seconds since 1970, without outliers."""
+    all_times = ReadingTimes()
+    all_times.add(times.tolist())
+    return all_times.span
+
+
+def log_left_out(times: ReadingTimes) -> None:
+    """Log how many times the span of an update leaves out, if any."""
+    left_out = times.left_out
+    if left_out:
+        log_event("times_left_out", logging.WARNING, readings=left_out)
+
+
+def _joined(groups: Floats, width_power: int) -> Floats:
+    """Groups (n, 3), ascending, with those in one interval of this width put together."""
+    number = np.floor(groups[:, 0] / math.ldexp(1.0, width_power))
+    starts = np.flatnonzero(np.diff(number, prepend=-np.inf))
+    return np.column_stack(
+        [
+            groups[starts, 0],
+            np.maximum.reduceat(groups[:, 1], starts),
+            np.add.reduceat(groups[:, 2], starts),
+        ]
+    )
