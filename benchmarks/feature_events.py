@@ -165,7 +165,7 @@ def read(data: Path, name: str) -> Stream:
         own = unit[states == state]
         squares += np.nansum((own - np.nanmean(own, axis=0)) ** 2, axis=0)
     spread = np.sqrt(squares / (~np.isnan(unit)).sum(axis=0))
-    times = START + source.step_s * np.arange(len(unit))
+    times: Floats = START + source.step_s * np.arange(len(unit), dtype=np.float64)
     return Stream(name, unit, times, spread, labels)
 
 
