@@ -117,6 +117,15 @@ class Run(NamedTuple):
         return int(sum(node.totals.get(name, 0) for node in self.box.clients.values()))
 
 
+def _show_source(sentences: Sequence[str], texts: Mapping[str, str]) -> None:
+    """Print how the files were understood, and the names of clients that differ from the data."""
+    for sentence in sentences:
+        click.echo(sentence, err=True)
+    for name, text in texts.items():
+        if text != name:
+            click.echo(f"client {text!r} has the name {name}", err=True)
+
+
 @contextmanager
 def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     """Clients, server and producer of a federation in this process. Raises `ShoalError`."""
@@ -124,13 +133,10 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
     files = FILES.source_files(source)
     if not options["again"]:
         refuse_repeats(files, config.readings_folder, ask=not options["as_json"])
-    for sentence in () if options["as_json"] else FILES.sentences(source):
-        click.echo(sentence, err=True)
     names = FILES.clients(source)
     texts = FILES.texts(source)
-    for name, text in () if options["as_json"] else texts.items():
-        if text != name:
-            click.echo(f"client {text!r} has the name {name}", err=True)
+    if not options["as_json"]:
+        _show_source(FILES.sentences(source), texts)
     # Labels stay in the folders of the clients.
     client = config.client.model_copy(update={"publish_s": LAST_UPDATE_S, "label": True})
     # All clients are known: no first clustering waits for others.

@@ -293,10 +293,14 @@ class PumpedSource(SourceType):
         pump.watch = watch = ReadingWatch(contract)
         # After all that may be refused, so that a run that is refused has not started.
         log_event("started", federation=contract.federation, contract=contract.digest)
-        for sentence in () if task.as_json else self.sentences(source):
-            click.echo(sentence, err=True)
+        if not task.as_json:
+            for sentence in self.sentences(source):
+                click.echo(sentence, err=True)
         _run(pump, display_on(sys.stderr, time.monotonic, task.as_json))
-        empty = "" if pump.position or not pump.finished or options["limit"] == 0 else self.empty
+        empty = ""
+        # Not for a limit of 0, which asks for nothing.
+        if pump.finished and not pump.position and options["limit"] != 0:
+            empty = self.empty
         return ProducerTotals(
             pump.finished,
             pump.published,

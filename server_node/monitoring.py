@@ -429,10 +429,14 @@ class ServerMonitoring:
             "updates": snapshot.updates,
         }
         totals.reports.append(Report("snapshot_published", logging.INFO, fields))
-        if (places := published.view.unresolved) and snapshot.model not in self._short_of_memory:
+        places = published.view.unresolved
+        if not places:
+            self._short_of_memory.discard(snapshot.model)
+        elif snapshot.model not in self._short_of_memory:
+            # Once, and not with every snapshot, until there was enough memory again.
+            self._short_of_memory.add(snapshot.model)
             short = {"model": snapshot.model, "places": places, "clusters": snapshot.known}
             totals.reports.append(Report("memory_too_small", logging.WARNING, short))
-        (self._short_of_memory.add if places else self._short_of_memory.discard)(snapshot.model)
         for event in published.events:
             # Alert rules count them, and a cluster that is confirmed or muted raises none.
             if not event.muted:

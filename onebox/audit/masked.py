@@ -336,11 +336,11 @@ class NoiseFinding:
 
     def as_dict(self) -> dict[str, Any]:
         """See `Finding.as_dict`."""
-        finite = {
-            name: value if math.isfinite(value) else None
-            for name, value in vars(self).items()
-            if name in BOUNDS
-        }
+        # JSON has no infinity.
+        finite: dict[str, float | None] = {}
+        for name in BOUNDS:
+            value = getattr(self, name)
+            finite[name] = value if math.isfinite(value) else None
         named = {
             "audit": self.audit,
             "subject": self.subject,
@@ -354,7 +354,7 @@ class NoiseFinding:
         )
 
 
-BOUNDS: Final = {"declared", "estimate", "low", "high"}
+BOUNDS: Final = ("declared", "estimate", "low", "high")
 
 
 def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> NoiseFinding:

@@ -55,11 +55,13 @@ def loss_from_scores(scores: Floats, first: Bools, alpha: float = ALPHA) -> Loss
     `alpha` is divided between them, so that taking the best of them is sound.
     """
     sizes = np.abs(scores)
+    # Scores that differ by rounding alone are one threshold.
     found = np.unique(np.round(sizes[sizes > SCORE_STEP] / SCORE_STEP)) * SCORE_STEP
     if not len(found):
         return loss_from_guesses(len(scores), 0, 0, alpha)
     if len(found) > THRESHOLDS_MAX:
         found = np.quantile(found, np.linspace(0.0, 1.0, THRESHOLDS_MAX), method="nearest")
+    # Few thresholds, since each one takes its share of the probability of an error.
     right = (scores > 0) == first
     losses = []
     for threshold in found.tolist():
@@ -80,6 +82,7 @@ def loss_from_statistic(values: Floats, first: Bools) -> Loss:
     The first half of the trials teaches the attack what is usual of either input, the second half
     is guessed: what is nearer to the median of one. A value in the middle between both is no guess.
     """
+    # Two halves: an attack judged by the trials that it has learnt from finds what is not there.
     half = len(values) // 2
     if first[:half].all() or not first[:half].any():
         return loss_from_guesses(len(values) - half, 0, 0)
@@ -93,8 +96,12 @@ def clopper_pearson(hits: int, trials: int, alpha: float) -> tuple[float, float]
     """Lower and upper bound of a probability after `hits` in `trials`; each is wrong with
     probability <= `alpha`."""
     tail = _Binomial(trials)
-    low = 0.0 if hits == 0 else _solve(lambda p: tail.at_least(hits, p) - alpha)
-    high = 1.0 if hits == trials else _solve(lambda p: alpha - (1.0 - tail.at_least(hits + 1, p)))
+    low = 0.0
+    high = 1.0
+    if hits > 0:
+        low = _solve(lambda p: tail.at_least(hits, p) - alpha)
+    if hits < trials:
+        high = _solve(lambda p: alpha - (1.0 - tail.at_least(hits + 1, p)))
     return low, high
 
 
@@ -110,6 +117,7 @@ class _Binomial:
     without SciPy."""
 
     def __init__(self, trials: int) -> None:
+        # Logarithms: factorials of thousands of trials overflow.
         log_factorial = np.concatenate(
             [[0.0], np.cumsum(np.log(np.arange(1, trials + 1, dtype=np.float64)))]
         )
@@ -131,9 +139,13 @@ def _solve(rising: Callable[[float], float]) -> float:
     """The point in (0, 1) at which a rising function crosses 0, by bisection."""
     low = 0.0
     high = 1.0
+    # After 50 halves what is left is the rounding of a number below 1.
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+        if rising(middle) > 0:
+            high = middle
+        else:
+            low = middle
     return (low + high) / 2
 
 
@@ -199,10 +211,10 @@ class LossFinding:
             "trials": loss.trials,
             "guesses": loss.guesses,
             "hits": loss.hits,
-            "epsilon_declared": self.declared if math.isfinite(self.declared) else None,
+            "epsilon_declared": _finite(self.declared),
             "epsilon_estimate": loss.estimate,
-            "epsilon_low": loss.low if math.isfinite(loss.low) else None,
-            "epsilon_high": loss.high if math.isfinite(loss.high) else None,
+            "epsilon_low": _finite(loss.low),
+            "epsilon_high": _finite(loss.high),
             "alpha": ALPHA,
             "refuted": self.refuted,
         }
@@ -244,6 +256,11 @@ class EventFinding:
             "occurred": self.occurred,
             "refuted": self.refuted,
         }
+
+
+def _finite(epsilon: float) -> float | None:
+    """JSON has no infinity."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def verdict(finding: Finding) -> str:

@@ -100,8 +100,10 @@ class CountsAttack:
         counted = self._counter.count(
             np.empty((0, self._width)), np.empty(0, dtype=np.bool_), self._client, 0
         )
-        none, one = (counted.update(counted.counts + more) for more in (0, 1))
-        return frozenset(name for name in none if not np.array_equal(none[name], one[name]))
+        # By trying: algorithms name their arrays as they like.
+        before = counted.update(counted.counts)
+        after = counted.update(counted.counts + 1)
+        return frozenset(name for name in before if not np.array_equal(before[name], after[name]))
 
     def _score(self, update: Update, neighbours: Neighbours) -> float:
         published = np.concatenate([update.arrays[name] for name in sorted(self.count_names)])
@@ -137,9 +139,9 @@ def audit_windows(
     the times of other users'. Every trial is one window of `window_readings` readings of a client
     in `folder`.
     """
-    audited = in_folder(
-        _that_drops_repeats(config) if second == "other times" else config, folder, [model.declared]
-    )
+    if second == "other times":
+        config = _that_drops_repeats(config)
+    audited = in_folder(config, folder, [model.declared])
     contract = audited.resolved
     bounds = contract.bounds
     unit = contract.mode.unit
@@ -179,10 +181,11 @@ def audit_messages(
     with AuditedClient(audited) as client:
         _fill_first_window(client, contract)
         for trial in range(trials):
-            spread = generator.uniform(FIRST, SECOND, size=(size, d))
-            client.publish(
-                contract.bounds.from_unit(np.full((size, d), FIRST) if was_first[trial] else spread)
-            )
+            # Drawn in every trial, so that drawing takes its time whichever window it is.
+            window = generator.uniform(FIRST, SECOND, size=(size, d))
+            if was_first[trial]:
+                window = np.full((size, d), FIRST)
+            client.publish(contract.bounds.from_unit(window))
             sizes[trial] = client.message_bytes
             seconds[trial] = client.step_s
     # Nothing of a window may show in them, so a window costs no more than one reading in it.
@@ -220,6 +223,7 @@ def audit_rejected(
         with AuditedClient(audited) as client:
             updates = client.publish(audited.resolved.bounds.from_unit(values), apart=True)
         seen.append([attacks[update.model].public_part(update) for update in updates])
+    # The longest of all: an update that one client has and another lacks differs too.
     different = sum(len(set(some)) > 1 for some in zip_longest(*seen))
     subject = ", ".join(model.name for model in counting)
     return EventFinding(
@@ -325,7 +329,10 @@ def _neighbours(
     window = generator.uniform(*MIDDLE, size=(size, contract.width))
     if second == "other times":
         return _at_the_times_of_others(window, unit.readings_max)
-    own = min(size, unit.readings_max + BEYOND) if unit.is_user else 1
+    own = 1
+    if unit.is_user:
+        # Some more than a window counts, so that the bound on them is attacked as well.
+        own = min(size, unit.readings_max + BEYOND)
     # In order: of a user's readings in a window the first ones are counted.
     places = np.sort(generator.choice(size, size=own, replace=False))
     other = window.copy()
@@ -333,6 +340,7 @@ def _neighbours(
     other[places] = np.nan if second == "rejected" else SECOND
     if second == "incomplete":
         other[places, : contract.width // 2] = np.nan
+    # Every other reading is of a user of its own, so that only the attacked one has several.
     users = [USER if place in places else str(place).encode() for place in range(size)]
     counted = np.ones(size, dtype=np.bool_)
     counted[places[unit.readings_max :]] = False
@@ -343,6 +351,7 @@ def _that_drops_repeats(config: Config) -> Config:
     """The federation with clients that drop repeats, and windows in which that shows above the
     noise."""
     privacy = config.contract.privacy
+    # In a small window the counts of half a window would not stand out of the noise.
     window = max(privacy.window_readings, USERS_WINDOW * config.resolved.mode.unit.readings_max)
     contract = config.contract.model_copy(
         update={"privacy": privacy.model_copy(update={"window_readings": window})}

@@ -147,17 +147,23 @@ class Demo:
         model = next(iter(self.box.server.models().values()))
         snapshot = model.snapshot
         rows = self.rows()
+        # Before the first snapshot all of its numbers are 0.
+        sizes = {"counted": 0, "nodes": 0, "clusters": 0, "version": 0}
+        if snapshot is not None:
+            sizes = {
+                "counted": snapshot.readings,
+                "nodes": snapshot.nodes,
+                "clusters": snapshot.known,
+                "version": snapshot.version,
+            }
         return {
             "seconds": round(seconds, 1),
             "readings": sum(row.get("learned", 0) for row in rows),
-            "counted": snapshot.readings if snapshot else 0,
+            **sizes,
             "rejected": sum(row.get("rejected", 0) for row in rows),
             "clients": len(rows),
             "client_nodes": sum(row["nodes"] for row in rows),
             "updates": sum(row.get("updates", 0) for row in rows),
-            "nodes": snapshot.nodes if snapshot else 0,
-            "clusters": snapshot.known if snapshot else 0,
-            "version": snapshot.version if snapshot else 0,
             "known": {
                 name: len(served.lineage.known) for name, served in self.box.server.models().items()
             },

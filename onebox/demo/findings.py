@@ -200,13 +200,13 @@ def table(compared: list[Result]) -> list[str]:
     rows = [HEADINGS, *(_cells(result) for result in compared)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     is_number = [False, False, False, True, True, True]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = []
+        for cell, width, right in zip(row, widths, is_number, strict=True):
+            cells.append(cell.rjust(width) if right else cell.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _cells(result: Result) -> tuple[str, ...]:

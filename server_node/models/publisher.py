@@ -181,9 +181,13 @@ class ModelPublisher:
         if found is not None:
             # After a pause of a sensor, or an answer in between, an update has fewer readings in
             # its time: seldom more.
-            weight = DENSER_WEIGHT if known is None or found < known else SPARSER_WEIGHT
-            moved = 0.0 if known is None else weight * (min(found, 2 * known) - known)
-            self.counts.reading_s = found if known is None else known + moved
+            if known is None:
+                self.counts.reading_s = found
+            else:
+                weight = DENSER_WEIGHT if found < known else SPARSER_WEIGHT
+                # Twice at most: one long pause must not decide what is usual.
+                moved = weight * (min(found, 2 * known) - known)
+                self.counts.reading_s = known + moved
 
     def count_readings(self, readings: int) -> None:
         """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot
@@ -374,8 +378,10 @@ class ModelPublisher:
         lineage, changes = self._next_lineage(
             arrays, view, clustered_readings, now, in_round=request is not None
         )
-        # A request has told clients the version of its snapshot already.
-        self.counts.version = self.counts.version + 1 if request is None else request.version
+        self.counts.version += 1
+        if request is not None:
+            # Clients have been told the version of its snapshot already.
+            self.counts.version = request.version
         snapshot = Snapshot(
             federation=self._contract.federation,
             contract=self._digest,
@@ -464,12 +470,13 @@ class ModelPublisher:
         self.counts.rebuilt = False
         if self._carried is not None:
             self._carried, before, view = self._carried.follow(before, view)
-        newest = self.counts.newest_reading_at
         # By the time of readings: events of a log that is read late or again have the dates at
         # which they happened.
-        lineage, events = advance(
-            before, view, readings, now if newest is None else min(newest, now)
-        )
+        at = now
+        if self.counts.newest_reading_at is not None:
+            # The clock of a sensor may be ahead.
+            at = min(self.counts.newest_reading_at, now)
+        lineage, events = advance(before, view, readings, at)
         # By the snapshot that has learnt from them: by the one before, the first readings of a
         # cluster would fall to others. Before any cluster is known they wait for the first.
         if lineage.of_number:
@@ -483,11 +490,7 @@ class ModelPublisher:
         times = self._times.look(
             self._published_history, self._model.name, self._recorder.newest(COARSE_S), given
         )
-        events = (
-            events
-            + asked
-            + self._unusual_events(lineage, now if newest is None else min(newest, now))
-        )
+        events = events + asked + self._unusual_events(lineage, at)
         return lineage.with_times(times), events
 
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:

@@ -69,8 +69,9 @@ class Participation:
         """The state with these answers, by client, in place of earlier ones of their clients."""
         size = self.received_bytes
         for client, answer in arrived.items():
-            replaced = self.received.get(client)
-            size += answer.size - (0 if replaced is None else replaced.size)
+            size += answer.size
+            if client in self.received:
+                size -= self.received[client].size
         return replace(self, received={**self.received, **arrived}, received_bytes=size)
 
     def without_answers(self) -> Self:
@@ -125,11 +126,11 @@ class Participation:
         self, contract: Contract, request: RoundRequest, known: Sequence[str]
     ) -> list[str]:
         """Participating clients that a request asks."""
-        return [
-            client
-            for client in self.participating(known)
-            if request.selects(contract.federation, client)
-        ]
+        selected = []
+        for client in self.participating(known):
+            if request.selects(contract.federation, client):
+                selected.append(client)
+        return selected
 
     def has_quorum(
         self, contract: Contract, request: RoundRequest, known: Sequence[str], share: float

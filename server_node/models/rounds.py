@@ -139,12 +139,15 @@ def quarantined(state: RoundState, client: str) -> RoundState:
     A model that sleeps wakes at once, to move to where the other clients' answers lead.
     """
     answered = state.newest_answer_of(client) > 0
+    wake_at = state.wake_at
+    if answered and state.phase is Phase.SLEEPING:
+        wake_at = -math.inf
     return replace(
         state,
         quarantined=state.quarantined | {client},
         participation=state.participation.without_client(client),
         policy_state=state.policy_state.without(client),
-        wake_at=-math.inf if answered and state.phase is Phase.SLEEPING else state.wake_at,
+        wake_at=wake_at,
     )
 
 
@@ -319,7 +322,9 @@ class RoundsModel(PublishedModel):
         client = answer.answer.client
         replaced = self._arrived.get(client) or self._state.participation.received.get(client)
         self._arrived[client] = answer
-        self._arrived_bytes += answer.size - (0 if replaced is None else replaced.size)
+        self._arrived_bytes += answer.size
+        if replaced is not None:
+            self._arrived_bytes -= replaced.size
 
     def _newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""

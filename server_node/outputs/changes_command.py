@@ -64,12 +64,15 @@ def lines_of(changes: Changes, chance: float = CHANCE) -> list[str]:
         "Moved": moved,
         "Share moved": shares,
     }
-    for title, some in parts.items():
-        lines += [title, *(f"  {line}" for line in some)] if some else []
+    for title, part in parts.items():
+        if part:
+            lines.append(title)
+            lines += [f"  {line}" for line in part]
     return [*lines, _last_line(changes, chance, any(parts.values()))]
 
 
 def _last_line(changes: Changes, chance: float, something: bool) -> str:
+    # Chance is estimated from the variance between bins, of which a few show nothing.
     if min(changes.bins) < BINS_MIN:
         return (
             f"The spans have {changes.bins[0]} and {changes.bins[1]} bins of"
@@ -83,40 +86,46 @@ def _last_line(changes: Changes, chance: float, something: bool) -> str:
     )
 
 
-def _begun_line(one: Begun) -> str:
-    parted = f", parted from {one.other or 'another cluster'}" if one.kind == "parted" else ""
-    by = ", ".join(f"{client} {100 * share:.0f} %" for client, share in one.clients)
-    return (
-        f"{one.title}{parted}: {100 * one.share:.1f} % of the"
-        f" readings{f'; from {by}' if by else ''}"
-    )
+def _begun_line(begun: Begun) -> str:
+    line = begun.title
+    if begun.kind == "parted":
+        line += f", parted from {begun.other or 'another cluster'}"
+    line += f": {100 * begun.share:.1f} % of the readings"
+    if begun.clients:
+        shares = [f"{client} {100 * share:.0f} %" for client, share in begun.clients]
+        line += f"; from {', '.join(shares)}"
+    return line
 
 
-def _ended_line(one: Ended) -> str:
+def _ended_line(ended: Ended) -> str:
     ends = {
-        "merged": f"merged into {one.other or 'another cluster'}",
+        "merged": f"merged into {ended.other or 'another cluster'}",
         "gone": "gone",
         "quiet": "no readings fall to it",
     }
-    return f"{one.title}: {ends[one.kind]}; it had {100 * one.share:.1f} %"
+    return f"{ended.title}: {ends[ended.kind]}; it had {100 * ended.share:.1f} %"
 
 
-def _moved_line(one: Moved) -> str:
-    places = max(0, 1 - math.floor(math.log10(abs(one.by)))) if one.by else 0
-    before, after = (f"{value:.{places}f}" for value in (one.before, one.after))
-    unit = f" {one.unit}" if one.unit else ""
-    if one.values is not None and one.values[0] != one.values[1]:
-        return f"{one.title}: {one.feature} {' to '.join(one.values)}, {_chance(one.chance)}"
-    return (
-        f"{one.title}: {one.feature} {one.by:+.{places}f}{unit} ({before} to {after}),"
-        f" {_chance(one.chance)}"
-    )
+def _moved_line(move: Moved) -> str:
+    feature = f"{move.title}: {move.feature}"
+    if move.values is not None and move.values[0] != move.values[1]:
+        return f"{feature} {' to '.join(move.values)}, {_chance(move.chance)}"
+    # Two digits of the difference: more of the means would be noise.
+    places = 0
+    if move.by:
+        places = max(0, 1 - math.floor(math.log10(abs(move.by))))
+    by = f"{move.by:+.{places}f} {move.unit}".rstrip()
+    means = f"{move.before:.{places}f} to {move.after:.{places}f}"
+    return f"{feature} {by} ({means}), {_chance(move.chance)}"
 
 
-def _share_line(one: ShareMoved) -> str:
-    by = ", ".join(f"{client} {100 * share:+.1f}" for client, share in one.clients)
-    shares = f"{100 * one.before:.1f} to {100 * one.after:.1f} % ({100 * one.by:+.1f} points"
-    return f"{one.title}: {shares}{f'; {by}' if by else ''}), {_chance(one.chance)}"
+def _share_line(share: ShareMoved) -> str:
+    points = f"{100 * share.by:+.1f} points"
+    if share.clients:
+        by_client = [f"{client} {100 * by:+.1f}" for client, by in share.clients]
+        points += f"; {', '.join(by_client)}"
+    shares = f"{100 * share.before:.1f} to {100 * share.after:.1f} %"
+    return f"{share.title}: {shares} ({points}), {_chance(share.chance)}"
 
 
 def _chance(chance: float) -> str:
@@ -206,25 +215,20 @@ def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
     features = {feature.name: feature for feature in contract.features}
     for place, move in enumerate(moved):
         feature = features[move.feature]
-        before, after = (
-            (value - feature.low) / (feature.high - feature.low)
-            for value in (move.before, move.after)
-        )
+        width = feature.high - feature.low
+        before = (move.before - feature.low) / width
+        after = (move.after - feature.low) / width
         if move.values is None:
             words = f"{move.by:+.3g} {move.unit}".rstrip()
         else:
             words = " to ".join(dict.fromkeys(move.values))
+        around = False
         if feature.kind == "circular":
             before = before % 1.0
             after = after % 1.0
-        _dumbbell(
-            chart,
-            place,
-            before,
-            after,
-            AFTER,
-            around=feature.kind == "circular" and abs(after - before) > 0.5,
-        )
+            # The shorter way, which is the one that the mean has moved.
+            around = abs(after - before) > 0.5
+        _dumbbell(chart, place, before, after, AFTER, around=around)
         chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
     _rows(chart, [f"{move.feature}\n{move.title}" for move in moved], "none")
     chart.set(xlim=(0, 1.25), xticks=[])
@@ -235,7 +239,10 @@ def _dumbbell(
 ) -> None:
     """`around`: the way leads over the ends of a circle, 0 and 1."""
     low, high = sorted((before, after))
-    for ends in [(0.0, low), (high, 1.0)] if around else [(low, high)]:
+    lines = [(low, high)]
+    if around:
+        lines = [(0.0, low), (high, 1.0)]
+    for ends in lines:
         chart.plot(
             ends, [place, place], color=colour, linewidth=3, solid_capstyle="round", zorder=1
         )
@@ -283,9 +290,13 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
             try:
                 event = ClusterEventMessage.decode(record.value)
             except MessageRejected:
+                # Others may write to the topic; what is no event has no place in the history.
                 continue
             if event.model == model:
-                at = event.at if event.reading_at is None else event.reading_at
+                # By the readings: a log that was read late has later times.
+                at = event.at
+                if event.reading_at is not None:
+                    at = event.reading_at
                 yield PastEvent(at, event.kind, event.cluster, event.other)
 
 
@@ -358,10 +369,10 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
         draw_changes(found, contract, chance, out)
+    elif form == "json":
+        _write(_json_text(found, chance), out)
     else:
-        _write(
-            _json_text(found, chance) if form == "json" else "\n".join(lines_of(found, chance)), out
-        )
+        _write("\n".join(lines_of(found, chance)), out)
     chances = [difference.chance for difference in found.moved] + [
         difference.chance for difference in found.shares
     ]

@@ -72,6 +72,7 @@ class AlgorithmOptions(BaseModel):
             return cls.model_validate(dict(options))
         except ValidationError as error:
             name = algorithm or cls.ALGORITHM
+            # One problem at a time: pydantic lists one for each type that a value could have been.
             problems = error.errors(include_url=False, include_context=False)
             # An unknown option comes first: it may be a slip of the name of one that is missing.
             for problem in problems:
@@ -105,6 +106,7 @@ class AlgorithmOptions(BaseModel):
     def accepts(cls, name: str, value: object) -> bool:
         """Whether the algorithm has an option of this name that takes the value."""
         try:
+            # By trying, so that there is one definition of what is valid.
             cls.parse({name: value})
         except SettingsError:
             return False

@@ -145,6 +145,7 @@ class ClusteringView:
         if centres is None or centre_mass is None:
             centres, centre_mass = _weighted_means(points, weight, number)
         total = _floats(centre_mass)
+        # A position is an id only for nodes that keep their places, such as centres.
         if node_id is None:
             node_id = np.arange(len(points))
         if edges is None:
@@ -181,6 +182,7 @@ class ClusteringView:
         """
         total = _floats(mass)
         number = np.where(total > 0, np.arange(len(total)), NO_CLUSTER)
+        # Not accumulated: in rounds, each answer is about all rows that a client holds now.
         return cls.from_nodes(
             centres, total, number, centres=centres, centre_mass=total, accumulates=False
         )

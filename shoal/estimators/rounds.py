@@ -71,7 +71,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         self._require_fit()
         view = self._algorithm().view(self.params_)
         width = view.nodes.shape[1]
-        nodes = view.nodes if self._scale is None else self._scale.undo(view.nodes)
+        nodes = self._in_units(view.nodes)
         given: Any = getattr(
             self, "feature_names_in_", [f"feature {place}" for place in range(self.n_features_in_)]
         )
@@ -91,7 +91,9 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """Run the rounds over one table for each client; sets what all subclasses have. Returns the
         algorithm."""
         algorithm = self._algorithm()
-        rounds_max = 1 if algorithm.one_shot else getattr(self, "max_rounds", 1)
+        rounds_max = 1
+        if not algorithm.one_shot:
+            rounds_max = getattr(self, "max_rounds", 1)
         tolerance = getattr(self, "tol", 0.0)
         progress = Progress(
             getattr(self, "verbose", False), getattr(self, "max_seconds", None), "rounds"
@@ -110,7 +112,9 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             seed=int(getattr(self, "random_state", 0)),
             is_over=lambda shift: progress.advance(1, f", the last moved the model by {shift:.3g}"),
         )
-        progress.finish(0 if converged(result.shifts, tolerance) else rounds_max, self)
+        # 0: it ended because the model stands still; else it may have been cut off.
+        rounds_cut_off = 0 if converged(result.shifts, tolerance) else rounds_max
+        progress.finish(rounds_cut_off, self)
         self.params_: Params = result.params
         self.shifts_ = result.shifts
         self.n_rounds_ = len(result.shifts)
@@ -124,8 +128,10 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def _n_clusters(self) -> int:
         """The parameter `n_clusters`, or the number that its criterion has chosen."""
-        chosen: int = self.n_clusters_ if isinstance(self.n_clusters, str) else self.n_clusters
-        return chosen
+        number: int = self.n_clusters
+        if isinstance(self.n_clusters, str):
+            number = self.n_clusters_
+        return number
 
     def _choose(self, tables: list[Floats], box: InitHint) -> None:
         """Set `n_clusters_`: the parameter `n_clusters`, or the choice of its criterion. Raises
@@ -178,13 +184,20 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             if init == "kfed":
                 return kfed_hint(self._n_clusters(), tables, box)
             return box
-        centres = check_rows(init, len(box.low))
-        return InitHint(
-            box.low,
-            box.high,
-            box.seed,
-            centres if self._scale is None else self._scale.apply(centres),
-        )
+        centres = self._on_scale(check_rows(init, len(box.low)))
+        return InitHint(box.low, box.high, box.seed, centres)
+
+    def _on_scale(self, rows: Floats) -> Floats:
+        """rows (n, d) in the user's units -> on the scale that the algorithm works on."""
+        if self._scale is None:
+            return rows
+        return self._scale.apply(rows)
+
+    def _in_units(self, points: Floats) -> Floats:
+        """points (n, d) of the algorithm -> in the user's units."""
+        if self._scale is None:
+            return points
+        return self._scale.undo(points)
 
 
 class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
@@ -233,14 +246,13 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        centres = algorithm.view(self.params_).centres
-        self.cluster_centers_: Floats = (
-            centres if self._scale is None else self._scale.undo(centres)
-        )
+        self.cluster_centers_: Floats = self._in_units(algorithm.view(self.params_).centres)
         self.n_features_in_ = self.cluster_centers_.shape[1]
         self.labels_by_client_ = [algorithm.predict(self.params_, rows) for rows in tables]
-        labels = np.concatenate(self.labels_by_client_)
-        self.labels_ = labels if position is None else labels[position]
+        self.labels_ = np.concatenate(self.labels_by_client_)
+        if position is not None:
+            # In the order of the user's table, whose rows were dealt out to clients.
+            self.labels_ = self.labels_[position]
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
@@ -252,10 +264,8 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         known = getattr(self, "feature_names_in_", None)
         if known is not None:
             check_names(column_names(X), known.tolist())
-        rows = rows.reshape(-1, self.n_features_in_)
-        return self._algorithm().predict(
-            self.params_, rows if self._scale is None else self._scale.apply(rows)
-        )
+        rows = self._on_scale(rows.reshape(-1, self.n_features_in_))
+        return self._algorithm().predict(self.params_, rows)
 
     def _scaled(self, tables: list[Floats], names: list[str] | None) -> list[Floats]:
         """The tables of clients on the scale that the parameter `scale` asks for; warns where there
@@ -263,10 +273,11 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         kind = getattr(self, "scale", None)
         rows = np.concatenate([table for table in tables if len(table)])
         check_scale(kind)
-        self._scale = None if kind is None else scale_of(rows, kind, getattr(self, "bounds", None))
-        if self._scale is None:
+        if kind is None:
+            self._scale = None
             warn_of_scales(rows, names)
             return tables
+        self._scale = scale_of(rows, kind, getattr(self, "bounds", None))
         return [self._scale.apply(table) if len(table) else table for table in tables]
 
 

@@ -79,7 +79,9 @@ def choose_clusters(
     held = landmarks.mass > 0
     if not held.any():
         raise InvalidData("there is no landmark to choose a number of clusters from")
+    # Distances between all of them are kept, and every criterion goes through them for each k.
     merged = _merged(Landmarks(landmarks.points[held], landmarks.mass[held]), seed)
+    # With a cluster for every few landmarks each criterion follows single landmarks.
     most = max(1, min(most, len(merged.points) // PER_CLUSTER))
     partitions = Partitions(merged)
     if criterion == "gap":
@@ -111,6 +113,8 @@ class Partitions:
         while len(self._centres) < k:
             before = self._centres[-1]
             least = nearest(points, before)[1]
+            # What the inertia loses at least if this landmark becomes a centre (Likas, Vlassis,
+            # Verbeek 2003).
             promise = mass @ np.maximum(least[:, None] - self.between, 0.0)
             new = points[int(promise.argmax())][None]
             # Where every landmark is a centre already, one more would be a centre twice.
@@ -151,6 +155,7 @@ def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -
     for k in range(1, most + 1):
         logs = np.array([_log(reference.inertia(k)) for reference in references])
         gaps[k] = float(logs.mean() - _log(partitions.inertia(k)))
+        # With the error of the mean over the references itself (Tibshirani, Walther, Hastie 2001).
         errors[k] = float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
     # Of equal gaps the smallest number: `max` takes the first.
     best = max(gaps, key=gaps.__getitem__)
@@ -172,6 +177,7 @@ def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
     high = along.max(axis=0)
     for number in range(REFERENCES):
         generator = np.random.default_rng([seed, number])
+        # By number and seed: the same references at every start, and independent of the order of k.
         drawn = generator.uniform(low, high, size=points.shape) @ directions.T + middle
         yield Landmarks(drawn, generator.permutation(mass))
 
@@ -195,6 +201,7 @@ def _silhouette(partitions: Partitions, k: int) -> float:
     totals = mass @ own
     far = np.sqrt(partitions.between) @ (own * mass[:, None])
     """(q, k) sums of the distances to the rows of each cluster"""
+    # A row is no neighbour of itself: its own mass is left out of its own cluster.
     others = np.where(own > 0, totals - mass[:, None], totals)
     # A cluster of one row divides 0 by 0; nansum leaves it out.
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -96,11 +96,13 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
     policy = "delete"
     if settings.compact:
         policy = "compact,delete" if retained else "compact"
+    # -1 is no limit.
+    retention_ms = -1 if retain_s is None else round(1000 * retain_s)
+    retention_bytes = -1 if settings.retain_bytes is None else settings.retain_bytes
     configs = {
         "cleanup.policy": policy,
-        # -1 is no limit.
-        "retention.ms": "-1" if retain_s is None else str(round(1000 * retain_s)),
-        "retention.bytes": "-1" if settings.retain_bytes is None else str(settings.retain_bytes),
+        "retention.ms": str(retention_ms),
+        "retention.bytes": str(retention_bytes),
         "max.message.bytes": str(message_bytes),
         # Retention uses the brokers' clock: a wrong clock of a writer must not remove what was just
         # written.
@@ -133,14 +135,21 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
 
 def settings_of(configs: dict[str, str], partitions: int) -> TopicSettings:
     """The reverse of `configs_of`: a topic's settings from its Kafka configuration."""
-    retain_ms = int(configs["retention.ms"])
-    retain_bytes = int(configs["retention.bytes"])
-    retained = "delete" in configs["cleanup.policy"]
+    retain_bytes = None
+    retain_s = None
+    # Kafka keeps limits of a topic that is only compacted, and does not apply them.
+    if "delete" in configs["cleanup.policy"]:
+        retention_bytes = int(configs["retention.bytes"])
+        if retention_bytes >= 0:
+            retain_bytes = retention_bytes
+        retention_ms = int(configs["retention.ms"])
+        if retention_ms >= 0:
+            retain_s = retention_ms / 1000
     return TopicSettings(
         partitions=partitions,
         compact="compact" in configs["cleanup.policy"],
-        retain_bytes=retain_bytes if retained and retain_bytes >= 0 else None,
-        retain_s=retain_ms / 1000 if retained and retain_ms >= 0 else None,
+        retain_bytes=retain_bytes,
+        retain_s=retain_s,
         record_bytes_max=max(1, int(configs["max.message.bytes"]) - FRAME_BYTES),
     )
 

@@ -254,7 +254,8 @@ class KafkaLog:
         self._check_open()
         settings = self._topics.get(topic).settings
         size = size_of(topic, value, key, headers)
-        partition = partition_of(key, settings.partitions) if partition is None else partition
+        if partition is None:
+            partition = partition_of(key, settings.partitions)
         check_record(topic, settings, partition, key, size)
         if value is None and key is None:
             raise LogError(

@@ -153,7 +153,8 @@ class SqliteLog:
         accepted."""
         settings = self._known(topic).settings
         pending = pack(topic, value, key, headers)
-        partition = partition_of(key, settings.partitions) if partition is None else partition
+        if partition is None:
+            partition = partition_of(key, settings.partitions)
         check_record(topic, settings, partition, key, pending.size)
         self._buffer(topic, partition, [pending])
 
@@ -187,7 +188,8 @@ class SqliteLog:
                 release_free_pages(db)
             self._pending.clear()
             self._pending_bytes = 0
-            self._swept_s = now_s if sweep else self._swept_s
+            if sweep:
+                self._swept_s = now_s
             self._bound_wal(db)
 
     def flush_unsynced(self, timeout_s: float = 30.0) -> None:

@@ -190,7 +190,9 @@ def read_records(
         found.append(taken)
         bytes_max = max(0, bytes_max - size)
     ended = all(position == known[partition].next for partition, position in after.items())
-    return found[0] if len(found) == 1 else list(chain.from_iterable(found)), after, ended
+    # A single part stays as it is: records by column, which are not made one by one.
+    records = found[0] if len(found) == 1 else list(chain.from_iterable(found))
+    return records, after, ended
 
 
 class Source(NamedTuple):
@@ -231,15 +233,19 @@ def _read_partition(
             if batch_records is not None and (batch := _batch(source, row, batch_records)) is None:
                 row[1] = None  # unreadable, whatever else it has
             before = max(0, at - offset)
-            n = (1 if batch is None else min(len(batch), end - offset)) - before
+            row_records = 1 if batch is None else min(len(batch), end - offset)
+            n = row_records - before
             if n <= 0:
                 continue
             is_sound = batch is not None or _is_sound(row[1], row_bytes, row[3], row[5])
-            # The records of a row have about the same size.
-            each = row_bytes // (batch_records or 1) if is_sound else 0
+            # The records of a row have about the same size; one that no log has written counts as
+            # without any, since its size may be any number.
+            record_bytes = row_bytes // (batch_records or 1) if is_sound else 0
             fit = min(n, limit - taken)
-            if fit * each > bytes_max - size:
-                fit = max((bytes_max - size) // each, 0 if taken else 1)
+            if fit * record_bytes > bytes_max - size:
+                # One at least, or a record above the limit would never be read.
+                fit_min = 0 if taken else 1
+                fit = max((bytes_max - size) // record_bytes, fit_min)
             if fit <= 0:
                 at = max(at, offset)
                 break
@@ -250,7 +256,7 @@ def _read_partition(
                 single.clear()
             at = offset + before + fit
             taken = taken + fit
-            size = size + fit * each
+            size = size + fit * record_bytes
             if taken == limit or fit < n:
                 break
         else:
@@ -301,8 +307,16 @@ def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Reco
             )
             for place, content in enumerate(values)
         ]
-    last: Sequence[bytes] = varying[0] if varying else [fixed[-1][1] if fixed else b""] * records
-    form = (*fixed, (titles[1], last[0])) if varying else fixed
+    form = fixed
+    last: Sequence[bytes]
+    if varying:
+        last = varying[0]
+        form = (*fixed, (titles[1], last[0]))
+    elif fixed:
+        # Of equal headers the last content is the one that all records have.
+        last = [fixed[-1][1]] * records
+    else:
+        last = [b""] * records
     columns = (range(first, first + records), [timestamp_ms] * records, [None] * records, values)
     return RecordColumns(
         source.name, source.partition, columns, [form], np.zeros(records, dtype=np.intp), last
@@ -328,20 +342,23 @@ def _joined(parts: Sequence[Sequence[Record]]) -> Sequence[Record]:
     forms: dict[tuple[Headers, str], tuple[int, Headers]] = {}
     form_of = []
     for part in by_column:
-        numbers = [
-            forms.setdefault((form[:-1], form[-1][0] if form else ""), (len(forms), form))[0]
-            for form in part.forms
-        ]
+        numbers = []
+        for form in part.forms:
+            # Of one form are headers that differ in the last content alone.
+            last_title = form[-1][0] if form else ""
+            number, _ = forms.setdefault((form[:-1], last_title), (len(forms), form))
+            numbers.append(number)
         form_of.append(np.array(numbers)[part.form_of])
     if len(forms) > FORMS_MAX:
         return list(chain.from_iterable(parts))
     first = by_column[0].offsets[0]
     end = by_column[-1].offsets[-1] + 1
-    without_gap = end - first == sum(map(len, by_column))
+    offsets: Sequence[int] = range(first, end)
+    # Compaction and rows that cannot be read leave gaps.
+    if len(offsets) != sum(map(len, by_column)):
+        offsets = list(chain.from_iterable(part.offsets for part in by_column))
     columns = (
-        range(first, end)
-        if without_gap
-        else list(chain.from_iterable(part.offsets for part in by_column)),
+        offsets,
         list(chain.from_iterable(part.timestamps_ms for part in by_column)),
         list(chain.from_iterable(part.keys for part in by_column)),
         _joined_contents([part.values for part in by_column]),
@@ -408,7 +425,8 @@ def _forms_of(
             if form is None or len(forms) == FORMS_MAX:
                 return None
             # The last content is at the end, and its length is before it.
-            kept = length - (len(form[-1][1]) if form else 0)
+            last_length = len(form[-1][1]) if form else 0
+            kept = length - last_length
             same = (bits[:, :kept] == bits[0, :kept]).all(axis=1)
             last_contents[left[same]] = [headers[place][kept:] for place in left[same]]
             form_of[left[same]] = len(forms)
@@ -559,7 +577,9 @@ def _retain(
             continue
         if freed >= bytes_max or (freed >= excess and timestamp_ms >= expired_ms):
             break
-        records = batch_records if isinstance(batch_records, int) and batch_records > 0 else 1
+        records = 1
+        if isinstance(batch_records, int) and batch_records > 0:
+            records = batch_records
         cut = min(offset + records, mark.next)
         last = offset
         freed = freed + size
