@@ -389,7 +389,11 @@ def _log_site_event(event: SiteEvent) -> None:
         log_event("feature_unusual", logging.WARNING, **fields, feature=event.feature)
         return
     if event.outside is not None:
-        log_event("novel_streak", logging.WARNING, **fields, features=", ".join(event.outside))
+        features = ", ".join(event.outside)
+        if event.kind == "new_here":
+            log_event("new_here", logging.WARNING, **fields, features=features)
+        else:
+            log_event("novel_streak", logging.WARNING, **fields, features=features)
         return
     fields["regime"] = event.cluster
     fields["other"] = event.other

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +23,10 @@ from shoal.client_nodes.labelling.drift import DriftWatch
 from shoal.client_nodes.labelling.dwells import Dwells
 from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, Assigned, SnapshotClusters
 from shoal.client_nodes.labelling.spread import Spread
-from shoal.client_nodes.labelling.streaks import Streak
+from shoal.client_nodes.labelling.streaks import Streaks, beyond_text
 from shoal.client_nodes.labelling.stuck import StuckWatch
 from shoal.client_nodes.labelling.usual_values import Outside, UsualValues
+from shoal.client_nodes.labelling.visits import Visit, Visits, day_of
 from shoal.client_nodes.labelling.waiting import Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
 from shoal.client_nodes.snapshots import Snapshots
@@ -33,6 +35,7 @@ from shoal.config.contract import Feature, within
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
+from shoal.kernels.arrays import Bools
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.parts import NO_PART, part_numbers
@@ -58,9 +61,10 @@ class ModelLabels:
     """Memory of labelling for one model."""
 
     usual: UsualValues
-    streak: Streak
+    streaks: Streaks
     dwells: Dwells
     drift: DriftWatch
+    visits: Visits
     waiting: WaitingReadings
     """readings that wait for the label of their sequence"""
     waiting_earlier: WaitingReadings
@@ -71,6 +75,30 @@ class ModelLabels:
     """clusters of the newest snapshot, if it knows any"""
     version: int = 0
     """version of the newest snapshot"""
+
+
+class LabelledBatch(NamedTuple):
+    """Readings that have got a label."""
+
+    readings: Batch
+    labels: list[Label]
+    """(n,)"""
+    visits: list[Visit]
+    """those to clusters that are new to the client"""
+
+
+class _OfDay(NamedTuple):
+    """Readings of one day, or without a time."""
+
+    unit: Rows
+    """(n, d) in unit coordinates"""
+    assigned: Assigned
+    """their labels"""
+    judged: Assigned
+    """the same with the clusters that they are compared with, if these are others"""
+    times: Sequence[float | None]
+    held_on: int | None
+    """the day, if novel readings in a row are held back"""
 
 
 class BacklogPiece(NamedTuple):
@@ -146,12 +174,17 @@ class Labeller:
             if kept.clusters is None:
                 kept.backlog.extend(batch)
                 continue
-            ready, made = self._labels(model, kept.clusters, kept.waiting, batch)
+            labelled = self._labels(model, kept.clusters, kept.waiting, batch)
+            ready = labelled.readings
+            made = labelled.labels
             labels += len(made)
             records += self._write(model, made, ready)
-            events += kept.streak.follow(made, ready.places)
+            events += kept.streaks.follow(made, ready.places, _devices(ready))
             # With differences in units, so never published.
             events += kept.drift.follow(made, self._bounds.to_unit(ready.values), ready.places)
+            new_here = [self._new_here(model, visit, labelled) for visit in labelled.visits]
+            events += new_here
+            records += self._published(new_here)
             regime_events = self._regime_events(kept, made, ready)
             events += regime_events
             records += self._published(regime_events)
@@ -197,11 +230,11 @@ class Labeller:
             )
             read += piece.records
             is_last = not kept.backlog.pending
-            ready, labels = self._labels(
-                model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last
+            labelled = self._labels(
+                model, kept.clusters, kept.waiting_earlier, piece, count_novel, is_last, True
             )
-            labels_of[model] = len(labels)
-            records += self._write(model, labels, ready)
+            labels_of[model] = len(labelled.labels)
+            records += self._write(model, labelled.labels, labelled.readings)
         return BacklogPiece(read, labels_of, records)
 
     def follow(self) -> None:
@@ -236,6 +269,7 @@ class Labeller:
             if kept.clusters is not None:
                 kept.spread = Spread()
                 kept.usual = UsualValues(self._contract.width)
+                kept.visits = self._no_visits()
                 kept.waiting_earlier = WaitingReadings(self._contract.width)
                 kept.backlog = Backlog(dict(start), dict(until), again=True)
         return {model: kept.clusters is not None for model, kept in self._models.items()}
@@ -247,6 +281,7 @@ class Labeller:
             kept.usual = UsualValues(self._contract.width)
             kept.dwells = self._no_dwells(model)
             kept.drift = self._no_drift(model)
+            kept.visits = self._no_visits()
 
     def state(self) -> dict[str, Any]:
         models = {}
@@ -255,8 +290,9 @@ class Labeller:
                 "backlog": kept.backlog.state(),
                 "spread": kept.spread.state(),
                 "usual": kept.usual.state(),
-                "streak": kept.streak.state(),
                 "drift": kept.drift.state(),
+                "streaks": kept.streaks.state(),
+                "visits": kept.visits.state(),
                 **ModelLabelsState(novel=self._novel[model]).saved(),
             }
             if self._has_sequences(model):
@@ -274,7 +310,8 @@ class Labeller:
         for name, model in state["models"].items():
             if standing.get(name) == "same":
                 # Between other bounds the same level is at another place, which is no shift.
-                models[name] = {**model, "drift": models[name]["drift"]}
+                anew = {part: models[name][part] for part in ("drift", "visits")}
+                models[name] = {**model, **anew}
             elif standing.get(name) == "anew":
                 models[name] |= {"backlog": model["backlog"], "novel": model["novel"]}
         return {"models": models, "stuck": state["stuck"]}
@@ -287,8 +324,9 @@ class Labeller:
                 kept.backlog = Backlog.restored(own["backlog"])
                 kept.spread.restore(own["spread"])
                 kept.usual.restore(own["usual"])
-                kept.streak.restore(own["streak"])
                 kept.drift.restore(own["drift"])
+                kept.streaks.restore(own["streaks"])
+                kept.visits.restore(own["visits"])
                 if self._has_sequences(model):
                     kept.dwells.restore(own["dwells"])
                     kept.waiting.restore(own["waiting"])
@@ -303,11 +341,12 @@ class Labeller:
 
     def _none_yet(self, model: str) -> ModelLabels:
         width = self._contract.width
-        streak = Streak(self._contract.contract, self._client, model, self._settings.novel_streak)
+        length = self._settings.novel_streak
         return ModelLabels(
             usual=UsualValues(width),
-            streak=streak,
+            streaks=Streaks(self._contract.contract, self._client, model, length),
             dwells=self._no_dwells(model),
+            visits=self._no_visits(),
             drift=self._no_drift(model),
             waiting=WaitingReadings(width),
             waiting_earlier=WaitingReadings(width),
@@ -316,6 +355,10 @@ class Labeller:
     def _no_drift(self, model: str) -> DriftWatch:
         per_month = self._settings.drift_per_month
         return DriftWatch(self._contract.contract, self._client, model, per_month)
+
+    def _no_visits(self) -> Visits:
+        settings = self._settings
+        return Visits(self._contract.width, settings.novel_streak, settings.new_here_per_month)
 
     def _no_dwells(self, model: str) -> Dwells:
         return Dwells(self._contract.contract, self._client, model, self._settings)
@@ -343,56 +386,92 @@ class Labeller:
         batch: Batch,
         count_novel: bool = True,
         is_last: bool = False,
-    ) -> tuple[Batch, list[Label]]:
-        """The readings that get a label now, and their labels.
+        is_backlog: bool = False,
+    ) -> LabelledBatch:
+        """The readings that get a label now.
 
         They are those of the batch, unless they have to wait.
         """
         bounds = self._bounds
-        numbers = None
         if clusters.sequence is not None and self._sequences is not None:
             waiting.add(batch, self._sequences.rows_of(batch))
             batch, numbers = waiting.take(clusters.sequence, is_last)
-        if not batch.places:
-            return batch, []
-        unit = bounds.to_unit(batch.values)
-        if numbers is None:
-            # Models learn within the bounds: beyond them there is no cluster.
-            clipped, _ = bounds.clip(batch.values, self._contract.learns_gaps)
-            assigned = clusters.assign(bounds.to_unit(clipped), unit)
-        else:
+            if not batch.places:
+                return LabelledBatch(batch, [], [])
+            unit = bounds.to_unit(batch.values)
             assigned = clusters.compare(numbers, unit)
-        return batch, self._labels_of(model, clusters, assigned, unit, batch.times, count_novel)
+            of_day = _OfDay(unit, assigned, assigned, batch.times, None)
+            labels = self._labels_of(model, clusters, of_day, count_novel)
+            return LabelledBatch(batch, labels, [])
+        unit = bounds.to_unit(batch.values)
+        # Models learn within the bounds: beyond them there is no cluster.
+        clipped, _ = bounds.clip(batch.values, self._contract.learns_gaps)
+        within_bounds = bounds.to_unit(clipped)
+        visits = self._models[model].visits
+        devices = _devices(batch)
+        labels = []
+        new_here = []
+        for own, day in _days(batch.times):
+            rows = within_bounds[own]
+            places = batch.places[own]
+            assigned = clusters.assign(rows, unit[own])
+            judged = assigned
+            held_on = None
+            if day is not None and is_backlog:
+                visits.add_earlier(rows, places, day)
+            elif day is not None:
+                is_usual = visits.usual_here(day, clusters.version, clusters.identities_of)
+                judged = clusters.compared_with_usual(assigned, unit[own], is_usual)
+                # On the first day nothing is known that readings in a row could be held back from.
+                held_on = day if visits.has_earlier(day) else None
+            of_day = _OfDay(unit[own], assigned, judged, batch.times[own], held_on)
+            labels += self._labels_of(model, clusters, of_day, count_novel)
+            if day is None or is_backlog:
+                continue
+            visit = visits.follow(
+                assigned.identity, rows, places, devices[own], day, clusters.identities_of
+            )
+            if visit is not None:
+                new_here.append(visit._replace(position=own.start + visit.position))
+        return LabelledBatch(batch, labels, new_here)
 
     def _labels_of(
-        self,
-        model: str,
-        clusters: SnapshotClusters,
-        assigned: Assigned,
-        unit: Rows,
-        times: Sequence[float | None],
-        count_novel: bool,
+        self, model: str, clusters: SnapshotClusters, of_day: _OfDay, count_novel: bool
     ) -> list[Label]:
         kept = self._models[model]
+        assigned = of_day.assigned
+        reference = of_day.judged.reference
         # What belongs to no known cluster must not count as one of the nearest: it may be a new
         # cluster.
         known = assigned.identity != NO_IDENTITY
-        novelty = kept.spread.novelty(assigned.reference, assigned.distance, known)
+        is_new = known & (reference != assigned.identity)
+        counted = known & ~is_new
+        if of_day.held_on is not None:
+            kept.spread.begin_day(of_day.held_on)
+        novelty, held = kept.spread.judge(
+            reference,
+            of_day.judged.distance,
+            counted,
+            self._settings.novelty_quantile,
+            of_day.held_on,
+        )
         novel = novelty >= self._settings.novelty_quantile
-        outside = kept.usual.reasons(assigned.reference, unit, novel, known)
+        outside = kept.usual.reasons(reference, of_day.unit, novel, counted & ~held)
+        self._learn_new(kept, of_day, is_new)
         if count_novel:
             self._novel[model] += int(novel.sum())
         titles = {NO_PART: ""}
         for part in clusters.parts:
             titles[part.number] = part.title
-        numbers = part_numbers(clusters.parts, unit, self._contract.features)
+        numbers = part_numbers(clusters.parts, of_day.unit, self._contract.features)
         numbers[~known] = NO_PART
         labels = []
-        for cluster, identity, strangeness, time, number in zip(
+        for cluster, identity, strangeness, time, new_here, number in zip(
             assigned.cluster.tolist(),
             assigned.identity.tolist(),
             np.round(novelty, NOVELTY_DIGITS).tolist(),
-            times,
+            of_day.times,
+            is_new.tolist(),
             numbers.tolist(),
             strict=True,
         ):
@@ -403,15 +482,55 @@ class Labeller:
                 None if math.isnan(strangeness) else strangeness,
                 clusters.version,
                 time,
+                new_here=new_here,
                 part=titles[number],
             )
             labels.append(label)
         for place in np.flatnonzero(novel).tolist():
-            reference = int(assigned.reference[place])
-            name = clusters.names.get(reference) or f"cluster {reference}"
+            compared_with = int(reference[place])
+            name = clusters.names.get(compared_with) or f"cluster {compared_with}"
             reasons = self._in_units(outside.get(place, []))
             labels[place] = labels[place]._replace(usual_in=name, reasons=reasons)
         return labels
+
+    def _learn_new(self, kept: ModelLabels, of_day: _OfDay, is_new: Bools) -> None:
+        """Count readings (n,) of clusters that are new to the client, to which others will be
+        compared from the next day on."""
+        if not is_new.any():
+            return
+        identity = of_day.assigned.identity[is_new]
+        counted = np.ones(len(identity), dtype=np.bool_)
+        kept.spread.judge(identity, of_day.assigned.distance[is_new], counted)
+        kept.usual.reasons(identity, of_day.unit[is_new], ~counted, counted)
+
+    def _new_here(self, model: str, visit: Visit, batch: LabelledBatch) -> SiteEvent:
+        label = batch.labels[visit.position]
+        partition, offset = batch.readings.places[visit.position]
+        outside = {}
+        for reason in label.reasons:
+            side = "above" if reason.above else "below"
+            outside[self._features[reason.feature]] = side
+        name = label.name or f"cluster {visit.identity}"
+        text = (
+            f"{visit.readings} readings in a row in {name}, in which this client was on"
+            f" {visit.visited_days} of {visit.earlier_days} days before"
+        )
+        if label.reasons:
+            text += f": {beyond_text(label, self._contract.contract)}"
+        return SiteEvent(
+            id=f"{model}/{partition}/{offset}/new_here",
+            kind="new_here",
+            federation=self._contract.federation,
+            client=self._client,
+            model=model,
+            version=label.version,
+            readings=visit.readings,
+            at=label.time,
+            cluster=visit.identity,
+            name=label.name,
+            outside=outside,
+            text=text,
+        )
 
     def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
         reasons = []
@@ -425,3 +544,20 @@ class Labeller:
 
 def _in_unit(end: float, feature: Feature) -> float:
     return within(feature.low + end * (feature.high - feature.low), feature)
+
+
+def _devices(batch: Batch) -> list[str]:
+    """The device of each reading (n,): its user, as far as users are known, or its partition."""
+    if batch.users:
+        return [user.hex() for user in batch.users]
+    return [str(partition) for partition, _ in batch.places]
+
+
+def _days(times: Sequence[float | None]) -> Iterator[tuple[slice, int | None]]:
+    """Readings in a row of the same day (UTC), and that day; None without times."""
+    days = [None if time is None else day_of(time) for time in times]
+    start = 0
+    for day, of_day in groupby(days):
+        end = start + len(list(of_day))
+        yield slice(start, end), day
+        start = end

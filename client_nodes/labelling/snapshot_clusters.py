@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +102,37 @@ class SnapshotClusters:
             else:
                 _, squared[own] = _nearest(rows[own], self._nodes_of[known])
         return Assigned(cluster, identity, reference, np.sqrt(squared))
+
+    def identities_of(self, rows: Rows) -> Ints:
+        """Rows (n, d) in unit coordinates within the bounds -> (n,) lasting identities."""
+        return self.assign(rows, rows).identity
+
+    def compared_with_usual(
+        self, assigned: Assigned, unclipped: Rows, is_usual: Callable[[int], bool]
+    ) -> Assigned:
+        """The same labels with distances to clusters that are usual: for a reading (n, d) of any
+        other one to the nearest of these, as its own shows nothing of what is usual yet.
+
+        Where no cluster is usual, as after all were replaced, nothing changes.
+        """
+        unusual = [
+            identity
+            for identity in np.unique(assigned.reference).tolist()
+            if not is_usual(identity)
+        ]
+        usual = [identity for identity in self._nodes_of if is_usual(identity)] if unusual else []
+        if not usual:
+            return assigned
+        of_usual = np.isin(self._of_node, usual)
+        identity_of_node = self._of_node[of_usual]
+        own = np.flatnonzero(np.isin(assigned.reference, unusual))
+        rows = np.clip(unclipped[own], -UNIT_MAX, UNIT_MAX)
+        node, squared = _nearest(rows, self._nodes[of_usual])
+        reference = assigned.reference.copy()
+        distance = assigned.distance.copy()
+        reference[own] = identity_of_node[node]
+        distance[own] = np.sqrt(squared)
+        return assigned._replace(reference=reference, distance=distance)
 
     def _known_identity(self, number: int) -> int:
         identity = self._identity_of.get(number, NO_IDENTITY)

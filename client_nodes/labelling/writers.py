@@ -181,12 +181,19 @@ def _label_columns(
 def _reason(label: Label, values: Floats, features: Sequence[Feature]) -> str | None:
     """Why a reading is novel, such as "Light 1540 lux: usual 390-640 in day".
 
-    None for one that is not novel.
+    None for one that is not novel, and of a cluster that is not new to the client.
     """
-    if not label.usual_in:
-        return None
-    if not label.reasons:
-        return f"each feature is usual in {label.usual_in}, their combination is not"
+    parts = []
+    if label.new_here:
+        parts.append(f"new here: on no earlier day in {label.name or f'cluster {label.identity}'}")
+    if label.usual_in and not label.reasons:
+        parts.append(f"each feature is usual in {label.usual_in}, their combination is not")
+    elif label.usual_in:
+        parts.append(_outside_text(label, values, features))
+    return "; ".join(parts) or None
+
+
+def _outside_text(label: Label, values: Floats, features: Sequence[Feature]) -> str:
     named = []
     for reason in label.reasons:
         feature = features[reason.feature]

@@ -75,6 +75,14 @@ class ClientSettings(Settings):
         description="the same of `drift` and `level_shift`: a feature moves within one cluster "
         "of this client, over weeks or in one step; 0: none are found",
     )
+    new_here_per_month: float = Field(
+        default=1.0,
+        ge=0,
+        le=30,
+        description="false alarms in a month, on average, of the site event `new_here`: the client "
+        "is in a cluster in which it has (almost) never been; it takes 30 / e days over this "
+        "number until the first is possible, 11 at 1; 0: none, and below 0.1 as 0.1",
+    )
     regime_changed_windows: float = Field(
         default=2.0,
         ge=0,

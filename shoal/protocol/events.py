@@ -219,6 +219,7 @@ SENSOR_EVENT_KINDS: Final = ("stuck", "stuck_ended")
 SITE_EVENT_KINDS: Final = (
     "novel_streak",
     "novel_streak_ended",
+    "new_here",
     "regime_changed",
     "unseen_change",
     "unusual_dwell",
@@ -251,8 +252,9 @@ class SiteEvent(JsonEvent):
     version: int
     """version of the newest snapshot; 0 without a model"""
     readings: int
-    """novel readings of the streak, readings of the dwell in a regime, readings with the repeated
-    value, or those from which a drift was found, so far"""
+    """novel readings of the streak, readings in a row of a cluster that is new here, readings of
+    the dwell in a regime, readings with the repeated value, or those from which a drift was found,
+    so far"""
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None

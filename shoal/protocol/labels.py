@@ -57,6 +57,8 @@ class Label(NamedTuple):
     reasons: tuple[Reason, ...] = ()
     """features of a novel reading farthest outside the usual values of that cluster; none: no
     single one is"""
+    new_here: bool = False
+    """whether the client was in this cluster on no earlier day"""
     part: str = ""
     """number and label of the part of the only cluster, such as "2 Temperature high"; empty where
     it has no parts"""
@@ -68,6 +70,8 @@ class Label(NamedTuple):
         if not self.usual_in:
             del table["usual_in"]
             del table["reasons"]
+        if not self.new_here:
+            del table["new_here"]
         if not self.part:
             del table["part"]
         return pack(table)
@@ -91,6 +95,7 @@ class Label(NamedTuple):
         require(is_count(label.version), "malformed", "version")
         require(label.time is None or is_moment(label.time), "malformed", "time")
         require(is_text(label.usual_in), "malformed", "usual_in")
+        require(isinstance(label.new_here, bool), "malformed", "new_here")
         require(is_text(label.part), "malformed", "part")
         return label
 
@@ -113,6 +118,7 @@ class Label(NamedTuple):
             "novelty": self.novelty,
             "version": self.version,
             "outside": outside,
+            "new_here": self.new_here,
         }
         return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 

@@ -451,6 +451,7 @@ def test_published_labels_have_no_value_of_a_reading(
             "novelty": label.novelty,
             "version": label.version,
             "outside": {},
+            "new_here": False,
         }
     relabel_readings(config, CLIENT)
     with closing(open_log(config.log)) as log:

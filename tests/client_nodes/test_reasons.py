@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
 from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
-from shoal.client_nodes.labelling.streaks import Streak
+from shoal.client_nodes.labelling.streaks import Streaks
 from shoal.client_nodes.labelling.usual_values import VALUE_BINS, UsualValues
 from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.settings import load_config
@@ -179,13 +179,14 @@ def label(novel: bool, reasons: tuple[Reason, ...] = (OUTSIDE,)) -> Label:
     )
 
 
-def kinds(streak: Streak, pattern: str) -> list[str]:
+def kinds(streak: Streaks, pattern: str) -> list[str]:
     labels = [label(one == "x") for one in pattern]
-    return [event.kind for event in streak.follow(labels, [(0, n) for n in range(len(labels))])]
+    places = [(0, n) for n in range(len(labels))]
+    return [event.kind for event in streak.follow(labels, places, ["0"] * len(labels))]
 
 
 def test_a_streak_begins_and_ends_after_as_many_readings_in_a_row() -> None:
-    streak = Streak(CONTRACT, "attic", "clusters", 3)
+    streak = Streaks(CONTRACT, "attic", "clusters", 3)
     assert kinds(streak, "xx.xx..xx.") == []
     assert kinds(streak, "xxx") == ["novel_streak"]
     assert kinds(streak, "xx..x..") == []
@@ -194,10 +195,10 @@ def test_a_streak_begins_and_ends_after_as_many_readings_in_a_row() -> None:
 
 
 def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> None:
-    streak, other = (Streak(CONTRACT, "attic", "clusters", 3) for _ in range(2))
+    streak, other = (Streaks(CONTRACT, "attic", "clusters", 3) for _ in range(2))
     kinds(streak, "xx")
     other.restore(unpack(pack(streak.state())))
-    (event,) = other.follow([label(True)], [(0, 12)])
+    (event,) = other.follow([label(True)], [(0, 12)], ["0"])
     assert asdict(event) == asdict(SiteEvent.decode(event.encode()))
     assert (event.id, event.readings) == ("clusters/0/12/novel_streak", 3)
     assert event.outside == {FEATURES[0].name: "above"}
@@ -205,11 +206,25 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
         event.text
         == f"3 readings in a row are novel: {FEATURES[0].name} above its usual 1.0-2.0 in day"
     )
-    plain = Streak(CONTRACT, "attic", "clusters", 2)
-    (event,) = plain.follow([label(True, ())] * 2, [(0, 1), (0, 2)])
+    plain = Streaks(CONTRACT, "attic", "clusters", 2)
+    (event,) = plain.follow([label(True, ())] * 2, [(0, 1), (0, 2)], ["0", "0"])
     assert event.text.endswith("each feature is usual, their combination is not")
     with pytest.raises(InvalidState, match="begun"):
-        other.restore({"begun": 1, "novel": 0, "ordinary": 0, "outside": []})
+        other.restore({"devices": [{"device": "0", "begun": 1}]})
+
+
+def test_readings_of_one_device_do_not_interrupt_the_streak_of_another() -> None:
+    streaks = Streaks(CONTRACT, "attic", "clusters", 3)
+    labels = [label(one == "x") for one in "x.x.x.x....."]
+    places = [(0, n) for n in range(len(labels))]
+    in_turn = ["broken", "good"] * 6
+    events = streaks.follow(labels, places, in_turn)
+    assert [(event.kind, event.id) for event in events] == [
+        ("novel_streak", "clusters/0/4/novel_streak")
+    ]
+    assert streaks.follow(labels[-1:], [(0, 12)], ["good"]) == []
+    (ended,) = streaks.follow(labels[-1:], [(0, 13)], ["broken"])
+    assert (ended.kind, ended.readings) == ("novel_streak_ended", 4)
 
 
 @pytest.mark.parametrize(

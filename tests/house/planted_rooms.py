@@ -1,0 +1,157 @@
+"""Rooms of an office building with planted truth: readings at 5 minutes, and one outage.
+
+Offices are used by day and empty by night and at weekends; a server room is always the same, but
+for three hours in which its cooling fails: it goes from 21 to 37 °C, with its fans silent.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.config.settings import Config, load_config
+from shoal.onebox.federation import OneBox
+from shoal.protocol.events import SiteEvent
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS, SITE_EVENTS
+from shoal.runtime.logs import open_client_log
+from shoal.transports.base import latest
+from shoal.transports.sqlite.log import SqliteLog
+
+STEP_S: Final = 300
+A_DAY: Final = 86_400 // STEP_S
+START: Final = 1_704_067_200.0
+"""a Monday, 2024-01-01"""
+SERVER_ROOM: Final = "server-room"
+OUTAGE_ROWS: Final = 36
+OUTAGE_HOUR: Final = 14
+
+FILE: Final = """
+[federation]
+name = "rooms"
+[[features]]
+name = "Temperature"
+unit = "°C"
+low = 0
+high = 50
+[[features]]
+name = "Light"
+unit = "lux"
+low = 0
+high = 1000
+[[features]]
+name = "Sound"
+unit = "dB"
+low = 0
+high = 100
+[privacy]
+mode = "off"
+[[models]]
+name = "clusters"
+algorithm = "cluster_tree"
+{options}
+[log]
+address = "sqlite:federation.db"
+[client]
+folder = "clients"
+label = true
+publish_labels = {publish_labels}
+publish_readings = 1152
+publish_s = 86400
+batch_readings_max = 1152
+[server]
+folder = "server"
+pool_clients = 1
+snapshot_updates = {rooms}
+snapshot_s = 86400
+port = 0
+"""
+
+
+def outage_begin(day: int) -> int:
+    """The number of the first reading of an outage on this day."""
+    return day * A_DAY + OUTAGE_HOUR * 3600 // STEP_S
+
+
+def wander(rng: np.random.Generator, n: int, persistence: float = 0.9) -> NDArray[np.float64]:
+    """(n,) a series around 0 with unit variance whose neighbours are alike."""
+    steps = rng.normal(0.0, np.sqrt(1 - persistence**2), n)
+    series = np.empty(n)
+    level = 0.0
+    for place in range(n):
+        level = persistence * level + steps[place]
+        series[place] = level
+    return series
+
+
+def office(days: int, seed: int) -> NDArray[np.float64]:
+    """(n, 3) readings of a room that people use from Monday to Friday."""
+    rng = np.random.default_rng([1, seed])
+    n = days * A_DAY
+    used = np.zeros(n, dtype=bool)
+    for day in range(days):
+        if day % 7 < 5:
+            begin, end = rng.normal([8.5, 17.5], 0.4) * 3600 / STEP_S
+            used[day * A_DAY + int(begin) : day * A_DAY + int(end)] = True
+    temperature = np.where(used, 23.5, 20.0) + 0.5 * wander(rng, n)
+    light = np.where(used, 500.0 + 60.0 * wander(rng, n), np.abs(4.0 * wander(rng, n)))
+    sound = np.where(used, 50.0, 25.0) + 2.0 * wander(rng, n, 0.5)
+    return np.column_stack([temperature, light, sound])
+
+
+def server_room(days: int, seed: int = 0, outage_day: int | None = None) -> NDArray[np.float64]:
+    """(n, 3) readings of a dark room with loud fans, with an outage on one day."""
+    rng = np.random.default_rng([2, seed])
+    n = days * A_DAY
+    temperature = 21.0 + 0.4 * wander(rng, n)
+    light = np.abs(4.0 * wander(rng, n))
+    sound = 68.0 + 1.5 * wander(rng, n, 0.5)
+    if outage_day is not None:
+        begin = outage_begin(outage_day)
+        outage = slice(begin, begin + OUTAGE_ROWS)
+        temperature[outage] += np.minimum(16.0, np.linspace(2.0, 40.0, OUTAGE_ROWS))
+        sound[outage] = 25.0 + 1.5 * rng.normal(size=OUTAGE_ROWS)
+    return np.column_stack([temperature, light, sound])
+
+
+def write_room(config: Config, client: str, readings: NDArray[np.float64]) -> None:
+    """Append the readings of a room to its own log."""
+    folder = config.client.folder / client
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(SqliteLog(folder / "readings.db", durable=False)) as log:
+        log.ensure(READINGS, READINGS_SETTINGS)
+        times = [START + number * STEP_S for number in range(len(readings))]
+        for value in Reading.encode_many(times, readings):
+            log.publish(READINGS, value, headers=Reading.headers())
+        log.flush()
+
+
+def run_rooms(
+    folder: Path,
+    rooms: dict[str, NDArray[np.float64]],
+    options: str = "",
+    publish_labels: bool = False,
+) -> Config:
+    """Write a federation of these rooms, and run it to the end."""
+    file = folder / "rooms.toml"
+    text = FILE.format(
+        options=options, rooms=len(rooms), publish_labels=str(publish_labels).lower()
+    )
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    for client, readings in rooms.items():
+        write_room(config, client, readings)
+    with OneBox(config, list(rooms)) as box:
+        box.run_until_idle()
+    return config
+
+
+def site_events(config: Config, client: str) -> list[SiteEvent]:
+    """The site events of a client, in the order of their readings."""
+    with closing(open_client_log(config, client)) as log:
+        events = [SiteEvent.decode(record.value) for record in latest(log, SITE_EVENTS).values()]
+    return sorted(events, key=lambda event: event.at or 0.0)
