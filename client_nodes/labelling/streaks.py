@@ -138,7 +138,7 @@ class Streaks:
 
     def _event(self, kind: str, run: _Run, label: Label, place: tuple[int, int]) -> SiteEvent:
         features = self._contract.features
-        outside = {}
+        outside: dict[str, str] = {}
         for (feature, above), _ in run.outside.most_common(FEATURES_MAX):
             # The more frequent side comes first, and stays.
             outside.setdefault(features[feature].name, "above" if above else "below")
