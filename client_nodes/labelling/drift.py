@@ -90,9 +90,9 @@ class Trend(NamedTuple):
     """A movement of one feature within one state."""
 
     chance: float
-    """of a movement as large in one of the windows where nothing moves"""
+    """chance of a movement as large in one of the windows where nothing moves"""
     moved: float
-    """in unit coordinates: the height of a step, or the length of a line"""
+    """height of a step, or length of a line, in unit coordinates"""
     deviations: float
     """the same in standard deviations of the readings around it"""
     since: int

@@ -74,7 +74,7 @@ class Earlier(NamedTuple):
     spans: int
     """earlier spans that have the figure"""
     chance: float
-    """of a figure as far from those, on either side; 1 where it is not known"""
+    """chance of a figure as far from those, on either side; 1 where it is not known"""
 
 
 @dataclass(frozen=True)

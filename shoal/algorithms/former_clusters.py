@@ -24,7 +24,7 @@ than the finest bins"""
 
 @dataclass(frozen=True, eq=False)
 class Place:  # noqa: PLW1641 - arrays have no hash
-    """Where a cluster lies, or lay when it ended."""
+    """The place of a cluster now, or when it ended."""
 
     mean: Floats
     """(d,)"""
