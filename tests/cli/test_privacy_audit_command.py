@@ -43,6 +43,7 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "two cells",
         "two cells, released twice",
         "noise of another client",
+        "plans made to hurt",
         "whole windows, one reading moved",
         "whole windows, one reading rejected",
         "size of messages",

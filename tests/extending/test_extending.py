@@ -228,7 +228,7 @@ def test_a_wrong_setting_of_the_sink_is_reported_as_any_other(
 ) -> None:
     wrong = file.with_name("wrong-sink.toml")
     wrong.write_text(
-        FEDERATION.replace('path = "diary.txt"', 'paths = "diary.txt"'), encoding="utf-8"
+        FEDERATION.replace('"path" = "diary.txt"', '"paths" = "diary.txt"'), encoding="utf-8"
     )
     command = [sys.executable, "-m", "shoal", "check", str(wrong)]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -28,6 +28,42 @@ from shoal.transports.sqlite.log import SqliteLog
 from tests.federation_text import federation_text
 
 CLIENTS = ("attic", "cellar", "garden")
+FILE = """
+[federation]
+name = "{name}"
+[[features]]
+name = "warm"
+unit = "°C"
+low = -10
+high = 50
+[[features]]
+name = "damp"
+unit = "%"
+low = 0
+high = 100
+[privacy]
+mode = "formal"
+epsilon_per_reading = 200
+[[models]]
+name = "clusters"
+algorithm = "fcac"
+[log]
+address = "{address}"
+[client]
+folder = "clients"
+publish_readings = {publish_readings}
+publish_s = 86400
+batch_readings_max = {batch_readings_max}
+label = true
+[server]
+folder = "server"
+pool_clients = {pool_clients}
+pool_s = 86400
+snapshot_updates = 3
+snapshot_s = 86400
+batch_updates_max = {batch_updates_max}
+port = 0
+"""
 
 
 def write_federation(

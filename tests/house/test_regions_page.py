@@ -71,7 +71,7 @@ def fetch(server: Process, path: str) -> str:
 def readings(server: Process) -> dict[str, int]:
     """client or region -> readings that the server has of it."""
     clients = json.loads(fetch(server, "v1/status"))["clients"]
-    return {client["client"]: client["readings"] for client in clients}
+    return dict(zip(clients["client"], clients["readings"], strict=True))
 
 
 def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(

@@ -16,7 +16,7 @@ from shoal.errors import InvalidData
 from shoal.onebox.replay.client import Stages, make_updates
 from shoal.onebox.replay.parquet import schema_of
 from shoal.onebox.replay.plan import ReplayPlan, make_plan
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import NUMBER, Reading, number_contents
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site
@@ -28,7 +28,8 @@ STREAMING = [
     {"name": "tree", "algorithm": "cluster_tree"},
 ]
 PRIVACY = {
-    "formal": FORMAL,
+    # A log states when a record came, which is now for a live client and long ago for a replay.
+    "formal": {**FORMAL, "times": "public"},
     "paper": {"mode": "paper", "epsilon_nominal_per_feature": 20},
     "off": {"mode": "off"},
 }
@@ -66,7 +67,9 @@ def live_updates(
     settings = plan.settings.model_dump(exclude={"folder"}) | {"batch_readings_max": 1}
     site = Site(folder, plan.contract.contract, CLIENT, **settings)
     pairs = zip(times.tolist(), values, strict=True)
-    site.add_records(*((Reading(time, value).encode(), Reading.headers()) for time, value in pairs))
+    for number, (time, value) in enumerate(pairs):
+        [noted] = number_contents([number], [time])
+        site.add_records((Reading(time, value).encode(), (*Reading.headers(), (NUMBER, noted))))
     site.clock.now = float(times[0])
     with site.node(key=plan.client_key(CLIENT)) as node:
         for time in times.tolist():
