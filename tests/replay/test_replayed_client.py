@@ -139,7 +139,7 @@ def test_no_readings_make_no_updates() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 40, 41])
 def test_few_readings_make_the_updates_of_a_live_client_too(tmp_path: Path, n: int) -> None:
-    plan = plan_of(models=STREAMING)
+    plan = plan_of(privacy=PRIVACY["formal"], models=STREAMING)
     times, values = readings(n, seed=3)
     live = live_updates(tmp_path / "live", plan, times, values)
     assert [value for _, value in updates(plan, batches(times, values, []))] == live
