@@ -74,7 +74,7 @@ class ReadingTimes:
 
     @property
     def span(self) -> TimeSpan:
-        """From the oldest to the newest time, without outliers."""
+        """The span from the oldest to the newest time, without outliers."""
         kept = self._kept()
         if not len(kept):
             return TimeSpan()

@@ -62,6 +62,8 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "kills: answers",
         "kills: ledger",
     ]
+    plans = lines.pop(3)
+    assert "0 under which one reading moves others: not refuted" in plans
     for line in lines[:5]:
         assert "(live): 30 trials" in line
         assert "estimated, at least" in line

@@ -39,6 +39,7 @@ mode = "formal"
 epsilon_per_reading = 200
 counts_epsilon = 4
 window_readings = 50
+times = "{times}"
 {models}
 [log]
 address = "sqlite:federation.db"
@@ -107,14 +108,21 @@ def write_world(
 
 
 def write_file(
-    folder: Path, name: str, more: str = "", models: Sequence[str] = tuple(MODELS)
+    folder: Path,
+    name: str,
+    more: str = "",
+    models: Sequence[str] = tuple(MODELS),
+    times: str = "arrival",
 ) -> Path:
-    """Write the file of one federation; `more` are more sections."""
+    """Write the file of one federation; `more` are more sections, `times` those that its updates
+    state."""
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     more = f'regions = ["north", "south", "harbour", "alps", "baltic", "cape"]\n{more}'
     declared = {**MODELS, **IN_ROUNDS, **REGIMES}
-    text = FILE.format(name=name, models="\n".join(declared[model] for model in models), more=more)
+    text = FILE.format(
+        name=name, models="\n".join(declared[model] for model in models), more=more, times=times
+    )
     file.write_text(text, encoding="utf-8")
     return file
 

@@ -16,7 +16,7 @@ from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.messages import Update
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import NUMBER, Reading, number_contents
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
@@ -120,19 +120,23 @@ def write_readings(
     readings: NDArray[np.float64],
     started_at: float = 1e9,
     log_clock: Callable[[], float] | None = None,
+    notes_times: bool = False,
 ) -> None:
     """Append readings to a client's own log, with invalid ones among them.
 
-    `log_clock`: when the log takes them in, by default its own time.
+    `log_clock`: when the log takes them in, by default its own time. `notes_times`: as a producer,
+    note the time of a reading beside it too, for a contract whose times are public.
     """
     folder = config.client.folder / client
     folder.mkdir(parents=True, exist_ok=True)
     with closing(SqliteLog(folder / "readings.db", clock=log_clock)) as log:
         log.ensure(READINGS, READINGS_SETTINGS)
         for number, reading in enumerate(readings):
-            log.publish(
-                READINGS, Reading(started_at + number, reading).encode(), headers=Reading.headers()
-            )
+            headers = Reading.headers()
+            if notes_times:
+                [content] = number_contents([number], [started_at + number])
+                headers = (*headers, (NUMBER, content))
+            log.publish(READINGS, Reading(started_at + number, reading).encode(), headers=headers)
             if number % 60 == 0:
                 log.publish(
                     READINGS,

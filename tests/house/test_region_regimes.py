@@ -24,16 +24,16 @@ from tests.house.small_federation import clock, write_readings
 
 
 def test_regions_find_the_regimes_of_all_their_clients_together(tmp_path: Path) -> None:
-    write_file(tmp_path, WORLD, models=["states"])
+    write_file(tmp_path, WORLD, models=["states"], times="public")
     number = 0
     for region, clients in REGIONS.items():
         more = UPSTREAM.format(above=WORLD, publish_s=86400.0)
-        file = write_file(tmp_path, region, more, ["states"])
+        file = write_file(tmp_path, region, more, ["states"], times="public")
         for client in clients:
             state = (np.arange(700) + 37 * number) // 100 % 2
             noise = np.random.default_rng(number).normal(size=(700, 2))
             values = [10.0 + number, 50.0] + noise + 5.0 * state[:, None]
-            write_readings(load_config(file), client, values.tolist())
+            write_readings(load_config(file), client, values.tolist(), notes_times=True)
             number += 1
     run_world(tmp_path)
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -180,7 +181,7 @@ class Page:
         static = Path(__file__).parent / "static"
         self._board = board
         self._files = {
-            path: ((static / name).read_bytes(), media_type)
+            path: (_content(static / name), media_type)
             for path, (name, media_type) in FILES.items()
         }
         contents = b"".join(content for content, _ in self._files.values())
@@ -244,3 +245,15 @@ class Page:
         """A file of the page."""
         content, media_type = self._files[request.url.path]
         return conditional(request, self._version, lambda: content, media_type)
+
+
+def _content(file: Path) -> bytes:
+    """A file of the page as it is sent: scripts without the lines that hold a comment alone.
+
+    An empty line is left in the place of each, so that errors in a browser's console have the line
+    numbers of the file.
+    """
+    content = file.read_bytes()
+    if file.suffix != ".js":
+        return content
+    return re.sub(rb"(?m)^[ \t]*//.*$", b"", content)
