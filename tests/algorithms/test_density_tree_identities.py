@@ -45,10 +45,10 @@ def look(
 ) -> tuple[Identities, list[int]]:
     """The identities after a look at the parts, saved and restored, and the one as which each part
     is shown."""
-    mean = np.array([[each.at, 0.5] for each in parts])
+    mean = np.array([[part.at, 0.5] for part in parts])
     extent = Extents(mean, mean - WIDTH / 2, mean + WIDTH / 2)
-    leaves = [each.leaf for each in parts]
-    mass = np.array([each.mass for each in parts])
+    leaves = [part.leaf for part in parts]
+    mass = np.array([part.mass for part in parts])
     shown = identities.assign(leaves, mass, np.array(groups), extent, readings)
     saved = IdentitiesState.read(identities.state().saved(), {"d": 2})
     return Identities.restored(saved, 2), shown.identity[shown.cluster].tolist()
@@ -127,9 +127,9 @@ def test_a_small_group_is_shown_at_once_in_a_young_stream_or_where_readings_fall
 def test_every_group_is_shown_where_nothing_follows() -> None:
     parts = [part(0.2, 0.99), part(0.8, 0.01)]
     identities, _ = look(Identities(2), parts, [0, 0], 20_000)
-    mean = np.array([[each.at, 0.5] for each in parts])
+    mean = np.array([[part.at, 0.5] for part in parts])
     shown = identities.assign(
-        [each.leaf for each in parts],
+        [part.leaf for part in parts],
         np.array([0.99, 0.01]),
         np.array([0, 1]),
         Extents(mean, mean, mean),

@@ -180,7 +180,7 @@ def label(novel: bool, reasons: tuple[Reason, ...] = (OUTSIDE,)) -> Label:
 
 
 def kinds(streak: Streaks, pattern: str) -> list[str]:
-    labels = [label(one == "x") for one in pattern]
+    labels = [label(mark == "x") for mark in pattern]
     places = [(0, n) for n in range(len(labels))]
     return [event.kind for event in streak.follow(labels, places, ["0"] * len(labels))]
 
@@ -215,7 +215,7 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
 
 def test_readings_of_one_device_do_not_interrupt_the_streak_of_another() -> None:
     streaks = Streaks(CONTRACT, "attic", "clusters", 3)
-    labels = [label(one == "x") for one in "x.x.x.x....."]
+    labels = [label(mark == "x") for mark in "x.x.x.x....."]
     places = [(0, n) for n in range(len(labels))]
     in_turn = ["broken", "good"] * 6
     events = streaks.follow(labels, places, in_turn)

@@ -649,13 +649,13 @@ def test_a_client_whose_budget_is_spent_publishes_nothing_more_until_time_has_pa
     federation = MaskedFederation(tmp_path, clients=3, privacy=privacy)
     federation.feed(4)
     federation.run()
-    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    assert {update.window for update in decoded(federation, MaskedCounts)} == {0, 1}
     wait_windows(federation, 80)
     federation.run()
-    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    assert {update.window for update in decoded(federation, MaskedCounts)} == {0, 1}
     wait_windows(federation, 10)
     federation.run()
-    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
+    assert {update.window for update in decoded(federation, MaskedCounts)} == {0, 1, 2, 3}
 
 
 def test_a_clock_that_is_set_ahead_for_a_moment_frees_no_budget_and_is_logged(
@@ -670,7 +670,7 @@ def test_a_clock_that_is_set_ahead_for_a_moment_frees_no_budget_and_is_logged(
         federation.run()
         federation.clock.now -= 31 * 86_400.0
         federation.run()
-    assert {one.window for one in decoded(federation, MaskedCounts)} == {0, 1}
+    assert {update.window for update in decoded(federation, MaskedCounts)} == {0, 1}
     assert "masked_clock_ahead" in caplog.text
 
 

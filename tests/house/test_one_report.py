@@ -80,7 +80,7 @@ class Views:
     def on_page(self, model: str) -> dict[str, Any]:
         """The model as the page gets it."""
         [shown] = [
-            one for one in self.get(f"/v1/status?model={model}")["models"] if one["name"] == model
+            row for row in self.get(f"/v1/status?model={model}")["models"] if row["name"] == model
         ]
         found: dict[str, Any] = shown
         return found
