@@ -82,7 +82,9 @@ class NoValues:
 
     def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
         cells = [None if self._is_none(cell) else cell for cell in row]
-        return cells if None in cells else row
+        if None in cells:
+            return cells
+        return row
 
     def _is_none(self, cell: Any) -> bool:
         if isinstance(cell, str):
@@ -124,7 +126,9 @@ class Gaps:
         self.treats = self.learns or missing == "hold"
         """whether a reading that lacks values may be of use"""
         self._is_dropped = learns and missing == "drop"
-        self._held = HeldValues(faults) if missing == "hold" else None
+        self._held: HeldValues | None = None
+        if missing == "hold":
+            self._held = HeldValues(faults)
 
     def treat(self, clients: Sequence[str], values: RowsOfValues) -> RowsOfValues:
         """The readings of these clients, in order, as they are to be stored."""
@@ -204,7 +208,10 @@ class HeldValues:
             elif cells and all(isinstance(cell, float) and math.isfinite(cell) for cell in cells):
                 self._last[client] = cells
                 self._age[client] = 0
-            filled.append(values_of(cells) if missing else row)
+            if missing:
+                filled.append(values_of(cells))
+            else:
+                filled.append(row)
         return filled
 
     def state(self) -> dict[str, Any]:

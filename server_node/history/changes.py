@@ -180,15 +180,17 @@ def spans_of(
     newest = fine[1] + FINE_S
     oldest = max(min(fine[0], coarse[0]), newest - BINS_KEPT[COARSE_S] * COARSE_S)
     first, end = after
-    end = newest if end is None else end
+    if end is None:
+        end = newest
     if before != (None, None) and first is None:
         first = before[1]
     if first is None:
         first = oldest + (end - oldest) / 2
-    until = first if before[1] is None else before[1]
-    since = max(oldest, until - (end - first)) if before[0] is None else before[0]
+    since, until = _earlier(before, first, end, oldest)
     if since >= until or first >= end:
-        name = "earlier" if since >= until else "later"
+        name = "later"
+        if since >= until:
+            name = "earlier"
         raise SettingsError(
             f"the {name} span is empty; {model} has a history from {utc_text(oldest)} to"
             f" {utc_text(newest)} (UTC)"
@@ -199,10 +201,25 @@ def spans_of(
         )
     # Both spans in bins of one width: those of a wider one are means of more readings, and vary
     # less.
-    width = FINE_S if since >= newest - FINE_SPAN_S else PLACES_S
+    width = PLACES_S
+    if since >= newest - FINE_SPAN_S:
+        width = FINE_S
     # A bin belongs to the span in which it begins.
     edges = [int(-(-at // width) * width) for at in (since, until, first, end)]
     return Spans(Span(edges[0], edges[1]), Span(edges[2], edges[3]), width)
+
+
+def _earlier(
+    before: tuple[float | None, float | None], first: float, end: float, oldest: float
+) -> tuple[float, float]:
+    """The earlier span, seconds since 1970, where the later one is from `first` to `end`."""
+    since, until = before
+    if until is None:
+        until = first
+    if since is None:
+        # As long as the later span, where the history goes back as far.
+        since = max(oldest, until - (end - first))
+    return since, until
 
 
 def find_changes(
@@ -258,7 +275,9 @@ class Titles:
         name, label = self._names.get(identity, ("", ""))
         if name:
             return f'cluster {identity} "{name}"'
-        return f"cluster {identity} ({label})" if label else f"cluster {identity}"
+        if label:
+            return f"cluster {identity} ({label})"
+        return f"cluster {identity}"
 
 
 def _counts(bins: Iterable[HistoryBin]) -> Counts:
@@ -383,7 +402,9 @@ def _moved(
 def in_unit(place: float, feature: Feature) -> float:
     """A place in unit coordinates -> in the feature's unit, of a circular one in its period."""
     value = feature.low + (feature.high - feature.low) * place
-    return value % feature.period if feature.kind == "circular" else value
+    if feature.kind == "circular":
+        return value % feature.period
+    return value
 
 
 def _place_series(bins: Sequence[HistoryBin]) -> dict[int, Series]:
@@ -433,8 +454,11 @@ def _begun(
     begun = []
     for identity in _largest_first(after, after.keys() - before.keys()):
         parted = lineage.get(identity, {}).get("parted")
-        kind = "new" if parted is None else "parted"
-        other = "" if parted is None else titles(parted.other)
+        kind = "new"
+        other = ""
+        if parted is not None:
+            kind = "parted"
+            other = titles(parted.other)
         share = after[identity] / max(1, after.total())
         by_client = _by_client(identity, pairs, clients)
         begun.append(Begun(identity, titles(identity), kind, other, share, by_client))
@@ -452,11 +476,14 @@ def _ended(
     for identity in _largest_first(before, before.keys() - after.keys()):
         events = lineage.get(identity, {})
         other = ""
-        kind = "gone" if "gone" in events else "quiet"
         # A merge first: of a cluster that merged, "gone" would hide into which one.
         if "merged" in events:
             kind = "merged"
             other = titles(events["merged"].other)
+        elif "gone" in events:
+            kind = "gone"
+        else:
+            kind = "quiet"
         share = before[identity] / max(1, before.total())
         ended.append(Ended(identity, titles(identity), kind, other, share))
     return ended

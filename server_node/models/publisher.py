@@ -176,18 +176,22 @@ class ModelPublisher:
             self.counts.newest_reading_at = max(
                 before or update.newest_reading_at, update.newest_reading_at
             )
-        found = update.reading_s
-        known = self.counts.reading_s
-        if found is not None:
-            # After a pause of a sensor, or an answer in between, an update has fewer readings in
-            # its time: seldom more.
-            if known is None:
-                self.counts.reading_s = found
-            else:
-                weight = DENSER_WEIGHT if found < known else SPARSER_WEIGHT
-                # Twice at most: one long pause must not decide what is usual.
-                moved = weight * (min(found, 2 * known) - known)
-                self.counts.reading_s = known + moved
+        if update.reading_s is not None:
+            self._follow_interval(update.reading_s)
+
+    def _follow_interval(self, reading_s: float) -> None:
+        """Move the usual seconds between readings towards those of an update."""
+        usual_s = self.counts.reading_s
+        if usual_s is None:
+            self.counts.reading_s = reading_s
+            return
+        # After a pause of a sensor, or an answer in between, an update has fewer readings in its
+        # time: seldom more.
+        weight = SPARSER_WEIGHT
+        if reading_s < usual_s:
+            weight = DENSER_WEIGHT
+        # Twice at most: one long pause must not decide what is usual.
+        self.counts.reading_s = usual_s + weight * (min(reading_s, 2 * usual_s) - usual_s)
 
     def count_readings(self, readings: int) -> None:
         """Count more readings. Clients claim these numbers, so the sum is capped at what a snapshot
@@ -207,22 +211,25 @@ class ModelPublisher:
             points = points[:0]
             weights = weights[:0]
         # A sensor whose clock is ahead must not put its readings into bins of the future.
-        newest = min(
-            update.made_at if update.newest_reading_at is None else update.newest_reading_at, now
-        )
+        newest = update.made_at
+        if update.newest_reading_at is not None:
+            newest = update.newest_reading_at
+        newest = min(newest, now)
         span = 0.0
         if update.oldest_reading_at is not None:
             # Not negative: the times of an update are the word of its client.
             span = max(0.0, newest - update.oldest_reading_at)
-        one = WaitingUpdate(
+        waiting = WaitingUpdate(
             newest, update.client, update.readings, self.counts.updates, points, weights, span
         )
-        if update.readings and self._uncounted.add(one):
+        if update.readings and self._uncounted.add(waiting):
             self._count_waiting_by_newest()
 
     def _count_waiting_by_newest(self) -> None:
         """Put the updates that wait into the history, by the newest snapshot and its clusters."""
-        arrays = {} if self.snapshot is None else self.snapshot.arrays
+        arrays: Arrays = {}
+        if self.snapshot is not None:
+            arrays = self.snapshot.arrays
         self._count_waiting(arrays, self.view, self.lineage.of_number)
 
     def _count_waiting(
@@ -284,7 +291,10 @@ class ModelPublisher:
         self._carried = CarriedIdentities.of(before.lineage, before.view, common, before._carried)
         # Until as many readings have come as it had learnt; a model in rounds finds all its
         # clusters at once.
-        self.lineage = without_nodes(before.lineage, before.lineage.readings if streaming else 0)
+        readings = 0
+        if streaming:
+            readings = before.lineage.readings
+        self.lineage = without_nodes(before.lineage, readings)
         # Their points are places of the earlier contract.
         before._count_waiting_by_newest()
         self._recorder.go_on_from(before._recorder)
@@ -421,7 +431,9 @@ class ModelPublisher:
         self.counts.snapshot_at = now
         again = self._recorder.begins_again
         waits_from = self._uncounted.first_number
-        counted = self.counts.updates if waits_from is None else waits_from - 1
+        counted = self.counts.updates
+        if waits_from is not None:
+            counted = waits_from - 1
         news = self._recorder.take_changed(counted)
         return PublishedSnapshot(
             snapshot, value, view, lineage, events, news, again, self._watch.unusual
@@ -573,7 +585,9 @@ class ModelPublisher:
         self.lineage = restore_lineage(state)
 
     def _restore_carried(self, state: list[Any] | None) -> None:
-        self._carried = None if state is None else CarriedIdentities.restored(state)
+        self._carried = None
+        if state is not None:
+            self._carried = CarriedIdentities.restored(state)
 
     def _restore_changes_from(self, state: Iterable[tuple[int, int]]) -> None:
         self._changes_from = dict(state)

@@ -46,9 +46,13 @@ def principal_axes(points: Floats) -> Floats:
     features fill in, and the sign of an axis makes its largest loading positive.
     """
     features = points.shape[1]
-    centred = points - points.mean(axis=0) if len(points) else points
+    centred = points
+    if len(points):
+        centred = points - points.mean(axis=0)
     largest = float(np.abs(centred).max(initial=0.0))
-    centred = centred / largest if largest > 0 else centred
+    if largest > 0:
+        # The products below must neither overflow nor vanish.
+        centred = centred / largest
     # Rows that are far shorter than any variance that matters.
     ties = np.eye(2, features) * TIE_BREAK[:, None] * (np.sqrt(np.square(centred).sum()) or 1.0)
     rows = np.vstack([centred, ties])
@@ -67,15 +71,19 @@ def _main_direction(rows: Floats) -> Floats:
     By the power method on their products, squared again and again. NumPy's own decompositions would
     bring a megabyte of LAPACK into memory, which nothing else in a server needs.
     """
-    wide = rows.shape[0] < rows.shape[1]
-    matrix = rows @ rows.T if wide else rows.T @ rows
+    # The smaller of the two products: both have the same eigenvalues.
+    is_wide = rows.shape[0] < rows.shape[1]
+    matrix = rows.T @ rows
+    if is_wide:
+        matrix = rows @ rows.T
     for _ in range(SQUARINGS):
         matrix = matrix / matrix.trace()
         matrix = matrix @ matrix
         if matrix.trace() > CONVERGED:
             break
-    column = matrix[:, matrix.diagonal().argmax()]
-    direction = column @ rows if wide else column
+    direction = matrix[:, matrix.diagonal().argmax()]
+    if is_wide:
+        direction = direction @ rows
     return np.asarray(direction / np.sqrt(direction @ direction))
 
 
@@ -117,7 +125,9 @@ def _nearest_turn(matrix: Floats) -> Floats:
 
 def _direction(number: complex) -> tuple[float, float]:
     length = abs(number)
-    return (number.real / length, number.imag / length) if length else (1.0, 0.0)
+    if length == 0:
+        return 1.0, 0.0
+    return number.real / length, number.imag / length
 
 
 def axis_sample(points: Floats, count: Floats) -> Floats:
@@ -200,8 +210,10 @@ class MapRenderer:
             return values, labels, None
         sample = axis_sample(view.nodes, view.mass)
         self._axes = steady_axes(sample, self._axes)
-        total = float(np.square(sample - sample.mean(axis=0)).sum()) if len(sample) else 0.0
-        explained = scatter(sample, self._axes) / total if total > 0 else 1.0
+        total = scatter(sample, np.eye(contract.width))
+        explained = 1.0
+        if total > 0:
+            explained = scatter(sample, self._axes) / total
         labels = [_axis_label(axis, contract) for axis in self._axes.T]
         return (view.nodes - 0.5) @ self._axes, labels, round(explained, 3)
 
@@ -236,8 +248,12 @@ def colour_slots(clusters: int, lineage: Lineage) -> list[int]:
     slots = []
     for number in range(clusters):
         identity = lineage.of_number.get(number)
-        slot = None if identity is None else lineage.clusters[identity].slot
-        slots.append(next(free) if slot is None else slot)
+        slot = None
+        if identity is not None:
+            slot = lineage.clusters[identity].slot
+        if slot is None:
+            slot = next(free)
+        slots.append(slot)
     return slots
 
 

@@ -79,19 +79,21 @@ class _Wanted(NamedTuple):
 
     def places(self, j: int, cells: Iterable[Any]) -> Floats:
         """Cells of the category at position j -> their places, see `Columns`."""
-        found = []
+        places = []
         for cell in cells:
             place = self.codes[j].place_or_number(cell)
-            found.append((math.nan if is_missing(cell) else math.inf) if place is None else place)
-        return np.array(found, dtype=np.float64)
+            if place is None and is_missing(cell):
+                place = math.nan
+            elif place is None:
+                place = math.inf
+            places.append(place)
+        return np.array(places, dtype=np.float64)
 
     def wrong(self, j: int) -> str:
         """What is wrong with a value of the feature at position j that is none."""
-        return (
-            f"not one of {', '.join(self.codes[j].values)}"
-            if j in self.codes
-            else "not a finite number"
-        )
+        if j in self.codes:
+            return f"not one of {', '.join(self.codes[j].values)}"
+        return "not a finite number"
 
 
 def read_readings(
@@ -131,7 +133,9 @@ def _from_columns(columns: Columns, wanted: _Wanted) -> Floats:
         if j == target:
             continue
         values = readings[:, j] = columns.get(name, np.full(rows, np.nan))
-        wrong = np.isinf(values) if wanted.gaps else ~np.isfinite(values)
+        wrong = np.isinf(values)
+        if not wanted.gaps:
+            wrong |= np.isnan(values)
         if wrong.any():
             raise InvalidData(f"row {np.flatnonzero(wrong)[0]}, {name}: {wanted.wrong(j)}")
     return readings
@@ -148,13 +152,17 @@ def parse_rows(body: bytes, wanted: _Wanted) -> Floats:
         raise InvalidData(
             'the body is not JSON; send {"rows": [[...], ...]} with finite numbers'
         ) from None
-    rows = parsed.get("rows") if isinstance(parsed, dict) else parsed
+    rows = parsed
+    if isinstance(parsed, dict):
+        rows = parsed.get("rows")
     if not isinstance(rows, list):
         raise InvalidData('there are no rows; send {"rows": [[...], ...]}, or [[...], ...]')
     _check_number(len(rows))
     readings = np.empty((len(rows), len(names)))
     for i, row in enumerate(rows):
-        listed = _by_name(row, i, wanted) if isinstance(row, dict) else row
+        listed = row
+        if isinstance(row, dict):
+            listed = _by_name(row, i, wanted)
         if target is not None:
             listed = _with_target(listed, len(names), target)
         readings[i] = _checked_row(listed, i, wanted)
@@ -173,7 +181,10 @@ def _by_name(row: dict[str, Any], i: int, wanted: _Wanted) -> list[Any]:
     missing = [name for j, name in enumerate(names) if name not in row and j != target]
     if missing and not wanted.gaps:
         raise InvalidData(f"row {i} has no {missing[0]!r}; send {', '.join(names)}")
-    return [None if j == target else row.get(name) for j, name in enumerate(names)]
+    values = [row.get(name) for name in names]
+    if target is not None:
+        values[target] = None
+    return values
 
 
 def _with_target(row: Any, width: int, target: int) -> Any:
@@ -182,11 +193,9 @@ def _with_target(row: Any, width: int, target: int) -> Any:
         return row
     if len(row) == width - 1:
         return [*row[:target], 0.0, *row[target:]]
-    return (
-        [*row[:target], 0.0, *row[target + 1 :]]
-        if len(row) == width and row[target] is None
-        else row
-    )
+    if len(row) == width and row[target] is None:
+        return [*row[:target], 0.0, *row[target + 1 :]]
+    return row
 
 
 def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
@@ -195,13 +204,14 @@ def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
         raise InvalidData(f"row {i} is not a list of numbers, and no object of them by name")
     if len(row) != width:
         raise InvalidData(f"row {i} has {len(row)} values; this federation has {width} features")
-    found = []
+    numbers = []
     for j, value in enumerate(row):
         number = value
-        if j in wanted.codes:
-            number = (
-                None if isinstance(value, list | dict) else wanted.codes[j].place_or_number(value)
-            )
+        if j in wanted.codes and isinstance(value, list | dict):
+            # Neither can be looked up among the values of a category.
+            number = None
+        elif j in wanted.codes:
+            number = wanted.codes[j].place_or_number(value)
         if value is None and wanted.gaps:
             number = math.nan
         elif (
@@ -210,8 +220,8 @@ def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
             or not _is_finite(number)
         ):
             raise InvalidData(f"row {i}, value {j}: {wanted.wrong(j)}")
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _is_finite(value: float) -> bool:
@@ -251,18 +261,19 @@ def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
     for j, name in enumerate(names):
         if name in header:
             cells = [row[header.index(name)] or None for row in rows]
-            columns[name] = (
-                wanted.places(j, cells)
-                if j in wanted.codes
-                else np.array([_number(cell) for cell in cells])
-            )
+            if j in wanted.codes:
+                columns[name] = wanted.places(j, cells)
+            else:
+                columns[name] = np.array([_number(cell) for cell in cells])
     return columns
 
 
 def _number(text: str | None) -> float:
     """NaN for an empty field, and an infinity for one that is no number."""
+    if text is None:
+        return math.nan
     try:
-        return math.nan if text is None else float(text)
+        return float(text)
     except ValueError:
         return math.inf
 
@@ -338,30 +349,53 @@ class _Thrift:
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._integer()
+            # The upper four bits are the distance to the number of the field before; 0 where the
+            # distance does not fit, and the number follows.
+            distance = head >> 4
+            kind = head & 15
+            if distance:
+                number += distance
+            else:
+                number = self._integer()
             if number in fields:
                 raise ValueError("a field twice")
-            fields[number] = (
-                head & 15 == TRUE if head & 15 in (TRUE, FALSE) else self._value(head & 15)
-            )
+            if kind in (TRUE, FALSE):
+                # The type of a field that is true or false is its value.
+                fields[number] = kind == TRUE
+            else:
+                fields[number] = self._value(kind)
         return fields
 
     def _value(self, kind: int) -> Any:
         if kind == STRUCT:
             return self.struct()
         if kind in (LIST, SET):
-            head = self._byte()
-            size = head >> 4 if head >> 4 < 15 else self._varint()
-            return [self._value(head & 15) for _ in range(self._room(size))]
+            return self._list()
         if kind == MAP:
-            size = self._room(self._varint())
-            kinds = self._byte() if size else 0
-            return [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
+            return self._map()
         if kind in (BINARY, DOUBLE, UUID):
             size = {DOUBLE: 8, UUID: 16}.get(kind) or self._varint()
             self._at += self._room(size)
             return None
-        return self._byte() if kind in (TRUE, FALSE, BYTE) else self._integer()
+        if kind in (TRUE, FALSE, BYTE):
+            return self._byte()
+        return self._integer()
+
+    def _list(self) -> list[Any]:
+        head = self._byte()
+        size = head >> 4
+        if size == 15:
+            # 15 and more do not fit into four bits, and follow.
+            size = self._varint()
+        return [self._value(head & 15) for _ in range(self._room(size))]
+
+    def _map(self) -> list[tuple[Any, Any]]:
+        size = self._room(self._varint())
+        if size == 0:
+            # An empty map has no byte for its types.
+            return []
+        kinds = self._byte()
+        return [(self._value(kinds >> 4), self._value(kinds & 15)) for _ in range(size)]
 
     def _room(self, size: int) -> int:
         """A number of bytes or values, each of a byte or more, that can be in the rest."""
@@ -426,53 +460,63 @@ def _arrow(module: str) -> Any:
 def _numeric(schema: Any, wanted: _Wanted) -> list[str]:
     """The features that a table has. Raises `InvalidData` for one that is no number, or is there
     twice."""
-    found = [name for name in wanted.names if name in schema.names]
-    for name in found:
-        at = schema.get_all_field_indices(name)
-        if len(at) != 1:
+    features = [name for name in wanted.names if name in schema.names]
+    for name in features:
+        positions = schema.get_all_field_indices(name)
+        if len(positions) != 1:
             raise InvalidData(f"there are several columns {name!r}")
-        kind = str(schema.field(at[0]).type)
-        is_category = wanted.names.index(name) in wanted.codes
-        kind_of_values = kind.removeprefix(DICTIONARY).partition(",")[0] if is_category else kind
-        if kind_of_values not in (NUMERIC | TEXTS if is_category else NUMERIC):
+        kind = str(schema.field(positions[0]).type)
+        kinds = NUMERIC
+        if wanted.names.index(name) in wanted.codes:
+            kind = kind.removeprefix(DICTIONARY).partition(",")[0]
+            kinds = NUMERIC | TEXTS
+        if kind not in kinds:
             raise InvalidData(f"the column {name!r} must have integers or floats")
-    return found
+    return features
 
 
 def _numbers(table: Any, wanted: _Wanted) -> Columns:
     """name -> its values as floats."""
-    return {
-        name: np.concatenate(
-            [np.empty(0), *(_places(j, part, wanted) for part in table.column(name).chunks)]
-        )
-        if j in wanted.codes
-        # A safe cast refuses integers beyond 2**53, which JSON and CSV round.
-        else table.column(name).cast("float64", safe=False).to_numpy().astype(np.float64)
-        for j, name in enumerate(wanted.names)
-        if name in table.column_names
-    }
+    columns = {}
+    for j, name in enumerate(wanted.names):
+        if name not in table.column_names:
+            continue
+        column = table.column(name)
+        if j in wanted.codes:
+            parts = [_places(j, part, wanted) for part in column.chunks]
+            # A table without rows has no parts.
+            columns[name] = np.concatenate([np.empty(0), *parts])
+        else:
+            # A safe cast refuses integers beyond 2**53, which JSON and CSV round.
+            columns[name] = column.cast("float64", safe=False).to_numpy().astype(np.float64)
+    return columns
 
 
 def _places(j: int, part: Any, wanted: _Wanted) -> Floats:
     """Cells of the category at position j -> their places; a text of many rows is made once."""
     if not str(part.type).startswith(DICTIONARY):
         return wanted.places(j, part.to_pylist())
+    # A missing cell has no index; it gets that of the last place, which is NaN.
     known = np.append(wanted.places(j, part.dictionary.to_pylist()), math.nan)
-    at = [len(known) - 1 if place is None else place for place in part.indices.to_pylist()]
-    return known[np.array(at, dtype=np.int64)]
+    indices = part.indices.cast("int64").fill_null(len(known) - 1).to_numpy()
+    return np.asarray(known[indices])
 
 
 def _unreadable(wrong: Exception, what: str) -> InvalidData:
     """Ours as it is; the message of another may quote a value."""
-    return wrong if isinstance(wrong, InvalidData) else InvalidData(f"the body is not {what}")
+    if isinstance(wrong, InvalidData):
+        return wrong
+    return InvalidData(f"the body is not {what}")
 
 
 def _is_compressed(metadata: bytes) -> bool:
     """Whether the metadata of a record batch name a codec (Arrow's Message.fbs, Schema.fbs). Raises
     `struct.error`."""
     header = _table_field(metadata, struct.unpack_from("<I", metadata)[0], 2)
-    batch = 0 if header is None else header + struct.unpack_from("<I", metadata, header)[0]
-    return header is not None and _table_field(metadata, batch, 3) is not None
+    if header is None:
+        return False
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    return _table_field(metadata, batch, 3) is not None
 
 
 def _table_field(buffer: bytes, table: int, number: int) -> int | None:
@@ -480,8 +524,11 @@ def _table_field(buffer: bytes, table: int, number: int) -> int | None:
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", buffer, vtable)[0]:
         return None
-    offset = struct.unpack_from("<H", buffer, vtable + 4 + 2 * number)[0]
-    return table + offset if offset else None
+    offset = int(struct.unpack_from("<H", buffer, vtable + 4 + 2 * number)[0])
+    if offset == 0:
+        # A field with its default value is not written.
+        return None
+    return table + offset
 
 
 def predicted_feature(contract: ResolvedContract, model: str) -> int | None:

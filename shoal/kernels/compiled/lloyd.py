@@ -52,6 +52,7 @@ def labels_by_differences(rows: Any, centres: Any, tile: Any, labels: Any) -> No
             for i in range(TILE):
                 gap = column[i] - coordinate
                 squared[i] += gap * gap
+        # Without a branch: LLVM turns choices into instructions for several rows at once.
         for i in range(TILE):
             nearer = squared[i] < least[i]
             labels[i] = np.int32(c) if nearer else labels[i]
@@ -139,6 +140,7 @@ def labels_by_screen(rows: Any, centres: Any, screen: Any, tile: Any, labels: An
     next_least[:] = np.float32(math.inf)
     for c in range(0, len(lengths), 2):
         screen_pair(columns, c, pulls, lengths, relative, relative_next)
+        # Without a branch, as above.
         for i in range(TILE):
             swapped = relative_next[i] < relative[i]
             nearest, other = (
