@@ -21,17 +21,53 @@ from shoal import __version__
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 
 GROUP = "shoal.commands"
+# Written down here, so that the help text of `shoal` imports no command: that took two seconds.
 SECTIONS = {
-    "Begin": ("demo", "init", "run", "check"),
-    "Processes": ("producer", "client", "server", "helper", "replica", "replay"),
-    "Clusters": (
-        *("picture", "changes", "anomalies", "history", "labels", "events", "snapshot", "rules"),
-        *("name", "confirm", "mute", "wake"),
-    ),
-    "Clients and keys": ("enroll", "keys", "privacy", "clients", "quarantine", "unlearn"),
-    "Upkeep": ("topics", "rejected", "kernels", "reproduce"),
+    "Begin": {
+        "demo": "cluster a real sensor stream, with a live page",
+        "init": "write a federation file for your readings",
+        "run": "cluster files of readings in one process",
+        "check": "show what a federation file means",
+    },
+    "Processes": {
+        "producer": "store readings for clients",
+        "client": "learn the readings of a site, privately",
+        "server": "merge updates of clients into clusters",
+        "helper": "take the masks off sums of counts",
+        "replica": "serve regions together with other replicas",
+        "replay": "cluster recorded readings of many clients",
+    },
+    "Clusters": {
+        "picture": "draw the clusters and their history",
+        "changes": "compare the clusters of two spans of time",
+        "anomalies": "list what was unusual in a span of time",
+        "history": "print readings of clusters over time",
+        "labels": "print the cluster of each reading, at its site",
+        "events": "print what has happened to clusters",
+        "snapshot": "export the clusters of a model",
+        "rules": "print how a model predicts a feature",
+        "name": "give a cluster a name",
+        "confirm": "raise no more alerts for a cluster",
+        "mute": "raise no alerts for a cluster for a time",
+        "wake": "start a round of models in rounds",
+    },
+    "Clients and keys": {
+        "enroll": "make the key and the files of a new site",
+        "keys": "make keys for signatures, and tokens",
+        "privacy": "report and audit what is guaranteed",
+        "clients": "list the clients of a server",
+        "quarantine": "absorb nothing more of a client",
+        "unlearn": "rebuild every model without a client",
+    },
+    "Upkeep": {
+        "topics": "create and check the topics of a federation",
+        "rejected": "print messages that were rejected",
+        "kernels": "compile the kernels now",
+        "reproduce": "run the experiment of a paper again",
+    },
 }
-"""heading of the help text -> its commands; those of other packages come last, as `OTHERS`"""
+"""heading of the help text -> its commands -> what each does; those of other packages come last, as
+`OTHERS`, with the first sentence of their own help text"""
 OTHERS = "Others"
 STATUS = (
     "A server shows its state on its page and at /v1/status, `shoal check FILE --log` that of the "
@@ -53,7 +89,7 @@ EXIT_CODES = (
 
 
 class Commands(click.Group):
-    """A group whose members are entry points."""
+    """A group whose members are entry points; its help text imports only those of other packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = {point.name for point in entry_points(group=GROUP)}
@@ -61,17 +97,22 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
-        sections = dict(SECTIONS)
-        sections[OTHERS] = tuple(name for name in names if name not in IN_SECTIONS)
         width = max(map(len, names), default=0)
         # The terminal's width less the column of names and the margins, as click has it.
         limit = formatter.width - 6 - width
-        for title, section in sections.items():
-            rows = []
-            for name in names:
-                command = self.get_command(ctx, name) if name in section else None
-                if command is not None:
-                    rows.append((name, command.get_short_help_str(limit)))
+        sections = {
+            title: [(name, summary) for name, summary in section.items() if name in names]
+            for title, section in SECTIONS.items()
+        }
+        others = []
+        for name in names:
+            command = None
+            if name not in IN_SECTIONS:
+                command = self.get_command(ctx, name)
+            if command is not None:
+                others.append((name, command.get_short_help_str(limit)))
+        sections[OTHERS] = others
+        for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=width, col_spacing=2)

@@ -54,6 +54,18 @@ def test_without_arguments_the_help_is_printed(shoal: Shoal) -> None:
     assert all(command in result.stdout for command in COMMANDS)
 
 
+def test_the_help_imports_no_command() -> None:
+    program = (
+        "import sys; from shoal.cli.main import main; sys.argv[1:] = ['--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sorted(name for name in sys.modules if 'shoal.' in name))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1].split() == ["shoal.cli", "shoal.cli.main", "shoal.errors"]
+
+
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
 def test_matrix_products_take_one_thread_unless_a_variable_says_otherwise(
     given: str | None, threads: str
