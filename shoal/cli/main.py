@@ -89,7 +89,7 @@ EXIT_CODES = (
 
 
 class Commands(click.Group):
-    """A group whose members are entry points; its help text imports only those of other packages."""
+    """A group of entry points; its help text imports only the commands of other packages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = {point.name for point in entry_points(group=GROUP)}
