@@ -82,6 +82,7 @@ def become_node(
     """Make a row a node, in Case I or because nodes are too few. Whether it was the last one of
     these, which sets the vigilance."""
     direct = ints[SIZE] < limits[N_ACTIVE]
+    # The place may be that of a node that was removed, with its old degree.
     degrees[ints[SIZE]] = 0
     add_node(row, nodes, ints, floats)
     put_first(ints[SIZE] - 1, newer, older)
@@ -130,6 +131,7 @@ def connect(a: Any, b: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
 @njit(forceinline=True)
 def age_edges(node: Any, degrees: Any, neighbours: Any, ages: Any) -> None:
     """Increment the ages of all edges of a node (eq. 25)."""
+    # An edge is stored at both of its nodes, with one age.
     for index in range(degrees[node]):
         other = neighbours[node, index]
         ages[node, index] += 1
@@ -151,6 +153,7 @@ def move_neighbours(
     for index in range(degrees[first]):
         other = neighbours[first, index]
         move(row, weights, other, factors[NEIGHBOUR] / counts[other])
+        # The screen has a copy of every node, which must follow it.
         put(screen, other, weights)
 
 
@@ -169,6 +172,7 @@ def remove_old_edges(
     """Delete the edges of a node that are too old, as `Edges.remove_old_edges` (eq. 28, 29). `room`
     has room for its degree."""
     n = degrees[node]
+    # Quartiles need an age on either side of the median.
     if n < 2:
         return
     ordered = room[:n]
@@ -187,6 +191,7 @@ def remove_old_edges(
     share = ints[N_DELETED] / (ints[N_DELETED] + n)
     mean_deleted = ints[DELETED_AGE_SUM] / ints[N_DELETED] if ints[N_DELETED] else 0.0
     age_max = mean_deleted * share + (q3 + factors[EDGE] * (q3 - q1)) * (1 - share)
+    # From the end, because an edge that is removed is replaced by the last one.
     for index in range(n - 1, -1, -1):
         age = ages[node, index]
         if age > age_max:
@@ -224,6 +229,7 @@ def remove_isolated(nodes: Any, edges: Any, ints: Any) -> Any:
     weights, sigmas, counts, stamps, ids = nodes
     degrees, neighbours, ages = edges
     size = ints[SIZE]
+    # Where each node goes: those that stay keep their order, which is that of the paper's lists.
     position = np.empty(size, np.int64)
     left = 0
     for k in range(size):
@@ -280,6 +286,7 @@ def learn_rows(
     width = neighbours.shape[1]
     screen, terms, newer, older, found = workspace
     open_screen(rows, weights, screen, ints, floats)
+    # A workspace that holds these nodes from the chunk before has their order already.
     if not ints[KEPT]:
         order_by_stamp(stamps, ints[SIZE], newer, older)
     for i in range(len(rows)):
@@ -293,8 +300,10 @@ def learn_rows(
             first, second = two_nearest(
                 row, weights, ints, floats, screen, least, vigilance, loops, terms, found
             )
+            # A full memory makes no node: the nearest learns, however far it is.
             if first < 0 and ints[SIZE] == limits[NODES_MAX]:
                 first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
+        # Before anything is changed: the caller gives more room and comes back with the same row.
         if lacks_room(first, second, ints, capacity, degrees, width):
             return i
         ints[COUNTER] += 1

@@ -75,6 +75,7 @@ def keep_within(keys: Any, n: Any, limit: Any) -> Any:
     found = 0
     for at in range(n):
         key = keys[at]
+        # Written always, kept only if it counts: a branch that cannot be foretold would cost more.
         keys[found] = key
         found += key <= limit
     return found
@@ -90,6 +91,7 @@ def keys_within(bits: Any, position: Any, limit: Any, hits: Any, keys: Any) -> A
     """
     k = len(bits)
     n = 0
+    # Eight answers of one byte are read as one number, which is 0 where all lie beyond the limit.
     eights = hits.view(np.uint64)
     for at in range(k):
         hits[at] = ((bits[at] & ~position) | np.int32(at)) <= limit
@@ -99,6 +101,7 @@ def keys_within(bits: Any, position: Any, limit: Any, hits: Any, keys: Any) -> A
             at = 8 * eight + (trailing_zeros(left) >> 3)
             keys[n] = (bits[at] & ~position) | np.int32(at)
             n += 1
+            # Clears the lowest bit that is set, the one that was just read.
             left &= left - np.uint64(1)
     return n
 
@@ -114,9 +117,12 @@ def nearest_keys(
     `limit` is a guess of the largest one wanted.
     """
     n = keys_within(bits, position, limit, hits, keys)
+    # Too low a guess costs another pass over the row, too high a one only more keys to sort.
     while n < least:
         limit = min(limit + TWICE_AS_FAR, LIMIT_MAX)
         n = keys_within(bits, position, limit, hits, keys)
+    # Bisection between a limit that too few keys are within and one that enough are. It ends, as no
+    # two keys are equal.
     low = 0
     high = limit
     while n > most:
@@ -169,6 +175,7 @@ def reached(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any
     at = 0
     total = 0.0
     for at in range(n):
+        # Half of a point's own mass lies within its distance, half beyond it.
         mass = masses[keys[at] & position]
         total += mass
         before = held
@@ -176,6 +183,7 @@ def reached(row: Any, keys: Any, n: Any, position: Any, masses: Any, wanted: Any
         if at > 0 and held >= wanted:
             break
     if held < wanted and n < len(row):
+        # The caller looks for more neighbours. With all of them, the farthest is the answer.
         return -1.0
     # Neighbours of mass 0 hold no more than those before them.
     share = min(max((wanted - before) / max(held - before, 1e-300), 0.0), 1.0)
@@ -192,12 +200,15 @@ def first_least(bits: Any, rank: Any, own: Any) -> Any:
     k = len(bits)
     least = np.int32(LIMIT_MAX)
     chunk = 0
+    # The least of each chunk without its place, which takes several numbers at a time; the place is
+    # looked for in one chunk only.
     for start in range(0, k, CHUNK):
         part = bits[start : start + CHUNK]
         ranks = rank[start : start + CHUNK]
         lowest = np.int32(LIMIT_MAX)
         for at in range(len(part)):
             lowest = min(lowest, part[at] if ranks[at] < own else np.int32(LIMIT_MAX))
+        # Not at most: of equal numbers the first counts, so that both kernels join the same points.
         if lowest < least:
             least = lowest
             chunk = start
@@ -222,6 +233,8 @@ def trees_of_denser(
     for at in range(k):
         above = first_least(bits[at], rank, rank[at])
         roots[at] = at
+        # Its own core distance is the least that any edge of this point can have, so the edge is
+        # one of a shortest tree, and Prim's algorithm below has fewer to find.
         if rank[at] > 0 and squared[at, above] <= cores[at]:
             roots[at] = above
             edges[n, 0] = above
@@ -271,6 +284,7 @@ def tree_kernel(sources: str) -> Any:
         parent = np.zeros(k, np.int64)
         is_in = np.zeros(k, np.bool_)
         n = trees_of_denser(squared, bits, cores, order, roots, edges, lengths)
+        # Prim's algorithm, whose vertices are these trees.
         tree = roots[order[0]]
         for edge in range(n, k - 1):
             nearest_of_tree(squared, cores, roots, tree, reach, nearest)
@@ -341,6 +355,7 @@ def cores_kernel(sources: str) -> Any:
             n = n_listed[at]
             number = 0
             least = min(first, k)
+            # What was found for a smaller mass is the start of what is found for a larger one.
             if n > 0:
                 number = reached_by(
                     squared[at], listed[at], n, position, masses, wanted, 0, cores[at]
@@ -420,6 +435,7 @@ def put_together(root: Any, other: Any, lists: Any) -> None:
     """Make the members of `other` members of `root`, those of the larger group first."""
     size, last, after = lists
     longer, shorter = (root, other) if size[root] > size[other] else (other, root)
+    # Two circular lists become one when the successors of their last members are exchanged.
     ends = last[longer], last[shorter]
     after[ends[0]], after[ends[1]] = after[ends[1]], after[ends[0]]
     last[root] = ends[1]
@@ -444,6 +460,7 @@ def join_kernel(sources: str) -> Any:
         for number in range(first, len(edges)):
             a = root_of(root, edges[number, 0])
             b = root_of(root, edges[number, 1])
+            # The root of a group is its densest point.
             if core[a] > core[b]:
                 a, b = b, a
             if number != forced_edge and mass[a] >= heavy[number] and mass[b] >= heavy[number]:
@@ -486,6 +503,7 @@ def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: 
     top_variance[:] = 0.0
     highest = -math.inf
     of_highest = 0.0
+    # A place and its peak must not overlap: sums of one width share readings up to that distance.
     for at in range(width, k):
         if height[at - width] >= highest:
             highest = height[at - width]
@@ -511,6 +529,8 @@ def lower_peaks(height: Any, variance: Any, width: Any, top: Any, top_variance: 
 @njit(forceinline=True)
 def middle(height: Any, variance: Any, top: Any, at: Any) -> Any:
     """The middle of the places around `at` that are as low as it, as far as noise can tell."""
+    # One standard error of noise and counting; without both, a twentieth of the peak, so that the
+    # cut of a broad empty valley lies in its middle and not at its first place.
     limit = height[at] + math.sqrt(variance[at] + max(height[at], 0.0)) + 0.05 * top[at]
     first = at
     last = at
