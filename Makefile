@@ -2,13 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests run with the versions pinned here; empty takes the newest that pyproject.toml allows.
+CONSTRAINTS ?= -c constraints.txt
+IMAGE ?= shoal
+PROGRAMS := chromium prometheus openjdk-17-jre-headless maven mosquitto docker.io docker-compose iptables debootstrap
 # Linear algebra uses one thread per process: more would compete with the other processes for cores.
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test integration lint check-types bench fuzz soak audit screenshots release docs kafka-start kafka-stop clean
+.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak audit screenshots release image docs kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +35,13 @@ check: $(VENV)/.dev lint ## in 100 to 130 seconds, while you work: lint, types, 
 integration: $(VENV)/.dev $(VENV)/.scale $(VENV)/.spark $(VENV)/.docs $(VENV)/.release $(VENV)/oracles ## what is slow and seldom breaks: long outages, Spark, quick benchmarks
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m integration $(TESTS)
 	PYTHONPATH=$(VENV)/oracles $(BIN)/pytest -n 0 tests/privacy/test_gaussian.py -k "opendp or accountant"
+
+newest: ## `make check` with the newest versions of everything, in an environment of its own
+	$(MAKE) VENV=.venv-newest CONSTRAINTS= check
+
+programs: ## install the programs that tests use beside Python (Debian and Ubuntu; asks for root's rights)
+	sudo apt-get update
+	sudo apt-get install --yes --no-install-recommends $(PROGRAMS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -56,6 +67,9 @@ screenshots: $(VENV)/.dev $(VENV)/.docs ## renew the screenshots of the live pag
 	$(BIN)/python -m tests.server_node.web_screenshot
 	$(BIN)/python -m deploy.site_hooks
 
+image: ## the container image of every process: `make image IMAGE=name:tag`
+	docker build --file deploy/Dockerfile --tag $(IMAGE) .
+
 docs: $(VENV)/.docs ## the documentation site in site/: warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -69,7 +83,7 @@ kafka-stop: ## stop it; its data stays in ./kafka-data
 	@$(PYTHON) deploy/kafka/broker.py stop
 
 clean: ## remove the files that these commands created
-	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
+	rm -rf $(VENV) .venv-newest site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis shoal-demo
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -81,8 +95,7 @@ $(BIN)/python:
 $(VENV)/oracles: | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ opendp==0.16.0 dp-accounting==0.6.0
 
-# Tests run with the versions pinned in constraints.txt; pyproject.toml has the ranges that users may install.
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing shoal[$*] into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
 	@touch $@
