@@ -33,7 +33,14 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy.ledger import MaskedRelease
 from shoal.privacy.masked import Masked, clip_order, readings_within
-from shoal.protocol.masked import PLAN_BYTES, MaskedCounts, OpenRound, bytes_of, message_name
+from shoal.protocol.masked import (
+    PLAN_BYTES,
+    MaskedCounts,
+    OpenRound,
+    bytes_of,
+    log_name,
+    message_name,
+)
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole
 from shoal.telemetry.events import log_event
@@ -84,8 +91,14 @@ class MaskedModel:
     """The client half of one model that learns from masked counts."""
 
     def __init__(
-        self, contract: ResolvedContract, model: ResolvedModel, client: str, noise_key: bytes
+        self,
+        contract: ResolvedContract,
+        model: ResolvedModel,
+        client: str,
+        noise_key: bytes,
+        log: bytes,
     ) -> None:
+        """`log`: the identity of the topic of updates."""
         from shoal.privacy.masks import client_public, client_secret, pair_key  # noqa: PLC0415 - needs an extra
 
         assert model.counts is not None
@@ -99,7 +112,7 @@ class MaskedModel:
         self._secret = client_secret(noise_key, names)
         self._public = client_public(self._secret)
         self._pairs = [
-            pair_key(self._secret, helper.key, (*names, helper.name, client))
+            pair_key(self._secret, helper.key, (*names, helper.name, client, log_name(log)))
             for helper in self._mode.helpers
         ]
         self._public_name = client.encode() + b"\0" + model.name.encode()
@@ -116,7 +129,10 @@ class MaskedModel:
     @property
     def fingerprint(self) -> str:
         """Whether key, client and contract are those of an earlier run."""
-        return hashlib.sha256(b"".join(self._pairs)).hexdigest()[:16]
+        # Not the masks, which differ from log to log.
+        named = (helper.name.encode() + b"\0" + helper.key for helper in self._mode.helpers)
+        own = self._public + self._client.encode() + b"\0"
+        return hashlib.sha256(own + b"".join(named)).hexdigest()[:16]
 
     def needs_answer(self, window: PendingWindow, opened: OpenRound | None) -> bool:
         """Whether a message of this window for the open round is due."""
@@ -194,8 +210,8 @@ class MaskedModel:
 class MaskedWindows(CountWindows):
     """The open window of a client, the one that waits for a batch, and the models that count it."""
 
-    def __init__(self, contract: ResolvedContract, client: str, *parts: Any) -> None:
-        """See `CountWindows`."""
+    def __init__(self, contract: ResolvedContract, client: str, *parts: Any, log: bytes) -> None:
+        """See `CountWindows`; `log`: the identity of the topic of updates."""
         super().__init__(contract, client, *parts)
         self._contract = contract
         noise_key: bytes = parts[3]
@@ -209,7 +225,7 @@ class MaskedWindows(CountWindows):
         publisher: Publisher = parts[0]
         self._digests = publisher.digests
         self._masked = [
-            MaskedModel(contract, model, client, noise_key) for model in contract.counted
+            MaskedModel(contract, model, client, noise_key, log) for model in contract.counted
         ]
         self._pending: PendingWindow | None = None
         self._drops = False
@@ -385,23 +401,18 @@ class MaskedWindows(CountWindows):
     def reset_published(self, now: float) -> None:
         """The federation's log was created anew: what was sent is gone, and is sent again.
 
-        Helpers may have unmasked the window that waits, and know nothing of it now. So it is
-        charged once more, under the number after its own and whatever the budget is, because the
-        outbox may hold it already.
+        Helpers may have unmasked the window that waits. So in each further life of the log it is
+        another window, under a number that was never charged: it is charged once more, within the
+        budget, before it is sent. What the outbox still holds has the masks of the log before.
         """
+        window = self._pending
+        newest = max((model.charged for model in self._masked), default=0)
         for model in self._masked:
             model.sent_for = NEVER_SENT
-        window = self._pending
-        if window is None or all(model.charged <= window.number for model in self._masked):
+        if window is None or newest <= window.number:
             return
-        assert self._ledger is not None
-        self.closed = window.number + 1
-        for model in self._masked:
-            release = MaskedRelease(
-                model.name, self.closed, len(window.rows), self._mode.window_nano
-            )
-            self._ledger.charge_masked(release, now, None, None)
-            model.charged = max(model.charged, self.closed + 1)
+        self._pending = window._replace(number=newest)
+        self.closed = newest
 
     @property
     def open_places(self) -> int:

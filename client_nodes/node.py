@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.algorithms.streaming import Rows
@@ -112,13 +113,13 @@ def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None
         )
 
 
-def _windows_class(contract: ResolvedContract) -> type[CountWindows]:
+def _windows_class(contract: ResolvedContract, log: bytes) -> Callable[..., CountWindows]:
     """Only a client that masks its counts loads what it takes."""
     if not contract.mode.masked:
         return CountWindows
     from shoal.client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
 
-    return MaskedWindows
+    return partial(MaskedWindows, log=log)
 
 
 class ClientNode:
@@ -200,7 +201,7 @@ class ClientNode:
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, key, client, readings_log
         )
-        windows = _windows_class(contract)
+        windows = _windows_class(contract, self._log.identity(contract.contract.updates_topic))
         self._windows = windows(
             contract,
             client,

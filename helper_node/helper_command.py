@@ -29,7 +29,7 @@ from shoal.transports import check_installed
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of its checkpoint. [default: that of the key]",
+    help="Folder of its state, which was made with the key. [default: that of the key]",
 )
 @click.option(
     "--port",

@@ -73,6 +73,7 @@ class ModelSumsState(SavedState):
     round: int
     batch: bytes
     answer: bytes
+    batch_before: bytes
 
 
 @dataclass
@@ -91,6 +92,8 @@ class ModelSums:
     """its batch"""
     answer: bytes = b""
     """bytes of the answer"""
+    batch_before: bytes = b""
+    """the newest batch of the log before: its answer may have been published in this one"""
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
@@ -114,6 +117,7 @@ class ModelSums:
             round=self.round,
             batch=self.batch,
             answer=self.answer,
+            batch_before=self.batch_before,
         )
         return state.saved()
 
@@ -129,6 +133,16 @@ class ModelSums:
         self.round = saved.round
         self.batch = saved.batch
         self.answer = saved.answer
+        self.batch_before = saved.batch_before
+
+    def begin_log(self) -> None:
+        """Begin with the rounds of a log that was created anew; what was unmasked stays so."""
+        self.sent = {}
+        self.partition = 0
+        self.round = 0
+        self.batch_before = self.batch
+        self.batch = b""
+        self.answer = b""
 
     def keep(self, message: MaskedCounts, record: Record) -> bool:
         """Keep a message until its round is answered; False where too many wait."""

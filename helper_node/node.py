@@ -4,7 +4,8 @@ It reads the log itself and does not rely on the server: which messages a batch 
 plan, and how many clients they are from. Of each client it unmasks every window once, in whatever
 round; of each round one batch. What it answers is stored before it is published. The same question
 again gets the same bytes; any other one about a round that was answered, or about a window that
-was, is refused.
+was, is refused. That outlives the log: where it was created anew, windows that were unmasked from
+the one before are refused, and its messages have other masks.
 
 If its folder was restored from an older copy, the log shows it: it has sums of this helper that the
 folder does not know. Then the helper stops, because it could unmask a window a second time with
@@ -37,6 +38,7 @@ from shoal.protocol.masked import (
     batch_digest,
     bytes_of,
     check_envelope,
+    log_name,
 )
 from shoal.runtime.checkpoint import (
     Checkpoint,
@@ -52,7 +54,7 @@ from shoal.runtime.checkpoint import (
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 BATCH_RECORDS: Final = 500
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
@@ -87,6 +89,12 @@ class HelperNode:
         self.metrics = metrics or HelperMetrics()
         self._topic = self._contract.updates_topic
         self._positions: Positions = {}
+        self._identity = ""
+        """identity of the log, once it is resumed"""
+        self._log_name = ""
+        """the same, as it is among the names of masks"""
+        self._log_before = ""
+        """identity of the log whose records it has read; empty before the first"""
         self._models = {model.name: ModelSums() for model in contract.counted}
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
         """(model, client, its public key) -> the key that this helper shares with the client"""
@@ -94,15 +102,21 @@ class HelperNode:
     def resume(self) -> None:
         """Restore the checkpoint, and publish its outbox again. Once, before the first step.
 
-        Raises `InvalidState` for a checkpoint of another contract, helper or log, and for one that
+        Raises `InvalidState` for a checkpoint of another contract or helper, and for one that
         is older than sums of this helper in the log; and as the log does.
         """
         self._saved = self._saved_parts()
+        identity = self._log.identity(self._topic)
+        self._log_name = log_name(identity)
+        self._identity = identity.hex()
         state = self._checkpoint.load()
-        if state is None:
-            self._positions = beginning(self._log, self._topic)
-        else:
+        if state is not None:
             self._saved.restore(state)
+        if self._log_before != self._identity:
+            # Created anew, or the first one: nothing of it is known, and what was unmasked stays.
+            self._positions = beginning(self._log, self._topic)
+            for sums in self._models.values():
+                sums.begin_log()
         # Before the outbox is published: an older folder must not add a further sum first.
         self._check_own_sums()
         self._outbox.publish_pending()
@@ -203,7 +217,14 @@ class HelperNode:
     def _pair(self, close: CloseRound, entry: BatchEntry) -> bytes:
         place = (close.model, entry.client, entry.key)
         if place not in self._pairs:
-            names = (close.federation, close.contract, close.model, self.name, entry.client)
+            names = (
+                close.federation,
+                close.contract,
+                close.model,
+                self.name,
+                entry.client,
+                self._log_name,
+            )
             try:
                 self._pairs[place] = pair_key(self._secret, entry.key, names)
             except SettingsError:
@@ -240,6 +261,7 @@ class HelperNode:
         except MessageRejected:
             return
         is_newest = (published.round, published.batch) == (model.round, model.batch)
+        is_newest |= published.batch == model.batch_before
         if published.helper != self.name or published.round < model.round or is_newest:
             return
         # Only the key of this helper signs its sums: a forged one stops no helper.
@@ -254,8 +276,7 @@ class HelperNode:
     def _saved_parts(self) -> SavedParts:
         whole = "the helper's checkpoint"
         wrong = (
-            "the helper's checkpoint belongs to another {}; restore the one that belongs here, or"
-            " name a new folder"
+            "the helper's state belongs to another {}; name the folder that was made with its key"
         )
         required = {
             "version": Required(
@@ -263,14 +284,17 @@ class HelperNode:
             ),
             "contract": Required(self._resolved.digest, InvalidState(wrong.format("contract"))),
             "helper": Required(self.name, InvalidState(wrong.format("helper"))),
-            "log": Required(self._log.identity(self._topic), InvalidState(wrong.format("log"))),
         }
         parts: dict[str, SavedPart] = {
-            "positions": SavedValue(lambda: pairs_of(self._positions), self._restore_positions)
+            "log": SavedValue(lambda: self._identity, self._restore_log),
+            "positions": SavedValue(lambda: pairs_of(self._positions), self._restore_positions),
         }
         for name, sums in self._models.items():
             parts[f"model {name}"] = sums
         return SavedParts(whole, parts, required)
+
+    def _restore_log(self, identity: Any) -> None:
+        self._log_before = str(identity)
 
     def _restore_positions(self, pairs: Any) -> None:
         self._positions = positions_of(pairs)

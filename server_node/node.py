@@ -251,7 +251,11 @@ class ServerNode:
         )
         self._unlearning = Unlearning(parts)
         self._masked = MaskedRounds(
-            self._resolved, self._models, self._hierarchy.take, self._upstream
+            self._resolved,
+            self._models,
+            self._log.identity(self._contract.updates_topic),
+            self._hierarchy.take,
+            self._upstream,
         )
         self._ingest = Ingest(parts, self._clock, self._rejections, self._keys, self._masked)
 

@@ -125,7 +125,7 @@ def _client(config: Config, turns: int) -> tuple[MaskedCounts, float]:
     rows = np.clip(centres[kinds] + generator.normal(0.0, 0.03, (len(kinds), FEATURES)), 0.0, 1.0)
     federation.learn(rows, None, is_last=True)
     contract = config.resolved
-    model = MaskedModel(contract, contract.counted[0], "c0", secrets.token_bytes(32))
+    model = MaskedModel(contract, contract.counted[0], "c0", secrets.token_bytes(32), bytes(16))
     model._counter.adopt(federation.server.snapshot())
     plan = model._counter.plan_digest[:PLAN_BYTES]
     window = PendingWindow(rows[:WINDOW], np.ones(WINDOW, dtype=np.bool_), 0)

@@ -36,11 +36,13 @@ from shoal.onebox.audit.client import NAME, NOW, in_folder, new_records
 from shoal.onebox.audit.masked import scratch_federation
 from shoal.onebox.audit.statistics import EventFinding
 from shoal.privacy.ledger import LEDGER, Spent, account, read_spending
+from shoal.privacy.masks import helper_public
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import USER_ID, Reading
 from shoal.protocol.topics import READINGS, readings_settings
+from shoal.runtime.helper_state import make_helper_state
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
@@ -318,6 +320,8 @@ def audit_masked_kills(
     """
     check_forks()
     keys = {helper.name: secrets.token_bytes(32) for helper in config.contract.privacy.helpers}
+    for name, key in keys.items():
+        make_helper_state(folder / name, helper_public(key))
     audited = scratch_federation(config, model, folder, keys)
     runs = {
         "server": KilledRuns(

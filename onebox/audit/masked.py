@@ -46,7 +46,8 @@ from shoal.onebox.audit.windows import FIRST, SECOND
 from shoal.privacy.gaussian import ROUNDED, epsilon_of
 from shoal.privacy.masked import Masked, clip_order, readings_within
 from shoal.privacy.masks import helper_public, mask, pair_key
-from shoal.protocol.masked import HelperSum, MaskedCounts, signed_counts, words_of
+from shoal.protocol.masked import HelperSum, MaskedCounts, log_name, signed_counts, words_of
+from shoal.runtime.helper_state import make_helper_state
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.node import ServerNode
@@ -78,6 +79,8 @@ class MaskedScene:
         self.mode = cast("Masked", self.contract.mode)
         assert self.model.counts is not None
         self._counter = self.model.counts.algorithm.counter(self.model.options, self.contract.width)
+        for name, key in self._keys.items():
+            make_helper_state(folder / "helpers" / name, helper_public(key))
         with ExitStack() as opening:
             self._server: ServerNode = opening.enter_context(
                 resumed(open_server(self._config, clock=lambda: NOW))
@@ -140,7 +143,8 @@ class MaskedScene:
         return signed_counts(total) - self.counts(seen, OTHER, of_other)
 
     def _mask(self, message: MaskedCounts, helper: str) -> Words32:
-        names = message.federation, message.contract, message.model, helper, message.client
+        log = log_name(self._log.identity(self._config.contract.updates_topic))
+        names = message.federation, message.contract, message.model, helper, message.client, log
         name = message.entry.name(message.round, message.plan)
         return mask(pair_key(self._keys[helper], message.key, names), name, message.cells)
 

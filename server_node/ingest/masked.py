@@ -9,7 +9,14 @@ from typing import Any, ClassVar, Final, cast
 
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, RoundPlan, check_envelope
+from shoal.protocol.masked import (
+    CloseRound,
+    HelperSum,
+    MaskedCounts,
+    RoundPlan,
+    check_envelope,
+    log_name,
+)
 from shoal.protocol.messages import ModelMessage, Update
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord
@@ -44,11 +51,15 @@ class MaskedRounds:
         self,
         contract: ResolvedContract,
         models: Mapping[str, ServedModel],
+        log: bytes,
         contribute: Callable[[Update, float, int], None] = lambda *_: None,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`upstream`: the upstream federation, for whose models `contribute` takes what a batch is
-        passed on as."""
+        """`log`: the identity of the topic of updates.
+
+        `upstream`: the upstream federation, for whose models `contribute` takes what a batch is
+        passed on as.
+        """
         self._contract = contract
         self._rounds: dict[str, ModelRound] = {}
         # Where all clients are in regions, no round of its own is ever open.
@@ -60,6 +71,7 @@ class MaskedRounds:
                 contract,
                 model,
                 cast("StreamingBase", models[model.name]),
+                log_name(log),
                 contribute,
                 upstream if model.name in followed else None,
             )

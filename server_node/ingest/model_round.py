@@ -99,10 +99,13 @@ class ModelRound:
         contract: ResolvedContract,
         model: ResolvedModel,
         served: StreamingBase,
+        log: str,
         contribute: Callable[[Update, float, int], None] = lambda *_: None,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`upstream`: the upstream federation, to which batches are passed on by `contribute`;
+        """`log`: the name of the log, see `shoal.protocol.masked.log_name`.
+
+        `upstream`: the upstream federation, to which batches are passed on by `contribute`;
         None: there is none, or it does not have the model."""
         assert model.counts is not None
         self._contract = contract
@@ -125,7 +128,7 @@ class ModelRound:
         self._expected = 0
         """clients that answered the round before"""
         self._suspects = Suspects()
-        self._check = HelperCheck(contract, model)
+        self._check = HelperCheck(contract, model, log)
         self._empty_round()
 
     def _empty_round(self) -> None:

@@ -197,9 +197,11 @@ class HelperCheckState(SavedState):
 class HelperCheck:
     """The checks of the helpers of one model."""
 
-    def __init__(self, contract: ResolvedContract, model: ResolvedModel) -> None:
+    def __init__(self, contract: ResolvedContract, model: ResolvedModel, log: str) -> None:
+        """`log`: the name of the log, see `shoal.protocol.masked.log_name`."""
         self._mode = cast("Masked", contract.mode)
         self._names = contract.federation, contract.digest, model.name
+        self._log = log
         self._size = int(self._mode.values["batch_min"])
         self.secrets: dict[str, bytes] = {}
         """invented client -> its secret, while a check runs"""
@@ -309,7 +311,8 @@ class HelperCheck:
     ) -> Any:
         from shoal.privacy.masks import mask, pair_key  # noqa: PLC0415 - needs an extra, in this mode only
 
-        pair = pair_key(self.secrets[entry.client], key, (*self._names, helper, entry.client))
+        names = (*self._names, helper, entry.client, self._log)
+        pair = pair_key(self.secrets[entry.client], key, names)
         return mask(pair, entry.name(round_, plan), cells)
 
     def state(self) -> HelperCheckState:

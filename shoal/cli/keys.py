@@ -162,21 +162,32 @@ def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool)
 
 @keys.command()
 @click.argument("key", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of its state, as `shoal helper` takes it. [default: that of FILE]",
+)
 @json_option
-def helper(key: Path, as_json: bool) -> None:
+def helper(key: Path, folder: Path | None, as_json: bool) -> None:
     """Make the secret key of a helper in FILE, and print what the contract must have of it; of a
     FILE that exists only print that.
 
     The secret stays with the helper: a party that has those of all helpers can remove every mask.
     The public key goes into [[privacy.helpers]] of the federation file, which all members compare.
-    Making one needs the extra `masked`.
+    With the key its state is made, helper.db in a folder: what it has unmasked. A key whose state
+    is lost is of no use any more. Making one needs the extra `masked`.
     """
     from shoal.privacy.masks import helper_public  # noqa: PLC0415 - needs an extra
+    from shoal.runtime.helper_state import check_no_helper_state, make_helper_state  # noqa: PLC0415 - for helpers only
 
     made = not key.exists()
     if made:
+        check_no_helper_state(folder or key.parent)
         write_keys(key, [secrets.token_bytes(KEY_BYTES)])
-    public = helper_public(read_keys(key)[0]).hex()
+    own = helper_public(read_keys(key)[0])
+    if made:
+        make_helper_state(folder or key.parent, own)
+    public = own.hex()
     if as_json:
         click.echo(json.dumps({"made": made, "key": public}))
     else:

@@ -72,10 +72,11 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
     """The 32 bytes that a client and a helper share: the same from either's secret and the other's
     public key.
 
-    `names` are all that they are for: federation, contract, model, helper and client. The two
-    public keys count as well: several encodings of a point agree on the same secret (RFC 7748,
-    section 7). Raises `SettingsError` for a point of low order, which agrees with every secret on
-    zeros.
+    `names` are all that they are for: federation, contract, model, helper, client, and the identity
+    of the federation's log. So what was published in a log that was lost is never unmasked from
+    another one. The two public keys count as well: several encodings of a point agree on the same
+    secret (RFC 7748, section 7). Raises `SettingsError` for a point of low order, which agrees with
+    every secret on zeros.
     """
     own = _exchange_key(secret)
     other = public[:PUBLIC_BYTES]

@@ -115,6 +115,11 @@ class BatchEntry(NamedTuple):
         return message_name(round_, self.window, plan, self.nonce)
 
 
+def log_name(identity: bytes) -> str:
+    """The identity of the log of updates, as it is among the names of masks."""
+    return f"log {identity.hex()}"
+
+
 def message_name(round_: int, window: int, plan: bytes, nonce: bytes = b"") -> bytes:
     """The name of a message of masked counts, under which its mask and its nonce are made."""
     return (

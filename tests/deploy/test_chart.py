@@ -42,7 +42,7 @@ VALUES: dict[str, Any] = {
         {"name": "roof", "storage": "1Gi"},
     ],
     "clientDefaults": {"metricsOnSite": True},
-    "helper": {"enabled": True, "keySecret": "helper"},
+    "helper": {"enabled": True},
     "events": {"enabled": True, "rules": "[[rule]]\n"},
     "upstream": {"federation": '[federation]\nname = "world"\n'},
     "networkPolicy": {
@@ -107,7 +107,7 @@ def test_the_chart_is_clean_and_refuses_values_that_cannot_be(helm: str, tmp_pat
         ({}, "federation"),
         ({"federation": "no file"}, "federation"),
         (VALUES | {"clients": [{"name": "Hall 1"}]}, "clients.0.name"),
-        (VALUES | {"helper": {"enabled": True}}, "helper.keySecret"),
+        (VALUES | {"helper": {"keySecret": "helper"}}, "keySecret"),
         (VALUES | {"log": {"user": "me"}}, "log.passwordSecret"),
         (VALUES | {"sever": {}}, "sever"),
     ):
@@ -169,12 +169,16 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
         assert one["spec"]["serviceName"] in services
         assert spec["securityContext"]["runAsNonRoot"]
         assert not spec["automountServiceAccountToken"]
-        for container in spec["containers"]:
+        for container in [*spec.get("initContainers", ()), *spec["containers"]]:
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"]
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert "memory" in container["resources"]["limits"], container["name"]
-            assert "livenessProbe" in container or container["name"] in ("producer", "events")
+            assert "livenessProbe" in container or container["name"] in (
+                "producer",
+                "events",
+                "key",
+            )
             mounted = {mount["name"] for mount in container["volumeMounts"]}
             there = {volume["name"] for volume in spec["volumes"]} | {"data"}
             assert mounted <= there

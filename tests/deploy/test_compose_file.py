@@ -81,8 +81,8 @@ def test_signing_keys_are_mounted_where_they_are_needed_only(
     assert "page_token" not in of_client, "a client does not read the page"
     assert "signing_key" not in of_server, "the server needs no client's signing key"
     assert "client_keys" not in of_client, "a client needs no public keys"
-    assert "source: helper_key" in services["helper"]
-    assert not any("helper_key" in services[name] for name in ("server", "client")), (
+    assert "/var/lib/shoal/helper.key" in services["helper"], "the volume that has its state"
+    assert not any("helper.key" in services[name] for name in ("server", "client")), (
         "a helper is another party"
     )
 

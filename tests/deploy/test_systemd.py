@@ -230,7 +230,15 @@ def test_the_process_of_a_unit_runs_when_it_can_write_its_own_folders_only(
     topics = "".join(f'{name} = "{tmp_path.name}/{name}"\n' for name in features)
     if service == "shoal-helper.service":
         made = CliRunner().invoke(
-            shoal, ["keys", "helper", str(tmp_path / "helper.key")], catch_exceptions=False
+            shoal,
+            [
+                "keys",
+                "helper",
+                str(tmp_path / "helper.key"),
+                "--folder",
+                str(state / "shoal-helper"),
+            ],
+            catch_exceptions=False,
         )
         plant = re.sub(r"(?s)\[privacy\].*?(?=\[\[models)", f"{MASKED}{made.stdout}", plant)
     log = f'[log]\naddress = "sqlite:{state}/shoal-log/federation.db"\n[server]\nport = 0\n'

@@ -20,9 +20,11 @@ from shoal.helper_node.bootstrap import open_helper
 from shoal.helper_node.node import HelperNode
 from shoal.privacy.masks import helper_public
 from shoal.protocol.codec import pack
+from shoal.protocol.masked import log_name
 from shoal.protocol.readings import Reading
 from shoal.protocol.signatures import write_keys
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.helper_state import make_helper_state
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.node import ServerNode
@@ -106,6 +108,7 @@ class MaskedFederation:
         for one in self.helpers:
             secret = secrets.token_bytes(32)
             write_keys(self.key_file(one), [secret])
+            make_helper_state(self.key_file(one).parent, helper_public(secret))
             tables.append(
                 f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"'
             )
@@ -132,6 +135,17 @@ class MaskedFederation:
     def secret(self, helper: str) -> bytes:
         """The 32 bytes of a helper's key."""
         return bytes.fromhex(self.key_file(helper).read_text())
+
+    def lose_log(self) -> None:
+        """The federation's log is created anew, and with it the server's folder."""
+        for file in (*self.folder.glob("federation.db*"), *self.config.server.folder.glob("*.db*")):
+            file.unlink()
+
+    @property
+    def log_name(self) -> str:
+        """The name of its log, as masks have it."""
+        with closing(open_log(self.config.log)) as log:
+            return log_name(log.identity(self.config.contract.updates_topic))
 
     def rows(self, client: str, windows: int, first: int = 0) -> NDArray[np.float64]:
         """Readings of two clusters: (windows x window, 2)."""

@@ -27,7 +27,7 @@ from shoal.helper_node.node import HelperNode
 from shoal.onebox.replay.replay_command import replay_command
 from shoal.privacy.gaussian import GaussianNoise
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
-from shoal.privacy.masks import mask, pair_key, sign
+from shoal.privacy.masks import helper_public, mask, pair_key, sign
 from shoal.protocol import masked
 from shoal.protocol.codec import pack
 from shoal.protocol.masked import (
@@ -43,6 +43,7 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.helper_state import make_helper_state
 from shoal.server_node.bootstrap import OwnHelper
 from shoal.server_node.ingest.request_publishing import request_quarantine
 from shoal.server_node.outputs.client_commands import unlearn
@@ -115,7 +116,8 @@ def plain_tree(federation: MaskedFederation) -> bytes:
         for name in federation.helpers:
             masks = np.zeros(close.cells, dtype=np.uint32)
             for one in messages:
-                names = (close.federation, close.contract, close.model, name, one.client)
+                own = (close.federation, close.contract, close.model, name, one.client)
+                names = (*own, federation.log_name)
                 pair = pair_key(federation.secret(name), one.key, names)
                 masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
             answer = next(one for one in sums if (one.helper, one.round) == (name, close.round))
@@ -298,6 +300,12 @@ def test_a_helper_whose_folder_was_restored_stops_and_says_why(tmp_path: Path) -
         pass
     (folder / "helper.db").unlink()
     with (
+        pytest.raises(InvalidState, match="new one, which is a new contract"),
+        federation.helper("h0"),
+    ):
+        pass
+    make_helper_state(folder, helper_public(federation.secret("h0")))
+    with (
         pytest.raises(InvalidState, match="older than what the helper has published"),
         federation.helper("h0"),
     ):
@@ -424,7 +432,7 @@ def test_a_sum_of_other_messages_than_those_of_the_batch_makes_the_round_void(
     names = (close.federation, close.contract, close.model, "h1")
     total = np.zeros(close.cells, dtype=np.uint32)
     for one in decoded(federation, MaskedCounts)[:-1]:
-        pair = pair_key(federation.secret("h1"), one.key, (*names, one.client))
+        pair = pair_key(federation.secret("h1"), one.key, (*names, one.client, federation.log_name))
         total += mask(pair, one.entry.name(close.round, close.plan), close.cells)
     other = replace(honest, helper="h1", total=bytes_of(total))
     publish(
@@ -552,7 +560,8 @@ def test_every_helper_adds_the_whole_noise_and_other_noise_each_round(tmp_path: 
         close = closes[answer.round]
         masks = np.zeros(len(answer.total) // 4, dtype=np.uint32)
         for one in (each for each in messages if each.round == answer.round):
-            names = (close.federation, close.contract, close.model, answer.helper, one.client)
+            own = (close.federation, close.contract, close.model, answer.helper, one.client)
+            names = (*own, federation.log_name)
             pair = pair_key(federation.secret(answer.helper), one.key, names)
             masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
         noises.append(signed_counts(masks - words_of(answer.total)))
@@ -568,13 +577,7 @@ def test_a_window_that_waits_when_the_log_is_created_anew_is_charged_again(tmp_p
     federation.feed(1)
     federation.run(helpers=["h0"])
     assert spent_by(federation, "c0").windows == 1
-    (tmp_path / "federation.db").unlink()
-    for folder in (
-        federation.config.server.folder,
-        *(federation.key_file(one).parent for one in federation.helpers),
-    ):
-        for file in folder.glob("*.db*"):
-            file.unlink()
+    federation.lose_log()
     federation.run()
     assert [len(one.places) for one in decoded(federation, CloseRound)] == [3]
     assert spent_by(federation, "c0").windows == 2, "helpers may have unmasked it twice"
@@ -712,6 +715,8 @@ def test_the_server_alone_is_no_helper(tmp_path: Path) -> None:
 def test_a_helper_within_the_server_answers_besides_the_other_one(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path, clients=3)
     own = federation.config.server.model_copy(update={"helper_key_file": federation.key_file("h0")})
+    public = helper_public(federation.secret("h0"))
+    make_helper_state(federation.config.server.folder / "helper", public)
     helper = OwnHelper(federation.config.model_copy(update={"server": own}))
     federation.feed(1)
     with helper.running():

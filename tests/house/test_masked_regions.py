@@ -212,7 +212,8 @@ def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], in
         for name in region.helpers:
             masks = np.zeros(close.cells, dtype=np.uint32)
             for one in messages:
-                names = (close.federation, close.contract, close.model, name, one.client)
+                own = (close.federation, close.contract, close.model, name, one.client)
+                names = (*own, region.log_name)
                 pair = pair_key(region.secret(name), one.key, names)
                 masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
             sums = of_kind(region, HelperSum)

@@ -1,0 +1,178 @@
+"""Masked counts after losses: whatever is deleted or restored, a ledger holds at least what was
+unmasked, or the process refuses with words."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from shoal.errors import InvalidState, ShoalError
+from shoal.privacy.ledger import LEDGER, account, read_spending
+from shoal.privacy.masks import helper_public
+from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, signed_counts, words_of
+from shoal.runtime.helper_state import make_helper_state
+from tests.house.masked_federation import MaskedFederation
+from tests.house.test_masked import decoded, publish
+
+FIRST = "c0"
+"""the client whose readings are looked at"""
+
+
+def unmasked(federation: MaskedFederation) -> set[bytes]:
+    """The batches with a message of the first client that a helper has answered: each has noise of
+    its own."""
+    sums = {answer.batch for answer in decoded(federation, HelperSum)}
+    places = {
+        record.offset
+        for record in federation.records(MaskedCounts.TYPE)
+        if MaskedCounts.decode(record.value, record.headers).client == FIRST
+    }
+    return {
+        close.batch
+        for close in decoded(federation, CloseRound)
+        if close.batch in sums and places & set(close.places)
+    }
+
+
+def charged(federation: MaskedFederation) -> int:
+    """The windows that the ledger of the first client holds; 0 without one."""
+    try:
+        accounts = read_spending(federation.config.client.folder / FIRST / LEDGER)
+    except InvalidState:
+        return 0
+    masked = accounts[account(FIRST, "plant")].masked
+    return sum(model.windows for model in masked)
+
+
+def test_each_life_of_a_log_is_charged_and_all_of_them_within_the_budget(tmp_path: Path) -> None:
+    privacy = "budget_windows = 4\nbudget_days = 30"
+    federation = MaskedFederation(tmp_path, clients=5, helpers=1, privacy=privacy)
+    federation.feed(1)
+    truth = 0
+    for life in range(6):
+        # Others are late: the first client is in a batch, and does not learn of it.
+        federation.run(
+            clients=[FIRST, *federation.names[1:3]],
+            until=lambda _: bool(decoded(federation, HelperSum)),
+        )
+        truth += len(unmasked(federation))
+        assert truth <= charged(federation) <= 4
+        assert charged(federation) == min(life + 1, 4)
+        federation.lose_log()
+
+
+def test_messages_of_a_log_that_was_lost_are_not_unmasked_from_another_one(tmp_path: Path) -> None:
+    federation = MaskedFederation(tmp_path, clients=3, helpers=1)
+    federation.feed(1)
+    federation.run()
+    recorded = decoded(federation, MaskedCounts)
+    closed = decoded(federation, CloseRound)[0]
+    federation.lose_log()
+    with federation.helper("h0") as helper:
+        publish(federation, *recorded, closed)
+        while helper.step():
+            pass
+    assert decoded(federation, HelperSum) == [], "these windows were unmasked before"
+    # Even a helper that has forgotten them takes off other masks.
+    folder = federation.key_file("h0").parent
+    (folder / "helper.db").unlink()
+    make_helper_state(folder, helper_public(federation.secret("h0")))
+    with federation.helper("h0") as helper:
+        while helper.step():
+            pass
+    (answer,) = decoded(federation, HelperSum)
+    total = sum(words_of(message.counts) for message in recorded) - words_of(answer.total)
+    assert abs(signed_counts(total)).min() > 10_000, "masks and no counts"
+
+
+FILES = {
+    "checkpoint": f"clients/{FIRST}/checkpoint.db*",
+    "ledger": f"clients/{FIRST}/{LEDGER}*",
+    "readings": f"clients/{FIRST}/readings.db*",
+    "helper": "h0/helper.db*",
+    "server": "server/*.db*",
+    "log": "federation.db*",
+}
+"""the parts of a federation, and the files that hold each"""
+STATES = ("kept", "copy", "lost")
+"""what becomes of a part: nothing, restored from an older copy, deleted"""
+
+
+def assignments() -> list[tuple[str, ...]]:
+    """A state for each part: each part alone, all together, and each state of a part with each of
+    every other one (an orthogonal array of 27 rows, from the points of a space over three
+    elements)."""
+    found = []
+    for changed in (1, 2):
+        found.append(tuple([STATES[changed]] * len(FILES)))
+        for place in range(len(FILES)):
+            alone = [STATES[0]] * len(FILES)
+            alone[place] = STATES[changed]
+            found.append(tuple(alone))
+    for a, b, c in product(range(3), repeat=3):
+        point = (a, b, c, (a + b) % 3, (a + c) % 3, (b + 2 * c) % 3)
+        found.append(tuple(STATES[value] for value in point))
+    return list(dict.fromkeys(found))
+
+
+class Moments(NamedTuple):
+    """A federation, and copies of its folder from two moments."""
+
+    federation: MaskedFederation
+    early: Path
+    late: Path
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
+    """After one unmasked window, and after two."""
+    top = tmp_path_factory.mktemp("losses")
+    folder = top / "plant"
+    folder.mkdir()
+    federation = MaskedFederation(folder, clients=3, helpers=1, window=10)
+    federation.feed(2)
+    federation.run(until=lambda _: len(decoded(federation, HelperSum)) == 1)
+    shutil.copytree(folder, top / "early")
+    federation.run()
+    assert len(unmasked(federation)) == charged(federation) == 2
+    shutil.copytree(folder, top / "late")
+    return Moments(federation, top / "early", top / "late")
+
+
+def put(moments: Moments, states: Iterable[str]) -> None:
+    """Put the folder into a state: each part kept, restored or deleted."""
+    folder = moments.federation.folder
+    shutil.rmtree(folder)
+    shutil.copytree(moments.late, folder)
+    for part, state in zip(FILES, states, strict=True):
+        if state == "kept":
+            continue
+        for file in folder.glob(FILES[part]):
+            file.unlink()
+        if state == "copy":
+            for file in moments.early.glob(FILES[part]):
+                shutil.copy(file, folder / file.relative_to(moments.early))
+
+
+@pytest.mark.parametrize("states", assignments(), ids="-".join)
+def test_no_loss_makes_a_ledger_less_than_what_was_unmasked(
+    moments: Moments, states: tuple[str, ...]
+) -> None:
+    federation = moments.federation
+    put(moments, ["kept"] * len(FILES))
+    truth = unmasked(federation)
+    put(moments, states)
+    federation.feed(1, first=2)
+    refused = ""
+    try:
+        federation.run()
+    except ShoalError as why:
+        refused = str(why)
+    more = unmasked(federation) - truth
+    holds = charged(federation) >= len(truth | more)
+    assert holds or (refused and not more), f"{len(truth | more)} were unmasked: {refused}"
