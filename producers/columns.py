@@ -22,6 +22,7 @@ from shoal.producers.files.dialect import unit_behind
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
+from shoal.protocol.no_value import is_no_value
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
 
@@ -448,8 +449,6 @@ def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
     return tuple(sorted(counts))
 
 
-NO_VALUE = frozenset({"nan", "na", "n/a", "null", "none", "-", "--"})
-"""cells without a value, in lower case"""
 NO_CELL = "no cell has a value"
 
 
@@ -461,7 +460,7 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
                 "JSON: put its fields into columns, or let shoal init look at the topic that it"
                 " came from"
             )
-        has_text = any(text.lower() not in NO_VALUE for text in cells.texts)
+        has_text = any(not is_no_value(text) for text in cells.texts)
         return "text" if has_text else NO_CELL
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"

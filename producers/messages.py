@@ -15,6 +15,8 @@ import numpy as np
 
 from shoal.kernels.arrays import Floats
 from shoal.producers.files.parsing import number_of, seconds_of, text_of, user_of
+from shoal.producers.values import NoValues
+from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes
 from shoal.telemetry.events import log_event
 
@@ -38,6 +40,9 @@ class MessageSettings(Protocol):
     def client_field(self) -> str:
         """Field with the client that a message is from; empty for none."""
         ...
+
+    @property
+    def na_values(self) -> tuple[str, ...]: ...
 
     @property
     def ahead_s(self) -> float: ...
@@ -86,11 +91,13 @@ def parse_payload(
     if len(payload) > settings.payload_bytes_max:
         return ParsedPayload(None, ["oversized"])
     try:
-        text = payload.decode()
+        # Some programs begin a text with a byte order mark.
+        text = payload.decode("utf-8-sig")
     except UnicodeDecodeError:
         return ParsedPayload(None, ["not_text"])
+    no_values = _no_values(settings.na_values)
     if not wanted[0].field:
-        return _parsed(now, dict.fromkeys(wanted, text.strip()))
+        return _parsed(now, dict.fromkeys(wanted, text.strip()), no_values)
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,7 +110,8 @@ def parse_payload(
         time = seconds_of(field_at(fields, settings.time))
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
-    parsed = _parsed(time, {field: field_at(fields, field.field) for field in wanted})
+    cells = {field: field_at(fields, field.field) for field in wanted}
+    parsed = _parsed(time, cells, no_values)
     if settings.user_id:
         parsed = parsed._replace(user=user_of(field_at(fields, settings.user_id)))
     if settings.client_field:
@@ -111,16 +119,24 @@ def parse_payload(
     return parsed
 
 
-def _parsed(time: float, cells: Mapping[TopicField, Any]) -> ParsedPayload:
+@cache
+def _no_values(written: tuple[str, ...]) -> NoValues:
+    return NoValues(written)
+
+
+def _parsed(time: float, cells: Mapping[TopicField, Any], no_values: NoValues) -> ParsedPayload:
     values: dict[int, float] = {}
     faults: list[str] = []
     for field, cell in cells.items():
         number = number_of(cell)
         value = number if field.codes is None else field.codes.place(number)
-        if isinstance(value, float) and math.isfinite(value):
-            values[field.feature] = value
-        elif number is None:
+        is_declared = field.codes is not None and value is not None
+        # A word may be a declared value of a category.
+        is_none = not is_declared and no_values.is_none(number, field.feature)
+        if is_none or is_missing(number):
             faults.append("missing")
+        elif isinstance(value, float) and math.isfinite(value):
+            values[field.feature] = value
         elif value is None:
             faults.append("undeclared")
         elif isinstance(value, float) and math.isinf(value):

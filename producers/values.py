@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
@@ -19,6 +19,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
 from shoal.producers.files.parsing import number_of, values_of
+from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, RowsOfValues
 from shoal.saved_state import SavedState
@@ -44,12 +45,17 @@ class Categories:
             # A row that could not be read has no cells.
             if j < len(cells):
                 place = codes.place(cells[j])
-                if place is None and not is_missing(cells[j]):
+                if place is None and not _is_empty(cells[j]):
                     self._faults["undeclared"] += 1
                 cells[j] = place
         if cells and all(type(cell) is float for cell in cells):
             return np.array(cells)
         return cells
+
+
+def _is_empty(cell: Any) -> bool:
+    """Whether a cell of a category that holds no declared value means "no value"."""
+    return is_missing(cell) or (isinstance(cell, str) and is_no_value(cell))
 
 
 def _in_one_array(rows: list[Floats | list[Any]]) -> RowsOfValues:
@@ -62,8 +68,13 @@ def _in_one_array(rows: list[Floats | list[Any]]) -> RowsOfValues:
 class NoValues:
     """Replaces cells that stand for "no value" by None: words, and numbers in any notation."""
 
-    def __init__(self, written: Sequence[str]) -> None:
-        """`written`: the texts and numbers, as `na_values` of the settings has them."""
+    def __init__(self, written: Sequence[str], categories: Collection[int] = ()) -> None:
+        """`written`: the texts and numbers, as `na_values` of the settings has them.
+
+        `categories`: positions of the features that are categories, whose values may be words that
+        mean "no value" in place of a number.
+        """
+        self._categories = frozenset(categories)
         self._words = frozenset(written)
         numbers = []
         for text in written:
@@ -74,24 +85,38 @@ class NoValues:
 
     def treat(self, values: RowsOfValues) -> RowsOfValues:
         """The rows; those with such a cell as lists."""
-        if not self._words:
-            return values
-        if isinstance(values, np.ndarray) and not np.isin(values, self._numbers).any():
+        if isinstance(values, np.ndarray) and not self._occur_in(values):
             return values
         return [self._treated(row) for row in values]
 
+    def is_none(self, cell: Any, position: int) -> bool:
+        """Whether this cell of the feature at `position` stands for no value; a number is one of
+        `number_of`."""
+        if isinstance(cell, str):
+            if cell.strip() in self._words:
+                return True
+            return position not in self._categories and is_no_value(cell)
+        return cell is None or (len(self._numbers) > 0 and cell in self._numbers)
+
     def _treated(self, row: Floats | list[Any]) -> Floats | list[Any]:
-        cells = [None if self._is_none(cell) else cell for cell in row]
+        if isinstance(row, np.ndarray) and not self._occur_in(row):
+            return row
+        cells = []
+        for position, cell in enumerate(row):
+            cells.append(None if self.is_none(cell, position) else cell)
         if None in cells:
             return cells
         return row
 
-    def _is_none(self, cell: Any) -> bool:
-        if isinstance(cell, str):
-            return cell.strip() in self._words
-        return cell in self._numbers
+    def _occur_in(self, values: Floats) -> bool:
+        """Whether one of the numbers that stand for no value is among these."""
+        return len(self._numbers) > 0 and bool(np.isin(values, self._numbers).any())
 
 
+NA_VALUES_MEANS: Final = (
+    'cells that mean "no value", as -200, besides empty ones and the usual words (`nan`, `n/a`,'
+    " `unavailable`, ...)"
+)
 HELD_MAX: Final = 10
 """most readings in a row that are filled: a failed sensor must not look like a steady one"""
 MissingOfSource = Literal["", "drop", "hold", "learn"]

@@ -52,7 +52,7 @@ FORM_PARAMETERS: tuple[click.Parameter, ...] = (
         ["--na-value", "na_values"],
         multiple=True,
         metavar="TEXT",
-        help='A cell that means "no value", as -200 or NA, besides empty ones.',
+        help='A cell that means "no value", as -200, besides empty ones and the usual words.',
     ),
 )
 """options that say how files are written, for every command that reads them"""

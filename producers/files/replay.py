@@ -94,7 +94,7 @@ class Replay:
         self._shuffle = shuffle
         self._seed = seed
         self._only = only
-        self._no_values = NoValues(form.dialect.na_values)
+        self._no_values = NoValues(form.dialect.na_values, columns.codes)
         self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         extra = (*columns.time, columns.label, columns.user, split.column)

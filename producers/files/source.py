@@ -31,7 +31,7 @@ from shoal.producers.source_type import (
     ProducerTotals,
     PumpedSource,
 )
-from shoal.producers.values import HELD_MAX, MISSING_MEANS, MissingOfSource
+from shoal.producers.values import HELD_MAX, MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource
 from shoal.protocol.readings import codes_of
 
 
@@ -74,11 +74,7 @@ class FilesSettings(SourceSettings):
     encoding: str = Field(
         default="", description="encoding of the files, as cp1252; none: found in the file"
     )
-    na_values: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description='cells that mean "no value", as -200, besides empty ones',
-    )
+    na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
     missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
 
 

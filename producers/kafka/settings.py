@@ -12,7 +12,7 @@ from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.messages import PATH
-from shoal.producers.values import MISSING_MEANS, MissingOfSource, missing_of
+from shoal.producers.values import MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource, missing_of
 from shoal.transports.kafka.settings import BrokerAccess
 
 
@@ -52,6 +52,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         description="continue, with a warning, when retention removed records before they were"
         " read",
     )
+    na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
     ahead_s: float = Field(
         default=60.0,
         ge=0,

@@ -13,7 +13,7 @@ from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.messages import PATH
-from shoal.producers.values import MissingOfSource, missing_of
+from shoal.producers.values import NA_VALUES_MEANS, MissingOfSource, missing_of
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
 """a topic, or a filter with wildcards, and a field: `a/b`, `a/+#field`, `a/#`, `a/##field`"""
@@ -112,6 +112,7 @@ class MqttSettings(SourceSettings):
         le=10**9,
         description="`hold`: seconds after which a last value is too old",
     )
+    na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
     ahead_s: float = Field(
         default=60.0,
         ge=0,

@@ -4,11 +4,13 @@ fit, drawing."""
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from contextlib import suppress
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +18,8 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.streaming import check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView
 from shoal.errors import InvalidData, MissingExtra, SettingsError
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Floats, Ints, Objects
+from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_ADVICE
 
 __all__ = [
@@ -98,18 +101,11 @@ class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit
 def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
     """X (n, d) -> finite float64; with `gaps`, NaN is a missing value.
 
-    Raises `InvalidData`, with the wording that scikit-learn's checks expect and without any value.
+    So are None, NA and NaT of pandas, what a masked array masks, and the words of
+    `shoal.protocol.no_value`. Raises `InvalidData`, with the wording that scikit-learn's checks
+    expect and without any value.
     """
-    if hasattr(X, "toarray"):
-        raise InvalidData("sparse rows are not supported; give X.toarray()")
-    try:
-        array = np.asarray(X)
-        if array.dtype.kind == "O":
-            array = array.astype(np.float64)
-    except ValueError:
-        raise InvalidData(
-            "X must be a table (n, d) of numbers; it has text, or rows of unequal lengths"
-        ) from None
+    array = _array_of(X)
     if array.dtype.kind == "c":
         raise InvalidData("Complex data not supported: give real numbers")
     if array.ndim == 1:
@@ -132,6 +128,105 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
         check_rows(np.where(np.isnan(array), 0.0, array), None)
         return np.ascontiguousarray(array, dtype=np.float64)
     return check_rows(array, None)
+
+
+def _array_of(X: ArrayLike) -> Any:
+    """X as an array of numbers, NaN where it has no value. Raises `InvalidData`."""
+    if hasattr(X, "toarray"):
+        raise InvalidData("sparse rows are not supported; give X.toarray()")
+    _refuse_times(X)
+    try:
+        array = np.asarray(_unmasked(X))
+        if array.dtype.kind in "US" and not hasattr(X, "dtype"):
+            # NumPy has made texts of the numbers beside a text.
+            array = np.asarray(X, dtype=object)
+    except ValueError:
+        raise InvalidData(NO_TABLE) from None
+    if array.dtype.kind in "OUS":
+        return _numbers_among(array)
+    return array
+
+
+NO_TABLE: Final = "X must be a table (n, d) of numbers; it has text, or rows of unequal lengths"
+_TIME_TYPES: Final = ("datetime", "date", "time", "duration", "period")
+"""beginnings of the names of types whose values are times, in lower case: of NumPy, pandas, polars
+and Python"""
+_MISSING_TYPES: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConstant"})
+"""names of the types of values that mean "no value": pandas, which has some, need not be there"""
+
+
+class NotNumbers(InvalidData, TypeError):
+    """A cell of a table is of a type that no number can be made of."""
+
+
+def _unmasked(X: Any) -> Any:
+    """X with NaN where a masked array has a masked value."""
+    if not np.ma.isMaskedArray(X):
+        return X
+    if X.dtype.kind in "biuf":
+        return np.where(np.ma.getmaskarray(X), np.nan, X.data.astype(np.float64))
+    filled = X.data.astype(object)
+    filled[np.ma.getmaskarray(X)] = None
+    return filled
+
+
+def _refuse_times(X: Any) -> None:
+    """Raise `InvalidData` where a column of a DataFrame, or an array, holds times."""
+    if str(getattr(X, "dtype", "")).startswith(_TIME_TYPES):
+        raise _holds_times("X")
+    names = column_names(X)
+    for place, kind in enumerate(getattr(X, "dtypes", ())):
+        if str(kind).lower().startswith(_TIME_TYPES):
+            raise _holds_times(_name(place, names))
+
+
+def _holds_times(where: str) -> InvalidData:
+    return InvalidData(
+        f"{where} holds times, which are no features: leave it out, or give what matters of it as "
+        "a number, such as the hour of the day"
+    )
+
+
+def _numbers_among(cells: Objects) -> Floats:
+    """An array of objects or texts -> float64 of the same shape, NaN for what means "no value".
+
+    Raises `InvalidData`.
+    """
+    # Python and NumPy make numbers of some times.
+    if cells.dtype.kind == "O" and not any(map(_is_time_type, set(map(type, cells.flat)))):
+        with suppress(TypeError, ValueError):
+            numbers: Floats = cells.astype(np.float64)
+            return numbers
+    converted = [_number_of(cell) for cell in cells.flat]
+    return np.array(converted, dtype=np.float64).reshape(cells.shape)
+
+
+def _is_time_type(kind: type) -> bool:
+    return kind.__name__.lower().startswith(("timestamp", "timedelta", *_TIME_TYPES))
+
+
+def _number_of(cell: Any) -> float:
+    """The number of one cell, NaN for none. Raises `InvalidData` without the cell."""
+    kind = type(cell).__name__
+    if kind in _MISSING_TYPES:
+        return math.nan
+    if isinstance(cell, np.datetime64 | np.timedelta64) and np.isnat(cell):
+        return math.nan
+    if _is_time_type(type(cell)):
+        raise _holds_times("a column of X")
+    if isinstance(cell, bytes):
+        cell = cell.decode("utf-8", "replace")
+    if isinstance(cell, str):
+        if is_no_value(cell):
+            return math.nan
+        raise InvalidData(NO_TABLE)
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        raise NotNumbers(
+            f"a cell of X: the argument must be a string or a real number, not {kind!r}; leave its "
+            "column out"
+        ) from None
 
 
 def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
@@ -220,10 +315,13 @@ def is_name_list(names: object) -> bool:
 def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     """A row given by feature name -> its values in the order of `names`. Raises `InvalidData` for
     other names."""
-    if set(map(str, x)) != set(names):
-        raise InvalidData(
-            f"features {shortened(sorted(map(str, x)))} were given, {shortened(names)} were learnt"
-        )
+    given = set(map(str, x))
+    if given != set(names):
+        message = f"features {shortened(sorted(given))} were given, {shortened(names)} were learnt"
+        lacking = [name for name in names if name not in given]
+        if lacking:
+            message += f"; give None for {shortened(lacking)} where there is no value"
+        raise InvalidData(message)
     by_name = {str(name): value for name, value in x.items()}
     return [by_name[name] for name in names]
 

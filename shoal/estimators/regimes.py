@@ -145,7 +145,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
-        rows = _table(X)
+        rows = as_table(X, gaps=True)
         names = column_names(X)
         if not len(rows):
             raise InvalidData("n_samples = 0; at least 1 row is needed")
@@ -293,7 +293,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Learn the next row of the only client, by feature name. The first fixes the names, in
         alphabetical order."""
         names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
-        rows = _table([row_values(x, names)])
+        rows = as_table([row_values(x, names)])
         if not self._is_fitted():
             self._federation = self._new_federation(len(names))
             self._names = names
@@ -303,7 +303,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """The regime of a row that follows the rows learnt, by them and itself."""
         if not self._is_fitted():
             return NO_REGIME
-        rows = _table([row_values(x, self._names or sorted(map(str, x)))])
+        rows = as_table([row_values(x, self._names or sorted(map(str, x)))], gaps=True)
         check_n_features(rows, self._federation.width, self)
         return self._federation.predict_next(rows)
 
@@ -322,7 +322,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _rows(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows = _table(X)
+        rows = as_table(X, gaps=True)
         names = column_names(X)
         if not self._is_fitted():
             return rows
@@ -334,16 +334,3 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
             )
         return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
-
-
-def _table(X: ArrayLike) -> Floats:
-    """X (n, d) -> float64, NaN where a reading is missing. Raises `InvalidData`."""
-    array = np.asarray(X) if not hasattr(X, "toarray") else None
-    if array is None or array.dtype.kind not in "fO" or array.ndim != 2:
-        return as_table(X)
-    try:
-        rows = array.astype(np.float64)
-    except (TypeError, ValueError):
-        return as_table(X)
-    as_table(np.where(np.isnan(rows), 0.0, rows))
-    return rows

@@ -85,7 +85,7 @@ def _fault_of_numbers(values: Floats) -> Fault | None:
         return None
     nan = np.flatnonzero(np.isnan(values))
     if len(nan):
-        return Fault("not_a_number", int(nan[0]))
+        return Fault("missing", int(nan[0]))
     return Fault("infinite", int(wrong[0]))
 
 
@@ -111,10 +111,10 @@ def is_missing(value: object) -> bool:
 
 def _reason_against(value: object) -> Reason | None:
     """Why one value cannot be learnt; None where it can."""
-    if value is None:
+    if is_missing(value):
         return "missing"
     # To Python true is an integer, and would be learnt as 1.
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return "not_a_number"
     if math.isinf(value):
         return "infinite"

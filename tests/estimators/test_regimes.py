@@ -289,7 +289,7 @@ def test_columns_may_come_in_another_order_and_a_copy_goes_on() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"X": [[np.inf]]}, "NaN or inf"),
+        ({"X": [[np.inf]]}, "cells that are inf"),
         ({"X": [[1.0], [2.0]], "clients": ["a"]}, "the client of each of the 2 rows"),
         ({"X": [[1.0], [2.0]], "times": [0.0]}, "the time of each of the 2 rows"),
         ({"X": [[1.0], [2.0]], "times": [1.0, 0.0]}, "order of time"),

@@ -16,7 +16,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from starlette.exceptions import HTTPException
@@ -27,6 +27,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MissingExtra
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, codes_of
 from shoal.server_node.outputs.web.answers import Predictions
@@ -147,7 +148,7 @@ def parse_rows(body: bytes, wanted: _Wanted) -> Floats:
     names = wanted.names
     target = wanted.target
     try:
-        parsed = json.loads(body, parse_constant=_refuse_constant)
+        parsed = json.loads(body, parse_constant=_constant)
     except (ValueError, RecursionError):
         raise InvalidData(
             'the body is not JSON; send {"rows": [[...], ...]} with finite numbers'
@@ -212,7 +213,7 @@ def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
             number = None
         elif j in wanted.codes:
             number = wanted.codes[j].place_or_number(value)
-        if value is None and wanted.gaps:
+        if wanted.gaps and (is_missing(value) or _is_word(value, number, j, wanted)):
             number = math.nan
         elif (
             isinstance(number, bool)
@@ -224,6 +225,12 @@ def _checked_row(row: Any, i: int, wanted: _Wanted) -> list[float]:
     return numbers
 
 
+def _is_word(value: Any, number: Any, j: int, wanted: _Wanted) -> bool:
+    """Whether a value is a text that means "no value", and none that the contract declares."""
+    is_declared = j in wanted.codes and number is not None
+    return isinstance(value, str) and not is_declared and is_no_value(value)
+
+
 def _is_finite(value: float) -> bool:
     # An integer too large for a float raises instead.
     try:
@@ -232,9 +239,11 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    """NaN and the infinities, which Python's parser would accept, are not JSON."""
-    raise ValueError(name)
+def _constant(name: str) -> float:
+    """NaN, which Python's parser accepts as JSON, is a missing value; infinities are refused."""
+    if name != "NaN":
+        raise ValueError(name)
+    return math.nan
 
 
 def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
@@ -269,13 +278,13 @@ def _csv_columns(body: bytes, wanted: _Wanted) -> Columns:
 
 
 def _number(text: str | None) -> float:
-    """NaN for an empty field, and an infinity for one that is no number."""
+    """NaN for a field without a value, and an infinity for one that is no number."""
     if text is None:
         return math.nan
     try:
         return float(text)
     except ValueError:
-        return math.inf
+        return math.nan if is_no_value(text) else math.inf
 
 
 def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:

@@ -1,0 +1,37 @@
+"""Texts that mean "no value" wherever readings come in: in files, messages, requests and tables.
+
+They are those that common systems write in place of a number: NumPy, pandas and R, spreadsheets,
+C on Windows, Home Assistant, and the states of industrial historians. Any other text among numbers
+is no number, which is another fault: a person has to see it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORDS: Final = frozenset(
+    {
+        *("nan", "na", "n/a", "n.a.", "n.a", "#n/a", "#na", "nat", "null", "nil", "none"),
+        *("undefined", "undef", "missing", "empty", "no data", "nodata", "no_data", "no value"),
+        *("not available", "unavailable", "unknown", "invalid", "error", "err", "fault", "offline"),
+        *("#value!", "#div/0!", "#ref!", "#num!", "#null!", "#name?"),
+        *("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind", "-nan", "-nan(ind)", "nan(ind)"),
+        *("bad", "bad input", "bad data", "bad quality", "comm fail", "i/o timeout", "io timeout"),
+        *("scan off", "shutdown", "not connect", "not connected", "out of serv", "pt created"),
+        *("calc failed", "configure", "intf shut", "disconnected", "timeout"),
+    }
+)
+"""in lower case"""
+_CHARS_MAX: Final = max(map(len, WORDS)) + 8
+
+
+def is_no_value(text: str) -> bool:
+    """Whether a text in place of a number means that there is no value.
+
+    That is an empty one, one of `WORDS`, or signs alone, as in "---".
+    """
+    if len(text) > _CHARS_MAX:
+        return False
+    # pandas writes <NA>, and other systems write words in brackets as well.
+    bare = text.strip().strip("<>()[]").strip().lower()
+    return bare in WORDS or not any(map(str.isalnum, bare))
